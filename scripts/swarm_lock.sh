@@ -1,0 +1,13 @@
+#!/bin/bash
+# Task locks from a shell. Usage and exit codes: swarm_lock.sh --help
+set -euo pipefail
+
+self=${BASH_SOURCE[0]}
+while [[ -L $self ]]; do # find the checkout also through symlinks
+  target=$(readlink -- "$self")
+  [[ $target == /* ]] || target=$(dirname -- "$self")/$target
+  self=$target
+done
+[[ $self == */* ]] || self=./$self
+
+exec "${SWARM_PYTHON:-python3}" -I -S "${self%/*}/../swarm/__main__.py" lock "$@"

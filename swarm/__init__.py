@@ -1,0 +1,29 @@
+"""swarm: a shared status log and task locks for many workers on one job. The names below are the API; the rest is private."""
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BroadcastState",
+    "LockInfo",
+    "StatusBroadcaster",
+    "TaskLockManager",
+]
+
+_HOMES = {
+    "BroadcastState": "status_broadcaster",
+    "LockInfo": "task_lock",
+    "StatusBroadcaster": "status_broadcaster",
+    "TaskLockManager": "task_lock",
+}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
+    from swarm.task_lock import LockInfo, TaskLockManager
+
+
+def __getattr__(name: str) -> object:
+    """Loads a name when it is first used: a command from a shell pays only for what it needs."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'swarm' has no attribute {name!r}")
+    return getattr(__import__(f"swarm.{_HOMES[name]}", fromlist=[name]), name)

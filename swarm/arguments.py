@@ -1,0 +1,80 @@
+"""Command lines for the commands that agents call hundreds of times: what argparse does, without its start-up time.
+
+A face describes itself as a table of `Command`s. Options may stand anywhere, as `--name value` or `--name=value`; after `--`
+everything is positional.
+"""
+
+from __future__ import annotations
+
+from swarm.errors import BadInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class Call:
+    """One call of a command: what was given."""
+
+    def __init__(self, positional: Sequence[str], options: Mapping[str, str]) -> None:
+        self.positional = positional
+        self.options = options
+        self.json = "--json" in options
+
+    def get(self, index: int, default: str = "") -> str:
+        return self.positional[index] if index < len(self.positional) else default
+
+
+class Command:
+    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets."""
+
+    def __init__(self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "") -> None:
+        self.usage = usage
+        self.summary = summary
+        self.example = example
+        self.run = run
+        self.options = options.split()  # "--name=" takes a value, "--name" does not
+
+    def parse(self, name: str, args: Sequence[str]) -> Call:
+        positional: list[str] = []
+        options: dict[str, str] = {}
+        known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json"]}
+        rest = iter(args)
+        for arg in rest:
+            if arg == "--":
+                positional += rest
+                break
+            if not arg.startswith("--"):
+                positional.append(arg)
+                continue
+            option, equals, value = arg.partition("=")
+            if option not in known:
+                raise BadInput(f"{name} has no option {option}. Usage: {name} {self.usage}")
+            if known[option] and not equals:
+                try:
+                    value = next(rest)
+                except StopIteration:
+                    raise BadInput(f"{option} needs a value. Usage: {name} {self.usage}") from None
+            elif equals and not known[option]:
+                raise BadInput(f"{option} takes no value. Usage: {name} {self.usage}")
+            options[option] = value
+        words = self.usage.partition("--")[0].rstrip("[ ").split()
+        needed = sum(not word.startswith("[") for word in words)
+        if not needed <= len(positional) <= len(words):
+            problem = "is missing arguments" if len(positional) < needed else "was given too many arguments"
+            raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
+        return Call(positional, options)
+
+
+def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> str:
+    """What `--help` says: of one command, or of all."""
+    if wanted:
+        command = commands[wanted]
+        return f"Usage: {face} {wanted} {command.usage}".rstrip() + f"\n\n{command.summary}\n\nExample:\n  {command.example}\n"
+    lines = [f"Usage: {face} COMMAND …", ""]
+    for name, command in commands.items():
+        lines += [f"  {name} {command.usage}".rstrip(), f"      {command.summary.partition(chr(10))[0]}"]
+    lines += ["", "Examples:", *(f"  {command.example}" for command in commands.values() if command.example)]
+    lines += ["", "Every command takes --json (one JSON object) and --help."]
+    lines += ["Exit codes: 0 done, 1 the answer is no, 2 wrong usage,", "            3 the store cannot be used, 4 the lease was lost."]
+    return "\n".join(lines) + "\n"

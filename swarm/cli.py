@@ -1,0 +1,93 @@
+"""The command `swarm`: finds the command that was meant, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+from swarm import __version__, jsontext, terminal
+from swarm.arguments import help_for
+from swarm.errors import BadInput, SwarmError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA_VERSION = 1
+
+_USAGE = """\
+Usage: swarm COMMAND …
+
+  lock   take, keep and give back task locks       swarm lock --help
+  log    write and read the shared status log      swarm log --help
+  demo   see it work: three workers, one is killed swarm demo
+
+Examples:
+  swarm lock acquire task-001 worker-0 300
+  swarm log append START worker-0 task-001
+  swarm log follow
+
+State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command; its exit code. Nothing but this prints an error or decides an exit code."""
+    try:
+        return _run(argv)
+    except SwarmError as error:
+        return _report(str(error), error.exit_code, argv)
+    except KeyboardInterrupt:
+        terminal.err("\n")
+        return 130
+    except BrokenPipeError:
+        return 0  # the reader has seen enough
+    except OSError as error:
+        return _report(f"cannot read standard input or write standard output: {error.strerror or error}.", 3, argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    name = argv[0] if argv else ""
+    if name in ("lock", "log"):
+        face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
+        return _run_face(f"swarm {name}", face, argv[1:])
+    if name == "demo":
+        return int(__import__("swarm.demo", fromlist=["main"]).main(argv[1:]))
+    if name in ("-h", "--help", "help"):
+        terminal.out(_USAGE)
+        return 0
+    if name in ("-V", "--version"):
+        terminal.out(f"swarm {__version__}\n")
+        return 0
+    if not argv:
+        terminal.out(_USAGE)
+        return 2
+    raise BadInput(f"there is no command {name[:40]!r}. See: swarm --help")
+
+
+def _run_face(title: str, face: object, args: Sequence[str]) -> int:
+    commands = face.COMMANDS  # type: ignore[attr-defined]
+    name = args[0] if args else ""
+    if name in commands:
+        if "--help" in args or "-h" in args:
+            terminal.out(help_for(title, commands, name))
+            return 0
+        return int(commands[name].run(commands[name].parse(f"{title} {name}", args[1:])))
+    if name and name not in ("-h", "--help", "help"):
+        raise BadInput(f"{title} has no command {name[:40]!r}. It has: {' '.join(commands)}.")
+    terminal.out(help_for(title, commands))
+    return 0 if name else 2
+
+
+def _report(text: str, code: int, argv: Sequence[str]) -> int:
+    terminal.error(text)
+    if "--json" in argv:
+        try:
+            terminal.out(jsontext.dumps({"schema_version": SCHEMA_VERSION, "error": text, "exit_code": code}) + "\n")
+        except OSError:
+            pass
+    return code
+
+
+def entry() -> int:
+    """The installed command."""
+    return main(sys.argv[1:])

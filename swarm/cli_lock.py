@@ -1,0 +1,339 @@
+"""`swarm lock`: task locks from a shell."""
+
+from __future__ import annotations
+
+import os
+
+from swarm import jsontext, settings, terminal
+from swarm.arguments import Call, Command
+from swarm.errors import BadInput, LockHeld, NotYours, StoreError
+from swarm.home import Home
+from swarm.lock_record import Lock, Verdict
+from swarm.lock_table import LockTable
+from swarm.names import check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def acquire(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if call.get(2) else None
+    if len(call.positional) > 2 and not call.get(2):
+        raise BadInput("TTL_SECONDS is empty: leave it out for a lock that never expires.")
+    table = _table()
+    try:
+        lock = table.acquire(task, worker, ttl, wait=_seconds(call, "--wait"))
+    except LockHeld as held:
+        found = table.look(task) if call.json else None
+        _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(found[0]) if found else None})
+        terminal.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {task}")
+        return held.exit_code
+    finally:
+        table.store.close()
+    if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
+        terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
+    return 0
+
+
+def release(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    table = _table()
+    try:
+        lock = table.release(task, worker, _token(call))
+    finally:
+        table.store.close()
+    if not _json(call, {"released": True, "task_id": task, "lock": lock.fields()}):
+        terminal.out(f"Lock released: {task}\n")
+    return 0
+
+
+def heartbeat(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    table = _table()
+    try:
+        lock = table.heartbeat(task, worker, _token(call))
+    finally:
+        table.store.close()
+    if not _json(call, {"refreshed": True, "task_id": task, "lock": lock.fields()}):
+        terminal.out(f"Heartbeat: {task} {_until(lock)}\n")
+    return 0
+
+
+def check(call: Call) -> int:
+    task = _task(call)
+    found = _table().look(task)
+    if _json(call, {"task_id": task, **_status(found)}):
+        return 0
+    if found is None:
+        terminal.out(f"No lock for {task}\n")
+    else:
+        terminal.out(f"{task}: {_painted(found[1])}\n{_details(found[0]) if found[0] else ''}")
+    return 0
+
+
+def list_locks(call: Call) -> int:
+    table = _table()
+    rows: list[dict[str, Any]] = []
+    trouble = ""
+    for task in table.tasks():
+        try:
+            found = table.look(task)
+        except StoreError as error:
+            trouble = str(error)
+            rows.append({"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None})
+            if not call.json:
+                terminal.out(f"{task}: {terminal.paint('Unknown', 'red')} (cannot be read)\n")
+            continue
+        if found is None:
+            continue  # released since we listed
+        rows.append({"task_id": task, **_status(found)})
+        if not call.json:
+            terminal.out(f"{task}: {_line(*found)}\n")
+    if not _json(call, {"locks": rows}) and not rows:
+        terminal.out("No locks\n")
+    if trouble:
+        raise StoreError(trouble)
+    return 0
+
+
+def release_all(call: Call) -> int:
+    worker = call.get(0) or settings.worker()
+    if not worker:
+        raise BadInput("release-all needs a worker: name one, or set SWARM_WORKER.")
+    check_name(worker, "worker")
+    table = _table()
+    released = []
+    try:
+        for task in table.tasks():
+            try:
+                table.release(task, worker)
+            except NotYours:
+                continue
+            released.append(task)
+            if not call.json:
+                terminal.out(f"Lock released: {task}\n")
+    finally:
+        table.store.close()
+    if not _json(call, {"worker": worker, "released": released}) and not released:
+        terminal.out(f"No locks held by {worker}\n")
+    return 0
+
+
+def break_lock(call: Call) -> int:
+    task = _task(call)
+    if "--yes" not in call.options:
+        raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
+    table = _table()
+    try:
+        lock = table.break_lock(task)
+        _log_break(table, task, lock)
+    finally:
+        table.store.close()
+    if not _json(call, {"broken": True, "task_id": task, "lock": _fields(lock)}):
+        terminal.out(f"Lock broken: {task} (was held by {lock.worker if lock else 'nobody that can be named'})\n")
+    return 0
+
+
+def why(call: Call) -> int:
+    task = _task(call)
+    table = _table()
+    found = table.look(task)
+    if _json(call, {"task_id": task, **_status(found), "frees": _what_frees(task, found)}):
+        return 0
+    if found is None:
+        terminal.out(f"Nobody holds {task}: there is no lock.\n")
+        return 0
+    lock, verdict = found
+    now = table.clock.now()
+    if lock is None:
+        terminal.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
+    else:
+        holds = "holds" if verdict.active else "held"
+        terminal.out(f"{lock.worker} {holds} {task}" + (f" (token {lock.token})" if lock.token is not None else "") + ".\n")
+        terminal.out(f"  since           {_ago(lock.acquired_at, now)}\n  last heartbeat  {_ago(lock.heartbeat_at, now)}\n")
+        if "pid" in lock.holder:
+            terminal.out(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}\n")
+    terminal.out("What frees it:\n" + "".join(f"  - {way}\n" for way in _what_frees(task, found)))
+    return 0
+
+
+def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[str]:
+    if found is None:
+        return ["It is free. Whoever acquires it first has it."]
+    lock, verdict = found
+    if not verdict.active:
+        reason = {"holder gone": "its process is gone", "unreadable": "it cannot be understood"}.get(verdict.why, "its lease is over")
+        return [f"It is free: {reason}. Whoever acquires it first takes it over."]
+    ways = []
+    if lock is None:
+        ways.append(f"It counts as free in {_duration(verdict.left or 0)}, if it still makes no sense then.")
+    elif verdict.left is not None:
+        ways.append(f"Its lease ends in {_duration(verdict.left)}, at {lock.expires_at or 'the end of its ttl'}, unless a heartbeat comes.")
+    else:
+        ways.append("Its lease never ends.")
+    if lock is not None:
+        if "pid" in lock.holder:
+            ways.append("The end of its process frees it at once.")
+        ways.append(f"{lock.worker} gives it back with: swarm lock release {task} {lock.worker}")
+    ways.append(f"Anybody can free it by force with: swarm lock break {task} --yes")
+    return ways
+
+
+def _log_break(table: LockTable, task: str, lock: Lock | None) -> None:
+    """The holder, and whoever watches, must be able to see who did this."""
+    from swarm.status_log import StatusLog
+
+    who = settings.worker() or _user()
+    was = {"worker": lock.worker, "token": lock.token} if lock else {}
+    text = f"lock broken by {who}" + (f"; it was held by {lock.worker}" if lock else "")
+    StatusLog(table.store).append("ERROR", who, task, text, {"event": "lock-broken", "by": who, "user": _user(), **was})
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid-{os.geteuid()}"
+
+
+def _table() -> LockTable:
+    return LockTable(Home().store())
+
+
+def _task(call: Call) -> str:
+    return check_name(call.get(0), "task_id")
+
+
+def _token(call: Call) -> int | None:
+    text = call.options.get("--token")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise BadInput(f"--token is {text[:40]!r}, but must be a whole number.")
+    return int(text)
+
+
+def _seconds(call: Call, option: str) -> float:
+    text = call.options.get(option, "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= settings.MAX_TTL:
+        raise BadInput(f"{option} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
+    return seconds
+
+
+def _json(call: Call, answer: Mapping[str, Any]) -> bool:
+    """Prints the answer for a program, if that is who asks."""
+    if call.json:
+        terminal.out(jsontext.dumps({"schema_version": 1, **answer}) + "\n")
+    return call.json
+
+
+def _fields(lock: Lock | None) -> dict[str, Any] | None:
+    return lock.fields() if lock else None
+
+
+def _status(found: tuple[Lock | None, Verdict] | None) -> dict[str, Any]:
+    if found is None:
+        return {"locked": False, "status": "None", "why": "", "seconds_left": None, "lock": None}
+    lock, verdict = found
+    left = None if verdict.left is None else round(verdict.left, 3)
+    status = "Active" if verdict.active else "Expired"
+    return {"locked": verdict.active, "status": status, "why": verdict.why, "seconds_left": left, "lock": _fields(lock)}
+
+
+def _painted(verdict: Verdict) -> str:
+    return terminal.paint(str(verdict), "green" if verdict.active else "yellow")
+
+
+def _line(lock: Lock | None, verdict: Verdict) -> str:
+    if lock is None:
+        return _painted(verdict)
+    state = terminal.paint("Active" if verdict.active else "Expired", "green" if verdict.active else "yellow")
+    why = f"{verdict.why}; " if verdict.why else ""
+    return f"{state} ({why}worker: {lock.worker}, acquired: {lock.acquired_at or 'unknown'})"
+
+
+def _details(lock: Lock) -> str:
+    rows = {
+        "worker": lock.worker,
+        "acquired_at": lock.acquired_at or "unknown",
+        "heartbeat_at": lock.heartbeat_at or "unknown",
+        "expires_at": _end(lock),
+        "token": "none" if lock.token is None else str(lock.token),
+    }
+    return "".join(f"  {name + ':':14}{value}\n" for name, value in rows.items())
+
+
+def _until(lock: Lock) -> str:
+    return "never expires" if lock.ttl is None and not lock.expires_at else f"expires_at {lock.expires_at}"
+
+
+def _end(lock: Lock) -> str:
+    if lock.ttl is None and not lock.expires_at:
+        return "never"
+    return lock.expires_at or f"ttl {lock.ttl} s after the last heartbeat"
+
+
+def _ago(moment: str, now: float) -> str:
+    from swarm.clock import from_iso
+
+    at = from_iso(moment)
+    return moment or "unknown" if at is None else f"{moment} ({_duration(now - at)} ago)"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(abs(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+COMMANDS = {
+    "acquire": Command(
+        "TASK WORKER [TTL_SECONDS] [--wait S]",
+        "Takes the lock of a task; fails at once, or after S seconds, if it is taken.\n"
+        "Without TTL_SECONDS the lock never expires; with it, a heartbeat must come in time.",
+        "swarm lock acquire task-001 worker-0 300",
+        acquire,
+        "--wait=",
+    ),
+    "release": Command(
+        "TASK WORKER [--token N]",
+        "Gives a lock back. Only its worker can; with --token, only if it still has N.",
+        "swarm lock release task-001 worker-0",
+        release,
+        "--token=",
+    ),
+    "heartbeat": Command(
+        "TASK WORKER [--token N]",
+        "Begins the lease anew. Exit 4: the lock is not yours any more, so stop.",
+        "swarm lock heartbeat task-001 worker-0",
+        heartbeat,
+        "--token=",
+    ),
+    "check": Command("TASK", "Tells whether a task is locked, by whom and until when.", "swarm lock check task-001", check),
+    "list": Command("", "Every lock, active or expired.", "swarm lock list", list_locks),
+    "release-all": Command(
+        "[WORKER]", "Gives back every lock of a worker (default: $SWARM_WORKER).", "swarm lock release-all worker-0", release_all
+    ),
+    "break": Command(
+        "TASK --yes",
+        "Frees a task whoever holds it, and writes into the log who did.",
+        "swarm lock break task-001 --yes",
+        break_lock,
+        "--yes",
+    ),
+    "why": Command("TASK", "Who holds a task, since when, and what would free it.", "swarm lock why task-001", why),
+}

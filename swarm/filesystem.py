@@ -1,0 +1,109 @@
+"""The few calls that changing a lock file needs, each close to one system call.
+
+`handover` goes through this interface and nothing else, so that the same code can be run against a simulated filesystem. Errors are
+the system's own (`FileNotFoundError`, `FileExistsError`, …).
+"""
+
+import os
+import time
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not hang us
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+FILE_MODE = 0o644
+DIR_MODE = 0o700
+
+
+class Filesystem:
+    """The real one."""
+
+    mkdir = staticmethod(lambda path: os.mkdir(path, DIR_MODE))
+    rmdir = staticmethod(os.rmdir)
+    link = staticmethod(os.link)
+    rename = staticmethod(os.rename)
+    symlink = staticmethod(os.symlink)
+    readlink = staticmethod(os.readlink)
+    unlink = staticmethod(os.unlink)
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file; a symlink is refused."""
+        fd = os.open(path, _READ)
+        try:
+            data = os.read(fd, 65536)
+            if len(data) == 65536:
+                while more := os.read(fd, 1 << 20):
+                    data += more
+            return data
+        finally:
+            os.close(fd)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """A new file with this content. Nobody else may look at `path` before this returns."""
+        fd = os.open(path, _CREATE, FILE_MODE)
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        finally:
+            os.close(fd)
+
+    def draw(self, path: str, *, sync: bool) -> int:
+        """Adds one byte to a file and returns the size that this very byte gave it: no two callers get the same."""
+        fd = os.open(path, _APPEND, FILE_MODE)
+        try:
+            os.write(fd, b".")
+            if sync:
+                os.fsync(fd)
+            return os.lseek(fd, 0, os.SEEK_CUR)
+        finally:
+            os.close(fd)
+
+    def size(self, path: str) -> int:
+        return os.lstat(path).st_size
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory; a symlink to one is refused."""
+        fd = os.open(path, _LIST)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything under this name; raises where that cannot be told."""
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def age(self, path: str) -> float:
+        """How far the last change is from now, in either direction: wall clocks are also set back."""
+        return abs(time.time() - os.lstat(path).st_mtime)
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the names in a directory survive a loss of power."""
+        fd = os.open(path, _LIST)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def make_dirs(path: str) -> None:
+    """Creates a directory and its missing parents, each 0700 less the umask; what exists is left as it is."""
+    try:
+        os.mkdir(path, DIR_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(20, "is a file, not a directory", path) from None
+    except FileNotFoundError:
+        parent = os.path.dirname(path)
+        if parent == path:
+            raise
+        make_dirs(parent)
+        try:
+            os.mkdir(path, DIR_MODE)
+        except FileExistsError:
+            pass

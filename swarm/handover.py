@@ -1,0 +1,359 @@
+"""How a lock file changes hands: compare-and-swap on a directory of files.
+
+Promised: `replace` and `remove` act on the very record that was compared, although the filesystem offers no such call and a
+process may be stopped for any time between comparing and acting, even inside the system call. `create` never shows a half-written
+record. A person may `rm` a record at any moment. Not promised: anything to a person who *writes* a record at the very moment
+between somebody's comparing and acting; and one user per directory, since a stranger's hand cannot be destroyed.
+
+How: whoever acts, acts by a rename out of or into a directory of its own, its *hand*. The kernel refuses a rename from or to a
+directory that is gone, also when the path was walked before. So whoever doubts a sleeping process destroys its hand, and the
+sleeper, whenever it wakes, gets ENOENT and does nothing.
+
+    <live>/<name>.lock                    the record, the only truth
+    <private>/hands/h<random>/            a process's hand; its name is never used again
+    <private>/gates/<name>~<mark>~<k>     a symlink to a hand's name: its owner is about to change the record with this mark
+    <private>/tickets/<shard>             one byte a ticket
+    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later boot are larger than all before
+
+The rules, each of which is needed:
+
+- Before acting on record R one opens a gate of R. If there is one already, its hand must be dead before the next is opened: gone, or
+  killed because the gate is older than PATIENCE. While it is alive and young the answer is Busy.
+- After opening one's gate, and after linking a new record, one kills the hands of all gates of this name for other records, and only
+  then looks whether the record is (still) the one.
+- A gate of R is removed only when the record is known not to be R: since no record returns, that stays so.
+- Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing it.
+- Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be written.
+- A forked child makes a hand of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from itertools import count
+
+from swarm.errors import Busy, StoreError
+from swarm.filesystem import Filesystem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SUFFIX = ".lock"
+PATIENCE = 3.0  # seconds that an open gate is respected
+SWEEP_AGE = 3600.0  # seconds after which residue is taken for a crash's
+SWEEP_BATCH = 16  # entries looked at when a hand is made
+TICKET_SHARDS = 251  # a file a task would cost a disk block each
+TICKETS_PER_BOOT = 1_000_000_000
+ATTEMPTS = 1000  # a hand destroyed this often in a row is not bad luck
+
+
+class Handover:
+    """Compare-and-swap for the files of one directory. Threads may share it; a forked child may too."""
+
+    def __init__(
+        self, live: str, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem | None = None
+    ) -> None:
+        self._fs = fs or Filesystem()
+        self._live = live
+        self._hand = ""
+        self._owner = 0
+        self._private = private
+        self._hands = private + "/hands"
+        self._gates = private + "/gates"
+        self._tickets = private + "/tickets"
+        self._epochs = private + "/epochs"
+        self._boot = boot
+        self._ensure = ensure
+        self._epoch: int | None = None
+        self._fresh = count()
+
+    def path(self, name: str) -> str:
+        return f"{self._live}/{name}{SUFFIX}"
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._fs.read(self.path(name))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        try:
+            found = self._fs.names(self._live)
+        except FileNotFoundError:
+            return []
+        return sorted(name[: -len(SUFFIX)] for name in found if name.endswith(SUFFIX) and not name.startswith("."))
+
+    def create(self, name: str, data: bytes) -> bool:
+        for _ in range(ATTEMPTS):
+            mine = self._fresh_name()[1]
+            try:
+                self._fs.write_new(mine, data)
+                self._fs.link(mine, self.path(name))
+            except FileExistsError:
+                self._discard(mine)
+                return False
+            except FileNotFoundError:
+                self._lay_out()
+                continue
+            except BaseException:
+                self._discard(mine)
+                raise
+            try:
+                others = self._clear(name, lambda mark: mark != _mark(data))
+                if self.read(name) != data:
+                    return False
+                self._close(others)
+                return True
+            except BaseException:
+                self._undo(name, data)
+                raise
+            finally:
+                self._discard(mine)
+        raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+
+    def replace(self, name: str, old: bytes, new: bytes) -> bool:
+        return self._change(name, old, new)
+
+    def remove(self, name: str, old: bytes) -> bool:
+        return self._change(name, old, None)
+
+    def ticket(self, name: str) -> int:
+        boot = self._boot()
+        for _ in range(ATTEMPTS):
+            try:
+                epoch = self._current_epoch(boot)
+                return epoch * TICKETS_PER_BOOT + self._fs.draw(self._ticket_path(name), sync=not boot)
+            except FileNotFoundError:
+                self._epoch = None
+                self._lay_out()
+        raise StoreError(f"the ticket counters under {self._tickets} keep disappearing. Stop what removes them.")
+
+    def last_ticket(self, name: str) -> int:
+        try:
+            return self._current_epoch(self._boot()) * TICKETS_PER_BOOT + self._fs.size(self._ticket_path(name))
+        except FileNotFoundError:
+            return 0
+
+    def age(self, name: str) -> float:
+        try:
+            return self._fs.age(self.path(name))
+        except FileNotFoundError:
+            return 0.0
+
+    def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
+        """Clears away what crashed processes left, if it is older than `age`."""
+        for hand in self._listed(self._hands)[:batch]:
+            if hand != self._hand and self._older(f"{self._hands}/{hand}", age):
+                self._kill(hand)
+        for gate in self._listed(self._gates)[:batch]:
+            if not self._older(f"{self._gates}/{gate}", age):
+                continue
+            self._kill(self._hand_of(gate))
+            name, mark = _parse_gate(gate)
+            record = self.read(name) if mark else None
+            if record is None or _mark(record) != mark:
+                self._close([gate])
+
+    def close(self) -> None:
+        """Gives the hand back. The next change makes a new one."""
+        if self._hand and self._owner == os.getpid():
+            try:
+                self._fs.rmdir(f"{self._hands}/{self._hand}")
+            except OSError:
+                pass  # not empty or gone: a sweep will see to it
+        self._hand = ""
+
+    def __del__(self) -> None:
+        if os is not None:  # at interpreter exit modules go first
+            self.close()
+
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        """Changes record `old` into `new`, or removes it where `new` is None."""
+        mark = _mark(old)
+        for _ in range(ATTEMPTS):
+            hand, mine = self._fresh_name()
+            try:
+                if new is not None:
+                    self._fs.write_new(mine, new)
+                gates = self._open_gate(name, mark, hand)
+                others = self._clear(name, lambda other: other != mark)
+                if self.read(name) != old:
+                    self._close(gates)  # not the others: one of them may be for the record that is there now
+                    self._discard(mine)
+                    return False
+                if new is None:
+                    self._fs.rename(self.path(name), mine)
+                else:
+                    self._fs.rename(mine, self.path(name))
+            except FileNotFoundError:
+                self._discard(mine)
+                self._lay_out()
+                continue
+            except Busy:
+                self._discard(mine)
+                raise
+            except BaseException:
+                self._drop_hand()  # what was begun cannot be finished any more, so nobody need wait for it
+                raise
+            self._close(gates + others)
+            if new is None:
+                self._discard(mine)
+            return True
+        raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+
+    def _open_gate(self, name: str, mark: str, hand: str) -> list[str]:
+        """Opens a gate for the record with this mark; all its gates up to that one, of which only the last has a living hand."""
+        passed: list[str] = []
+        while True:
+            gate = f"{name}~{mark}~{len(passed)}"
+            try:
+                self._fs.symlink(hand, f"{self._gates}/{gate}")
+                return [*passed, gate]
+            except FileExistsError:
+                pass
+            rival = self._hand_of(gate)
+            if self._fs.exists(f"{self._hands}/{rival}") and not self._older(f"{self._gates}/{gate}", PATIENCE):
+                raise Busy(f"somebody else is changing {name} right now. Try again in a moment.")
+            self._kill(rival)
+            passed.append(gate)
+
+    def _clear(self, name: str, is_other: Callable[[str], bool]) -> list[str]:
+        """Kills the hands of this name's gates for other records; those gates, to be closed once the record is known."""
+        others = []
+        for gate in self._listed(self._gates):
+            if gate.startswith(name + "~"):
+                of, mark = _parse_gate(gate)
+                if of == name and is_other(mark):
+                    self._kill(self._hand_of(gate))
+                    others.append(gate)
+        return others
+
+    def _close(self, gates: list[str]) -> None:
+        for gate in gates:
+            self._discard(f"{self._gates}/{gate}")
+
+    def _kill(self, hand: str) -> None:
+        """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
+        if not _is_hand(hand):
+            return
+        path = f"{self._hands}/{hand}"
+        while True:
+            try:
+                for name in self._fs.names(path):
+                    self._discard(f"{path}/{name}")
+                self._fs.rmdir(path)
+                return
+            except FileNotFoundError:
+                return
+            except NotADirectoryError:
+                self._discard(path)  # planted: no hand, and nothing that a rename could go through
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
+    def _hand_of(self, gate: str) -> str:
+        try:
+            return self._fs.readlink(f"{self._gates}/{gate}")
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or error.errno == errno.EINVAL:
+                return "?"  # closed meanwhile, or planted: either way nobody acts through it
+            raise
+
+    def _older(self, path: str, age: float) -> bool:
+        try:
+            return self._fs.age(path) > age
+        except FileNotFoundError:
+            return False
+
+    def _listed(self, path: str) -> list[str]:
+        try:
+            return self._fs.names(path)
+        except FileNotFoundError:
+            return []
+
+    def _discard(self, path: str) -> None:
+        try:
+            self._fs.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def _undo(self, name: str, data: bytes) -> None:
+        """Takes back a record whose creator will not be told that it has it."""
+        try:
+            self._change(name, data, None)
+        except (OSError, StoreError):
+            pass
+
+    def _fresh_name(self) -> tuple[str, str]:
+        """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
+        hand = self._hand
+        if not hand or self._owner != os.getpid():
+            try:
+                hand = self._make_hand()
+            except FileNotFoundError:
+                hand = self._lay_out()
+            self.sweep()
+        return hand, f"{self._hands}/{hand}/{next(self._fresh):x}"
+
+    def _make_hand(self) -> str:
+        hand = "h" + os.urandom(8).hex()
+        self._fs.mkdir(f"{self._hands}/{hand}")
+        self._owner = os.getpid()
+        self._hand = hand
+        return hand
+
+    def _drop_hand(self) -> None:
+        hand, self._hand = self._hand, ""
+        if self._owner == os.getpid():
+            self._kill(hand)
+
+    def _lay_out(self) -> str:
+        """Makes every directory anew that is missing, and a new hand in place of the one that failed."""
+        self._drop_hand()
+        for path in (self._live, self._hands, self._gates, self._tickets, self._epochs):
+            self._ensure(path)
+        return self._make_hand()
+
+    def _ticket_path(self, name: str) -> str:
+        return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"
+
+    def _current_epoch(self, boot: str) -> int:
+        """How many boots have drawn tickets before this one. Its number is on disk, for good, before its first ticket is given."""
+        while self._epoch is None:
+            names = self._fs.names(self._epochs)
+            last = max((int(name) for name in names if name.isdigit()), default=-1)
+            if last < 0 or self._fs.readlink(f"{self._epochs}/{last}") != (boot or "-"):
+                try:
+                    self._fs.symlink(boot or "-", f"{self._epochs}/{last + 1}")
+                except FileExistsError:
+                    pass
+            elif f"{last}.synced" in names:
+                self._epoch = last
+            else:
+                for path in (self._epochs, self._private, os.path.dirname(self._private)):
+                    self._fs.sync_dir(path)
+                try:
+                    self._fs.symlink("-", f"{self._epochs}/{last}.synced")
+                except FileExistsError:
+                    pass
+        return self._epoch
+
+
+def _is_hand(name: str) -> bool:
+    """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
+    return len(name) == 17 and name[0] == "h" and not set(name[1:]) - set("0123456789abcdef")
+
+
+def _parse_gate(gate: str) -> tuple[str, str]:
+    """Name and mark of the record that a gate is for; from the right, because a name may contain the separator."""
+    parts = gate.rsplit("~", 2)
+    return (parts[0], parts[1]) if len(parts) == 3 else (gate, "")
+
+
+def _mark(data: bytes) -> str:
+    from _blake2 import blake2b  # hashlib would load OpenSSL
+
+    return blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,338 @@
+"""An append-only log of lines in one file, and how it is rotated without losing or reordering a line.
+
+Appending is one `write` on `O_APPEND`: the kernel orders writers and never interleaves them. A writer that is killed inside it, or a
+full disk, leaves at worst an unterminated last line; the next append ends that line first. A line counts as appended when `append`
+returns.
+
+Rotation moves the file aside while writers hold it open, so moving alone would let them go on behind the readers' back:
+
+    <path>                          the live file
+    <parts>/<number>-<random>/      made by one rotation; empty until the live file has been renamed into it
+        part                        the file
+        end                         a symlink whose target is the number of bytes of `part` that count
+
+- The first to create `end` settles where the part ends. What a late writer adds behind it does not count; the writer notices,
+  because the live path is another file than the one it wrote to, and appends its line again.
+- Nobody writes to a new live file before the last part's `end` is settled. So all lines of a part come before all lines behind it.
+- A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the other's rename,
+  however long it slept. So parts are numbered in the order in which they were filled.
+
+A cursor is "number:offset"; the live file's number is one more than the last part's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from _thread import allocate_lock
+
+from swarm.errors import BadInput, StoreError
+from swarm.filesystem import DIR_MODE, FILE_MODE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_BLOCK = 65536
+_LINE = 1024  # most lines fit
+_TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
+
+
+class Journal:
+    """One log. Threads may share it; a forked child may too."""
+
+    def __init__(self, path: str, parts: str, *, ensure: Callable[[str], None], max_bytes: int = 0) -> None:
+        self._path = path
+        self._parts = parts
+        self._ensure = ensure
+        self._max_bytes = max_bytes
+        self._forget()
+
+    def append(self, line: bytes) -> str:
+        if os.getpid() != self._pid:
+            self._forget()  # a forked child shares the file position with its parent: open anew
+        with self._mutex:
+            while True:
+                fd, number, identity = self._writer or self._open_writer()
+                end = self._write(fd, line + b"\n")
+                if self._is_live(identity) or self._counts(identity, end):
+                    break
+                self._close_writer()
+            if self._max_bytes and end >= self._max_bytes:
+                self._close_writer()
+                self.rotate(self._max_bytes)
+            return f"{number}:{end}"
+
+    def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
+        number, offset = _parse_cursor(cursor)
+        while True:
+            live, parts = self._snapshot()
+            try:
+                last = max(parts, default=0) + 1
+                if number > last:
+                    number, offset = last, 0  # not from this log as it is now: begin with what there is
+                elif number < last and number not in parts:
+                    number, offset = min(n for n in (*parts, last) if n > number), 0
+                if number in parts:
+                    fd, end = os.open(f"{parts[number]}/part", os.O_RDONLY | os.O_CLOEXEC), self._settle(parts[number])
+                elif live is None:
+                    return [], f"{number}:{offset}"
+                else:
+                    fd, end = os.dup(live), os.fstat(live).st_size
+                try:
+                    if not _at_line_start(fd, offset, end):
+                        offset = 0  # somebody put another file in this one's place
+                    lines, offset = _lines_from(fd, offset, end, limit)
+                finally:
+                    os.close(fd)
+            finally:
+                if live is not None:
+                    os.close(live)
+            if lines or number == last:
+                return lines, f"{number}:{offset}"
+            number, offset = number + 1, 0
+
+    def tail(self, count: int) -> tuple[list[bytes], str]:
+        live, parts = self._snapshot()
+        number = max(parts, default=0) + 1
+        lines: list[bytes] = []
+        end = 0
+        if live is not None:
+            try:
+                end = _last_newline(live, os.fstat(live).st_size)
+                lines = _last_lines(live, end, count)
+            finally:
+                os.close(live)
+        for older in sorted(parts, reverse=True):
+            if len(lines) >= count:
+                break
+            fd = os.open(f"{parts[older]}/part", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                lines = _last_lines(fd, self._settle(parts[older]), count - len(lines)) + lines
+            finally:
+                os.close(fd)
+        return lines, f"{number}:{end}"
+
+    def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
+        live, parts = self._snapshot()
+        files = [(f"{parts[number]}/part", self._settle(parts[number])) for number in sorted(parts)]
+        if live is not None:
+            files.append((self._path, os.fstat(live).st_size))
+            os.close(live)
+        for path, size in files:
+            with open(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    if size <= 0:
+                        break
+                    size -= len(line)
+                    yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
+
+    def rotate(self, at_least: int = 1) -> bool:
+        """Puts the live file aside if it has that many bytes; False if it has not, or somebody else just did it."""
+        try:
+            live = os.lstat(self._path)
+        except FileNotFoundError:
+            return False
+        if stat.S_ISLNK(live.st_mode):
+            raise StoreError(f"{self._path} is a symbolic link and is not rotated. Rotate the file it points to yourself.")
+        if live.st_size < at_least:
+            return False
+        self._ensure(self._parts)
+        number = max(self._filled(), default=0) + 1
+        mine = f"{self._parts}/{number:010d}-{os.urandom(4).hex()}"
+        os.mkdir(mine, DIR_MODE)
+        if not self._outrun(mine, number):
+            _remove_if_empty(mine)
+            return False
+        try:
+            os.rename(self._path, f"{mine}/part")
+        except FileNotFoundError:  # outrun ourselves, or nothing there any more
+            _remove_if_empty(mine)
+            return False
+        self._settle(mine)
+        return True
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            self._close_writer()
+
+    def _write(self, fd: int, data: bytes) -> int:
+        """Writes one line of its own; where it ends."""
+        while True:
+            torn = self._ends_torn(fd)
+            written = os.write(fd, b"\n" + data if torn else data)
+            if written < len(data) + torn:
+                raise OSError(errno.ENOSPC, "only a part of the line could be written", self._path)
+            end = os.lseek(fd, 0, os.SEEK_CUR)
+            start = end - written
+            if torn or start == 0 or os.pread(fd, 1, start - 1) == b"\n":
+                return end
+            # A writer died between our look and our write: we glued ourselves to its piece. Once more.
+
+    def _ends_torn(self, fd: int) -> bool:
+        waited = 0.0
+        while True:
+            size = os.fstat(fd).st_size
+            if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
+                return False
+            if waited >= _TORN_GRACE:
+                return True
+            time.sleep(0.005)
+            waited += 0.005
+
+    def _open_writer(self) -> tuple[int, int, tuple[int, int]]:
+        while True:
+            try:
+                fd = os.open(self._path, _OPEN, FILE_MODE)
+            except FileNotFoundError:
+                self._ensure(os.path.dirname(self._path))
+                continue
+            try:
+                identity = _identity(os.fstat(fd))
+                parts = self._filled()
+                last = max(parts, default=0)
+                if last:
+                    self._settle(parts[last])
+                    if _identity(os.stat(f"{parts[last]}/part")) == identity:
+                        os.close(fd)  # rotated between opening and looking
+                        continue
+            except BaseException:
+                os.close(fd)
+                raise
+            self._writer = (fd, last + 1, identity)
+            return self._writer
+
+    def _is_live(self, identity: tuple[int, int]) -> bool:
+        try:
+            return _identity(os.stat(self._path)) == identity
+        except FileNotFoundError:
+            return False
+
+    def _counts(self, identity: tuple[int, int], end: int) -> bool:
+        """Whether what was written up to `end` of a file that is no longer live is in the part it became."""
+        parts = self._filled()
+        for number in sorted(parts, reverse=True):
+            if _identity(os.stat(f"{parts[number]}/part")) == identity:
+                return end <= self._settle(parts[number])
+        return False
+
+    def _settle(self, part: str) -> int:
+        """How many bytes of a part count; decides it if nobody has."""
+        while True:
+            try:
+                return int(os.readlink(f"{part}/end"))
+            except FileNotFoundError:
+                pass
+            fd = os.open(f"{part}/part", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                end = _last_newline(fd, os.fstat(fd).st_size)
+            finally:
+                os.close(fd)
+            try:
+                os.symlink(str(end), f"{part}/end")
+            except FileExistsError:
+                pass
+
+    def _snapshot(self) -> tuple[int | None, dict[int, str]]:
+        """The live file, opened, and the parts before it."""
+        while True:
+            try:
+                live = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None, self._filled()
+            parts = self._filled()
+            if not parts or _identity(os.stat(f"{parts[max(parts)]}/part")) != _identity(os.fstat(live)):
+                return live, parts
+            os.close(live)  # rotated between opening and looking
+
+    def _filled(self) -> dict[int, str]:
+        """The parts by their numbers."""
+        return {number: path for number, path in self._rotations() if os.path.exists(f"{path}/part")}
+
+    def _rotations(self) -> list[tuple[int, str]]:
+        try:
+            entries = os.listdir(self._parts)
+        except FileNotFoundError:
+            return []
+        numbered = ((entry.partition("-")[0], entry) for entry in entries)
+        return [(int(number), f"{self._parts}/{entry}") for number, entry in numbered if number.isdigit()]
+
+    def _outrun(self, mine: str, number: int) -> bool:
+        """Makes sure that no other rotation can fill a directory any more; False if one was faster."""
+        return not any(path != mine and not _remove_if_empty(path) and other >= number for other, path in self._rotations())
+
+    def _close_writer(self) -> None:
+        if self._writer:
+            os.close(self._writer[0])
+            self._writer = None
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = allocate_lock()
+        self._writer: tuple[int, int, tuple[int, int]] | None = None
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    number, colon, offset = (cursor or "0:0").partition(":")
+    if not (colon and number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()) or len(cursor) > 60:
+        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, such as 1:2048.")
+    return int(number), int(offset)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _remove_if_empty(path: str) -> bool:
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _at_line_start(fd: int, offset: int, end: int) -> bool:
+    return offset == 0 or (offset <= end and os.pread(fd, 1, offset - 1) == b"\n")
+
+
+def _lines_from(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
+    """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
+    data = os.pread(fd, min(limit or _LINE, end - start), start)
+    while b"\n" not in data and start + len(data) < end:
+        more = os.pread(fd, min(max(limit, _BLOCK), end - start - len(data)), start + len(data))
+        if not more:
+            break
+        data += more
+    data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
+    return data.split(b"\n")[:-1], start + len(data)
+
+
+def _last_newline(fd: int, end: int) -> int:
+    """The end of the last whole line before `end`."""
+    while end > 0:
+        begin = max(0, end - _BLOCK)
+        at = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        end = begin
+    return 0
+
+
+def _last_lines(fd: int, end: int, count: int) -> list[bytes]:
+    """The last `count` lines before `end`, which stands behind a newline. Reads no more than those need."""
+    blocks: list[bytes] = []
+    newlines = 0
+    begin = end
+    while begin > 0 and newlines <= count and count > 0:
+        begin, stop = max(0, begin - _BLOCK), begin
+        blocks.append(os.pread(fd, stop - begin, begin))
+        newlines += blocks[-1].count(b"\n")
+    lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
+    return lines[-count:] if count > 0 else []

@@ -1,0 +1,121 @@
+"""JSON as swarm writes and reads it, without importing `json` (which doubles the start-up time of a command).
+
+Written: separators ", " and ": ", text as it is, but everything that could end a line for some reader is escaped, and lone
+surrogates, so that a record is one line of valid UTF-8. Read: any JSON; `NaN` and raw control characters in strings are
+tolerated unless `strict`.
+"""
+
+from __future__ import annotations
+
+from swarm.errors import BadInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+try:
+    from _json import encode_basestring as _quote
+    from _json import make_scanner
+except ImportError:  # an interpreter without the accelerator
+    from json.encoder import py_encode_basestring as _quote  # type: ignore[attr-defined, no-redef, unused-ignore]
+    from json.scanner import py_make_scanner as make_scanner  # type: ignore[attr-defined, no-redef, unused-ignore]
+
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+_SPACE = " \t\n\r"
+
+
+def dumps(value: object) -> str:
+    """The value as one line of JSON; raises BadInput for what JSON cannot say (NaN, sets, keys that are not text …)."""
+    try:
+        text = "".join(_encode(value))
+    except RecursionError:
+        raise BadInput("the value is nested too deeply, or contains itself, and cannot be written as JSON.") from None
+    if text.isascii() and "\x7f" not in text:
+        return text
+    text = text.translate(_ESCAPED)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
+
+
+def loads(data: bytes | str, *, strict: bool = False) -> Any:
+    """The value of one JSON text; raises ValueError when it is not one, whatever is wrong with it."""
+    text = data if isinstance(data, str) else data.decode()
+    text = text.removeprefix("\ufeff").strip(_SPACE)
+    try:
+        value, end = (_scan_strict if strict else _scan)(text, 0)
+    except StopIteration:
+        raise ValueError("not a JSON value") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if end != len(text):
+        raise ValueError("something follows the JSON value")
+    return value
+
+
+def _encode(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield _quote(value)
+    elif value is None:
+        yield "null"
+    elif value is True:
+        yield "true"
+    elif value is False:
+        yield "false"
+    elif isinstance(value, int):
+        yield int.__repr__(value)
+    elif isinstance(value, float):
+        if value - value != 0:
+            raise BadInput(f"{value} cannot be written as JSON.")
+        yield float.__repr__(value)
+    elif isinstance(value, dict):
+        yield "{"
+        gap = ""
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be text.")
+            yield f"{gap}{_quote(key)}: "
+            yield from _encode(item)
+            gap = ", "
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "["
+        gap = ""
+        for item in value:
+            yield gap
+            yield from _encode(item)
+            gap = ", "
+        yield "]"
+    else:
+        raise BadInput(f"a value of type {type(value).__name__} cannot be written as JSON.")
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Lenient:
+    """What the C scanner asks its context for."""
+
+    strict = False
+    object_hook = None
+    object_pairs_hook = None
+    parse_object = None
+    parse_array = None
+    parse_string = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+    memo: dict[str, str] = {}  # noqa: RUF012  (the scanner's own cache of keys, emptied by it after each text)
+
+
+class _Strict(_Lenient):
+    strict = True
+    parse_constant = staticmethod(_no_constant)  # type: ignore[assignment]
+
+
+_scan = make_scanner(_Lenient())
+_scan_strict = make_scanner(_Strict())

@@ -1,0 +1,141 @@
+"""A lock that keeps itself alive while a block of code runs.
+
+The holder considers itself out before others may: it reckons from the reading of the clock that it wrote into the lock, less a margin,
+and stops believing in the lease then, whether or not it could reach the store. A lost lease is told once: by `on_lost`, by `check()`, or,
+if nobody was told before the block ends, by an error there. A forked child holds nothing.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from swarm.errors import LockLost, NotYours, StoreError
+from swarm.lock_record import Lock
+from swarm.lock_table import LockTable
+
+HEARTBEAT_INTERVAL = 10
+_MARGIN = 0.05  # of the lease, at most a second: time for the holder to act on being out
+_RETRY = 0.1  # seconds between tries while the store does not answer
+
+
+class Lease:
+    """The holding of one task by this process. `token` is what to give to whoever writes on behalf of the task."""
+
+    def __init__(
+        self,
+        table: LockTable,
+        task_id: str,
+        worker: str,
+        ttl: float,
+        *,
+        wait: float = 0.0,
+        on_lost: Callable[[LockLost], object] | None = None,
+    ) -> None:
+        self.task_id = task_id
+        self.worker = worker
+        self.ttl = ttl
+        self._table = table
+        self._wait = wait
+        self._on_lost = on_lost
+        self._lock: Lock | None = None
+        self._pid = 0
+        self._deadline = 0.0
+        self._lost: LockLost | None = None
+        self._told = False
+        self._ended = threading.Event()
+        self._state = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def token(self) -> int:
+        if self._lock is None or self._lock.token is None:
+            raise RuntimeError("the lease has not begun: use it in a with statement")
+        return self._lock.token
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the lease still holds if nothing refreshes it; 0 once it is lost."""
+        return 0.0 if self._lost else max(0.0, self._deadline - self._table.clock.steady())
+
+    def __enter__(self) -> "Lease":
+        if self._thread is not None:
+            raise RuntimeError("a lease is used once: call hold() again")
+        self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, wait=self._wait))
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._pid:
+            return
+        self._ended.set()
+        assert self._thread is not None
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        try:
+            self._table.release(self.task_id, self.worker, self.token)
+        except NotYours as gone:
+            self._lose(str(gone))
+        except StoreError:
+            if kind is None:
+                raise
+        if kind is None and self._lost is not None and not self._told:
+            self._told = True
+            raise self._lost
+
+    def check(self) -> None:
+        """Raises LockLost once the lease is gone. Looks at the lock itself, so it also sees what no heartbeat has seen yet."""
+        if os.getpid() != self._pid:
+            raise LockLost(self.task_id, f"The lease of {self.task_id} belongs to the process that forked this one.")
+        if self._lost is None:
+            self._look()
+        if self._lost is not None:
+            self._told = True
+            raise self._lost
+
+    def _look(self) -> None:
+        if self._table.clock.steady() >= self._deadline:
+            self._lose(f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds.")
+            return
+        try:
+            found = self._table.look(self.task_id)
+        except StoreError:
+            return  # nobody can have taken it: the lease still runs
+        if found is None or found[0] is None or (found[0].worker, found[0].token) != (self.worker, self.token):
+            self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
+
+    def _begin(self, lock: Lock) -> None:
+        self._lock = lock
+        begun = lock.holder.get("at", self._table.clock.steady())
+        self._deadline = begun + self.ttl - min(1.0, self.ttl * _MARGIN)
+
+    def _keep(self) -> None:
+        """The heartbeat's thread."""
+        pause = interval = min(HEARTBEAT_INTERVAL, self.ttl / 3)
+        while not self._ended.wait(pause):
+            if self._lost is not None:
+                return
+            left = self._deadline - self._table.clock.steady()
+            if left <= 0:
+                self._lose(f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds.")
+                return
+            try:
+                self._begin(self._table.heartbeat(self.task_id, self.worker, self.token))
+                pause = interval
+            except LockLost as error:
+                self._lose(str(error))
+                return
+            except StoreError:
+                pause = min(_RETRY, left)
+
+    def _lose(self, text: str) -> None:
+        with self._state:
+            if self._lost is not None:
+                return
+            self._lost = LockLost(self.task_id, text)
+        if self._on_lost is not None:
+            self._told = True
+            self._on_lost(self._lost)
+

@@ -1,0 +1,213 @@
+"""What a lock file says, and whether that still counts.
+
+A record carries both vocabularies (`worker` and `worker_id`, `ttl` and `expires_at`), so that a program written for either can read
+it. Reading takes either alone, and what people write or edit by hand. Beside them stands `holder`: who holds it, and a *stamp*, the
+reading of a clock that does not jump. The stamp carries copies of what it vouches for; where they differ from the record, somebody
+has edited it, and the wall clock judges.
+"""
+
+from __future__ import annotations
+
+from swarm import jsontext, process
+from swarm.clock import Clock, from_iso, to_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
+
+
+class Lock:
+    """One lock as its record says. `ttl` is None and `expires_at` "" for a lock that never expires."""
+
+    __slots__ = ("acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        worker: str,
+        acquired_at: str,
+        heartbeat_at: str,
+        ttl: float | None,
+        expires_at: str,
+        token: int | None,
+        holder: Mapping[str, Any],
+    ) -> None:
+        self.task_id = task_id
+        self.worker = worker
+        self.acquired_at = acquired_at
+        self.heartbeat_at = heartbeat_at
+        self.ttl = ttl
+        self.expires_at = expires_at
+        self.token = token
+        self.holder = holder
+
+    def fields(self) -> dict[str, Any]:
+        """The record's fields, in their order in the file."""
+        fields: dict[str, Any] = {
+            "task_id": self.task_id,
+            "worker": self.worker,
+            "worker_id": self.worker,
+            "acquired_at": self.acquired_at,
+            "heartbeat_at": self.heartbeat_at,
+            "ttl": self.ttl,
+            "expires_at": self.expires_at,
+        }
+        if self.token is not None:
+            fields["token"] = self.token
+        if self.holder:
+            fields["holder"] = dict(self.holder)
+        return fields
+
+    def encode(self) -> bytes:
+        return jsontext.dumps(self.fields()).encode() + b"\n"
+
+
+class Verdict:
+    """Whether a lock counts: `active` or not, `why` not ("" for a lease that ran out), seconds `left` (None: no end)."""
+
+    __slots__ = ("active", "left", "why")
+
+    def __init__(self, active: bool, why: str = "", left: float | None = None) -> None:
+        self.active = active
+        self.why = why
+        self.left = left
+
+    def __str__(self) -> str:
+        state = "Active" if self.active else "Expired"
+        return f"{state} ({self.why})" if self.why else state
+
+
+def new_lock(
+    task_id: str, worker: str, ttl: float | None, token: int, clock: Clock, who: Mapping[str, object] | None = None
+) -> Lock:
+    """A lock taken now; `who` is the process it is bound to, if any."""
+    return _dated(task_id, worker, to_iso(clock.now()), ttl, token, clock, {**(who or {}), "beat": 0})
+
+
+def refreshed(lock: Lock, clock: Clock) -> Lock:
+    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats."""
+    who = {key: value for key, value in lock.holder.items() if key in ("host", "machine", "pid_ns", "pid", "start")}
+    if not stamp_counts(lock) or holder_gone(lock, clock):
+        who = {}
+    beat = lock.holder.get("beat")
+    who["beat"] = beat + 1 if isinstance(beat, int) else 1
+    return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock), lock.token, clock, who)
+
+
+def with_token(lock: Lock, token: int) -> Lock:
+    return Lock(**{name: getattr(lock, name) for name in Lock.__slots__ if name != "token"}, token=token)
+
+
+def decode(data: bytes, task_id: str) -> Lock | None:
+    """The lock that a record describes, None where it makes no sense: empty, torn, no object, no worker."""
+    try:
+        record = jsontext.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    holder = record.get("holder")
+    holder = holder if isinstance(holder, dict) else {}
+    worker = _worker(record, holder)
+    if not worker:
+        return None
+    acquired_at = _text(record.get("acquired_at"))
+    return Lock(
+        task_id=_text(record.get("task_id")) or task_id,
+        worker=worker,
+        acquired_at=acquired_at,
+        heartbeat_at=_text(record.get("heartbeat_at")) or acquired_at,
+        ttl=_number(record.get("ttl")),
+        expires_at=_text(record.get("expires_at")),
+        token=record["token"] if type(record.get("token")) is int else None,
+        holder=holder,
+    )
+
+
+def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> Verdict:
+    """Whether a lock counts now. `age` tells how old the record is, for one that makes no sense (None)."""
+    if lock is None:
+        left = UNREADABLE_GRACE - age()
+        return Verdict(left >= 0, "unreadable", left)
+    if holder_gone(lock, clock):
+        return Verdict(False, "holder gone")
+    left = _time_left(lock, clock)
+    return Verdict(left is None or left >= 0, left=left)
+
+
+def stamp_counts(lock: Lock) -> bool:
+    """Whether the stamp vouches for what the record says now."""
+    copies = (lock.holder.get("worker"), lock.holder.get("heartbeat_at"), lock.holder.get("ttl"))
+    return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
+
+
+def holder_gone(lock: Lock, clock: Clock) -> bool:
+    if "pid" not in lock.holder or not stamp_counts(lock):
+        return False
+    return process.gone(lock.holder, *clock.identity())
+
+
+def _dated(
+    task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
+) -> Lock:
+    stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
+    now = clock.now()
+    heartbeat_at = to_iso(now)
+    holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
+    return Lock(
+        task_id=task_id,
+        worker=worker,
+        acquired_at=acquired_at,
+        heartbeat_at=heartbeat_at,
+        ttl=ttl,
+        expires_at="" if ttl is None else to_iso(now + ttl),
+        token=token,
+        holder=holder,
+    )
+
+
+def _time_left(lock: Lock, clock: Clock) -> float | None:
+    if lock.ttl is not None:
+        passed = clock.since(lock.holder) if stamp_counts(lock) else None
+        if passed is not None:
+            return lock.ttl - passed
+        begun = from_iso(lock.heartbeat_at)
+        if begun is None:
+            begun = from_iso(lock.acquired_at)
+        if begun is not None:
+            return begun + lock.ttl - clock.now()
+    ends = from_iso(lock.expires_at)
+    return None if ends is None else ends - clock.now()
+
+
+def _length(lock: Lock) -> float | None:
+    """How long the lease is, also where only its two ends are written."""
+    begun, ends = from_iso(lock.heartbeat_at), from_iso(lock.expires_at)
+    if lock.ttl is not None or begun is None or ends is None:
+        return lock.ttl
+    return max(1, int(ends - begun))
+
+
+def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
+    """Either vocabulary. Where they disagree one of them was edited: the one that the stamp does not know."""
+    worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
+    return worker if worker and worker != holder.get("worker") else worker_id or worker
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if value - value == 0 else None  # not NaN, not infinite

@@ -1,0 +1,170 @@
+"""Taking, keeping and giving back locks, on any store. The rules stand here once; `task_lock`, the commands and the queue use them.
+
+A task never has two holders: a lock is created only where there is none, and an expired one is replaced only if it still is the
+very record that was judged. Tokens grow: one is drawn after looking at what is to be replaced, and for a new lock compared once
+it stands.
+"""
+
+from __future__ import annotations
+
+import time
+
+from swarm import process
+from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
+from swarm.lock_record import Lock, Verdict, decode, judge, new_lock, refreshed, with_token
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeVarTuple, Unpack
+
+    from swarm.store import Store
+
+    Args = TypeVarTuple("Args")
+
+SPACE = "locks"
+_BUSY_FOR = 10.0  # seconds that somebody else's change of our own lock is waited for
+_GLANCE = 0.5  # seconds between looks whether a holder's process is gone; nothing announces that
+_ROUNDS = 100
+
+
+class LockTable:
+    """The locks of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = store.clock
+
+    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock:
+        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone. Raises LockHeld."""
+        deadline = self.clock.steady() + wait
+        while True:
+            try:
+                return self._acquire_now(task, worker, ttl, process.identity() if bound else None)
+            except LockHeld:
+                left = deadline - self.clock.steady()
+                if left <= 0:
+                    raise
+            self._await_change(task, left)
+
+    def release(self, task: str, worker: str, token: int | None = None) -> Lock:
+        """Gives the lock back; the lock as it was. Raises NotYours."""
+        while True:
+            data, lock = self._own(task, worker, token, NotYours)
+            if self._patiently(self.store.remove, _key(task), data):
+                return lock
+
+    def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
+        """Begins the lease anew; the lock as it is now. Raises LockLost."""
+        while True:
+            data, lock = self._own(task, worker, token, LockLost)
+            renewed = refreshed(lock, self.clock)
+            if self._patiently(self.store.replace, _key(task), data, renewed.encode()):
+                return renewed
+
+    def break_lock(self, task: str) -> Lock | None:
+        """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if there is none."""
+        while True:
+            data = self.store.read(_key(task))
+            if data is None:
+                raise NotYours(task, f"There is no lock for {task}.")
+            if self._patiently(self.store.remove, _key(task), data):
+                return decode(data, task)
+
+    def look(self, task: str) -> tuple[Lock | None, Verdict] | None:
+        """The lock and whether it counts; None if there is none. An unreadable one is (None, its verdict)."""
+        data = self.store.read(_key(task))
+        if data is None:
+            return None
+        return self._judged(task, data)
+
+    def tasks(self) -> Iterator[str]:
+        for key in self.store.keys(SPACE):
+            yield key.partition("/")[2]
+
+    def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
+        key = _key(task)
+        for _ in range(_ROUNDS):
+            data = self.store.read(key)
+            if data is None:
+                lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
+                if self.store.create(key, lock.encode()):
+                    return self._settle_token(lock)
+                continue
+            found, verdict = self._judged(task, data)
+            if verdict.active:
+                raise _held(task, found, verdict)
+            lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
+            try:
+                if self.store.replace(key, data, lock.encode()):
+                    return lock
+            except Busy:
+                raise LockHeld(
+                    task, found.worker if found else "", f"Lock already exists for {task}: another worker is taking it over now."
+                ) from None
+        raise StoreError(f"the lock for {task} changes faster than it can be read. Find out what keeps writing it.")
+
+    def _settle_token(self, lock: Lock) -> Lock:
+        """Between drawing and creating, others may have held the lock with later tokens. Then ours must be later still."""
+        key = _key(lock.task_id)
+        if self.store.last_ticket(key) == lock.token:
+            return lock
+        settled = with_token(lock, self.store.ticket(key))
+        if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
+            return settled
+        raise LockHeld(lock.task_id, "", f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now.")
+
+    def _own(self, task: str, worker: str, token: int | None, error: type[NotYours | LockLost]) -> tuple[bytes, Lock]:
+        """The record and the lock in it, if it is this worker's; raises `error` that says why it is not."""
+        data = self.store.read(_key(task))
+        lock = None if data is None else decode(data, task)
+        if data is None:
+            raise error(task, f"There is no lock for {task}.")
+        if lock is None:
+            raise error(task, f"The lock for {task} cannot be understood, so nobody can say that it is {worker}'s.")
+        if lock.worker != worker:
+            raise error(task, f"The lock for {task} is not yours: it is held by {lock.worker}, not by {worker}.")
+        if lock.task_id != task:
+            raise error(task, f"The lock for {task} is not yours: its file says that it is for {lock.task_id}.")
+        if token is not None and token != lock.token:
+            raise error(task, f"The lock for {task} is not yours any more: it has token {lock.token}, yours was {token}.")
+        return data, lock
+
+    def _judged(self, task: str, data: bytes) -> tuple[Lock | None, Verdict]:
+        lock = decode(data, task)
+        return lock, judge(lock, self.clock, lambda: self.store.age(_key(task)))
+
+    def _patiently(self, change: Callable[[Unpack[Args]], bool], *args: Unpack[Args]) -> bool:
+        """Does it as soon as nobody else is changing the same record."""
+        deadline = self.clock.steady() + _BUSY_FOR
+        while True:
+            try:
+                return change(*args)
+            except Busy:
+                if self.clock.steady() > deadline:
+                    raise
+                time.sleep(0.002)
+
+    def _await_change(self, task: str, timeout: float) -> None:
+        data = self.store.read(_key(task))
+        if data is None:
+            return
+        lock, verdict = self._judged(task, data)
+        if verdict.left is not None:
+            timeout = min(timeout, max(0.001, verdict.left + 0.001))
+        if lock is None or "pid" in lock.holder:
+            timeout = min(timeout, _GLANCE)
+        self.store.watch(_key(task), data, timeout)
+
+
+def _key(task: str) -> str:
+    return f"{SPACE}/{task}"
+
+
+def _held(task: str, lock: Lock | None, verdict: Verdict) -> LockHeld:
+    if lock is None:
+        text = f"Lock already exists for {task}: its file cannot be understood, but it may still be being written."
+        return LockHeld(task, "", text)
+    until = "and never expires" if verdict.left is None else f"until {lock.expires_at or 'its lease ends'}"
+    text = f"Lock already exists for {task}: held by {lock.worker} since {lock.acquired_at or 'an unknown time'} {until}."
+    return LockHeld(task, lock.worker, text)

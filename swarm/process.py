@@ -1,0 +1,85 @@
+"""Who a process is, and whether it is provably gone.
+
+A pid alone lies: it is reused, and it means something else in another pid namespace or on another machine. An identity
+therefore also names host, boot, namespace and start time. `gone` is true only where that proves that the very process has
+ended; whatever cannot be looked up counts as alive.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_START_TICKS, _STATE, _THREADS = 19, 0, 17  # fields of /proc/<pid>/stat, counted after the command's name
+
+
+def identity(pid: int = 0) -> dict[str, object]:
+    """The identity of a process of this machine and namespace, by default this one; to be stored beside a clock stamp."""
+    pid = pid or os.getpid()
+    stat = _stat(pid)
+    return {
+        "host": os.uname().nodename,
+        "machine": _machine(),
+        "pid_ns": _namespace("pid"),
+        "pid": pid,
+        "start": int(stat[_START_TICKS]) if stat else 0,
+    }
+
+
+def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
+    """Whether the process with this identity and boot has provably ended, seen from a process in `boot` and `time_ns`."""
+    pid = who.get("pid")
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not boot:
+        return False
+    if who.get("boot") != boot:
+        # Another boot of this very machine: nothing survived it. Another machine: we cannot look.
+        machine = _machine()
+        return bool(machine and who.get("boot")) and (who.get("machine"), who.get("host")) == (machine, os.uname().nodename)
+    if who.get("pid_ns") != _namespace("pid"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    stat = _stat(pid)
+    if not stat:
+        return False
+    if stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1:
+        return True  # dead and not yet reaped; with more threads only its first one has ended
+    # Start times are shown shifted in another time namespace and prove nothing across.
+    start = who.get("start")
+    return bool(start) and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
+
+
+def _stat(pid: int) -> list[str]:
+    data = _read(f"/proc/{pid}/stat")
+    return data[data.rfind(")") + 2 :].split() if data else []
+
+
+def _machine() -> str:
+    return _read("/etc/machine-id").strip()
+
+
+def _namespace(kind: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 4096).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)

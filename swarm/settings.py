@@ -1,0 +1,57 @@
+"""What the environment says. Read at each call, never at import; only faces and the default of a constructor ask."""
+
+import os
+
+from swarm.errors import BadInput
+
+DEFAULT_STATE_DIR = "/tmp/ai_swarm"
+DEFAULT_LOCK_TTL = 300
+MAX_TTL = 315_360_000
+MAX_RECORD_BYTES = 16 * 1024 * 1024
+
+
+def state_dir() -> tuple[str, bool]:
+    """The state directory as an absolute path, and whether somebody chose it (the default is not trusted blindly)."""
+    chosen = os.environ.get("SWARM_STATE_DIR", "")
+    other = os.environ.get("AI_SWARM_DIR", "")
+    if chosen and other and os.path.realpath(chosen) != os.path.realpath(other):
+        raise BadInput(
+            f"SWARM_STATE_DIR is {chosen!r} and AI_SWARM_DIR is {other!r}: two state directories would split the swarm. "
+            "Unset one of them, or set both to the same directory."
+        )
+    path = chosen or other
+    return (os.path.abspath(path), True) if path else (DEFAULT_STATE_DIR, False)
+
+
+def lock_ttl() -> int:
+    """The lease of a lock taken from Python: AI_SWARM_LOCK_TTL, else 300 seconds."""
+    text = os.environ.get("AI_SWARM_LOCK_TTL", "")
+    return parse_ttl(text, "AI_SWARM_LOCK_TTL") if text else DEFAULT_LOCK_TTL
+
+
+def log_max_bytes() -> int:
+    """The size at which the status log is rotated by itself, 0 for never."""
+    text = os.environ.get("SWARM_LOG_MAX_BYTES", "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise BadInput(f"SWARM_LOG_MAX_BYTES is {text!r}, but must be a whole number of bytes, 1 or more.")
+    return int(text)
+
+
+def worker() -> str:
+    return os.environ.get("SWARM_WORKER", "")
+
+
+def parse_ttl(text: str, what: str) -> int:
+    """A TTL as a person types it: whole seconds."""
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= MAX_TTL:
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number of seconds from 1 to {MAX_TTL}.")
+    return int(text)
+
+
+def check_ttl(ttl: float) -> float:
+    """A TTL as a program passes it; fractions are allowed."""
+    if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:
+        raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
+    return int(ttl) if ttl == int(ttl) else ttl

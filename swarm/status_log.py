@@ -1,0 +1,131 @@
+"""The status log: what a record is, and how it is written and read, on any store.
+
+A record carries both vocabularies (`type` and `state`, `reason` and `message`). Reading takes either alone, unknown keys, and lines
+that other programs wrote; a line that is no JSON object is skipped and counted.
+"""
+
+from __future__ import annotations
+
+from swarm import jsontext
+from swarm.clock import to_iso
+from swarm.errors import BadInput
+from swarm.names import check_name
+from swarm.settings import MAX_RECORD_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from swarm.store import Store
+
+LOG = "status"
+STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
+
+
+class StatusLog:
+    """Writes and reads the log of one store. `damaged` counts the lines that its readers had to skip."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.damaged = 0
+
+    def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
+        """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
+        if state not in STATES:
+            raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
+        check_name(worker, "worker")
+        check_name(task, "task_id")
+        record: dict[str, Any] = {
+            "timestamp": to_iso(self.store.clock.now()),
+            "type": state,
+            "state": state,
+            "worker": worker,
+            "task_id": task,
+        }
+        if reason:
+            record["reason"] = record["message"] = reason
+        if meta is not None:
+            if not isinstance(meta, dict):
+                raise BadInput("meta must be a JSON object, such as {\"retry_count\": 1}.")
+            record["meta"] = meta
+        line = jsontext.dumps(record).encode()
+        if len(line) > MAX_RECORD_BYTES:
+            raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
+        self.store.append(LOG, line)
+        return line
+
+    def tail(self, count: int) -> list[bytes]:
+        """The last `count` records, as they stand."""
+        asked = count
+        while True:
+            lines, _ = self.store.tail(LOG, asked)
+            self.damaged = 0
+            good = [line for line in lines if self._parse(line) is not None]
+            if len(good) >= count or len(lines) < asked:
+                return good[max(0, len(good) - count) :]
+            asked *= 2
+
+    def end(self) -> str:
+        """The cursor behind the last record."""
+        return self.store.tail(LOG, 0)[1]
+
+    def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
+        """Some records after the cursor, each as it stands and parsed, and the cursor after them. Nothing new: the same cursor."""
+        while True:
+            lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
+            found = [(line, record) for line in lines if (record := self._parse(line)) is not None]
+            if found or not lines:
+                return found, after
+            cursor = after
+
+    def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Every record of one task, in order."""
+        needle = jsontext.dumps(task).encode()
+        cursor = ""
+        while True:
+            lines, cursor = self.store.read_log(LOG, cursor)
+            if not lines:
+                return
+            for line in lines:
+                # Another program may have written the name with \u escapes; everything else shows it as it is.
+                if needle in line or b"\\u" in line:
+                    record = self._parse(line)
+                    if record is not None and record.get("task_id") == task:
+                        yield line, record
+
+    def follow(
+        self, since: str | None = None, task: str | None = None, state: str | None = None, silence: float | None = None
+    ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
+        """Records as they come, each with the cursor after it: those after `since`, by default from now on. `silence` ends it."""
+        cursor = self.end() if since is None else since
+        while True:
+            found, cursor = self.read(cursor, one=True)
+            for line, record in found:
+                if (task is None or record.get("task_id") == task) and (state is None or record.get("state") == state):
+                    yield line, record, cursor
+            if not found and not self.store.wait(LOG, cursor, 3600.0 if silence is None else silence) and silence is not None:
+                return
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        record = parse_record(line)
+        self.damaged += record is None
+        return record
+
+
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """A line as a record in both vocabularies, None where it is no JSON object."""
+    try:
+        record = jsontext.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    for one, other in (("type", "state"), ("reason", "message")):
+        if one in record or other in record:
+            value = record.get(one, record.get(other))
+            record.setdefault(one, value)
+            record.setdefault(other, value)
+    return record

@@ -1,0 +1,220 @@
+"""The store on files: records in directories, logs in files, under one state directory. See `handover` and `journal` for how."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from swarm.clock import Clock
+from swarm.errors import StoreError
+from swarm.filesystem import make_dirs
+from swarm.handover import SUFFIX, Handover
+from swarm.journal import Journal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Concatenate, ParamSpec, TypeVar
+
+    from swarm.watch import Watch
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+_LONGEST_WAIT = 5.0  # seconds; a watch on a directory that was replaced is set up anew this often
+
+
+def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenate[FileStore, P], R]:
+    """Turns the system's errors into ones that say what to do."""
+
+    def guarded(self: FileStore, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return verb(self, *args, **kwargs)
+        except OSError as error:
+            raise StoreError(self._explain(error)) from error
+
+    return guarded
+
+
+class FileStore:
+    """A state directory. Nothing is created before the first write. Threads and forked children may share the object."""
+
+    def __init__(self, root: str, *, clock: Clock | None = None, trusted: bool = True, log_max_bytes: int = 0) -> None:
+        self.root = root
+        self.clock = clock or Clock()
+        self._trusted = trusted
+        self.log_max_bytes = log_max_bytes
+        self._spaces: dict[str, Handover] = {}
+        self._logs: dict[str, Journal] = {}
+        self._watches: dict[str, Watch] = {}
+        if not trusted:
+            self._refuse_strangers()
+
+    @_spoken
+    def prepare(self, space: str = "") -> None:
+        """Creates the state directory, and a space in it, before it is needed."""
+        self._ensure(f"{self.root}/{space}" if space else self.root)
+
+    @_spoken
+    def read(self, key: str) -> bytes | None:
+        records, name = self._find(key)
+        return records.read(name)
+
+    @_spoken
+    def create(self, key: str, data: bytes) -> bool:
+        records, name = self._find(key)
+        return records.create(name, data)
+
+    @_spoken
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        records, name = self._find(key)
+        return records.replace(name, old, new)
+
+    @_spoken
+    def remove(self, key: str, old: bytes) -> bool:
+        records, name = self._find(key)
+        return records.remove(name, old)
+
+    @_spoken
+    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
+        keys = [f"{space}/{name}" for name in self._space(space).names()]
+        later = [key for key in keys if key > after] if after else keys
+        return later[:limit] if limit else later
+
+    @_spoken
+    def age(self, key: str) -> float:
+        records, name = self._find(key)
+        return records.age(name)
+
+    def where(self, key: str) -> str:
+        records, name = self._find(key)
+        return records.path(name)
+
+    @_spoken
+    def watch(self, key: str, data: bytes | None, timeout: float) -> None:
+        records, name = self._find(key)
+        watch = self._watch(os.path.dirname(records.path(name)))
+        if records.read(name) == data:
+            watch.wait(name + SUFFIX, min(timeout, _LONGEST_WAIT))
+
+    @_spoken
+    def ticket(self, key: str) -> int:
+        records, name = self._find(key)
+        return records.ticket(name)
+
+    @_spoken
+    def last_ticket(self, key: str) -> int:
+        records, name = self._find(key)
+        return records.last_ticket(name)
+
+    @_spoken
+    def append(self, log: str, line: bytes) -> str:
+        return self._log(log).append(line)
+
+    @_spoken
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        return self._log(log).read(cursor, limit)
+
+    @_spoken
+    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
+        return self._log(log).tail(count)
+
+    @_spoken
+    def wait(self, log: str, cursor: str, timeout: float) -> bool:
+        journal = self._log(log)
+        deadline = self.clock.steady() + timeout
+        while True:
+            watch = self._watch(self.root)
+            if journal.read(cursor, 1)[0]:
+                return True
+            left = deadline - self.clock.steady()
+            if left <= 0:
+                return False
+            watch.wait(f"{log}.log", min(left, _LONGEST_WAIT))
+
+    def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
+        try:
+            yield from self._log(log).numbered()
+        except OSError as error:
+            raise StoreError(self._explain(error)) from error
+
+    @_spoken
+    def rotate(self, log: str) -> bool:
+        return self._log(log).rotate()
+
+    def close(self) -> None:
+        for records in self._spaces.values():
+            records.close()
+        for journal in self._logs.values():
+            journal.close()
+        for watch in self._watches.values():
+            watch.close()
+
+    def _find(self, key: str) -> tuple[Handover, str]:
+        space, _, name = key.partition("/")
+        return self._space(space), name
+
+    def _space(self, space: str) -> Handover:
+        if space not in self._spaces:
+            self._spaces[space] = Handover(
+                f"{self.root}/{space}", f"{self.root}/.{space}", boot=self.clock.boot, ensure=self._ensure
+            )
+        return self._spaces[space]
+
+    def _log(self, log: str) -> Journal:
+        if log not in self._logs:
+            self._logs[log] = Journal(
+                f"{self.root}/{log}.log", f"{self.root}/.{log}", ensure=self._ensure, max_bytes=self.log_max_bytes
+            )
+        return self._logs[log]
+
+    def _watch(self, path: str) -> Watch:
+        if path not in self._watches:
+            from swarm.watch import Watch
+
+            self._watches[path] = Watch(path)
+        self._watches[path].arm()
+        return self._watches[path]
+
+    def _ensure(self, path: str) -> None:
+        """Creates a directory under the state directory, and that one itself."""
+        make_dirs(self.root)
+        if not self._trusted:
+            self._refuse_strangers()
+        make_dirs(path)
+
+    def _refuse_strangers(self) -> None:
+        """The default path can be guessed, and /tmp is everybody's: whoever made it first could read and forge our state."""
+        try:
+            found = os.lstat(self.root)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(self._explain(error)) from error
+        cure = "Set SWARM_STATE_DIR to a directory of your own."
+        if stat.S_ISLNK(found.st_mode):
+            raise StoreError(f"the default state directory {self.root} is a symbolic link and is not used. {cure}")
+        if found.st_uid != os.geteuid():
+            raise StoreError(f"the default state directory {self.root} belongs to somebody else and is not used. {cure}")
+
+    def _explain(self, error: OSError) -> str:
+        path = error.filename2 or error.filename or self.root
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        what = f"the state directory {self.root} cannot be used: {path}: {error.strerror or error}."
+        return f"{what} {_CURES.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}"
+
+
+_CURES = {
+    errno.EPERM: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
+    errno.EACCES: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
+    errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",
+    errno.EISDIR: "Remove that directory: a lock is a file.",
+    errno.EMFILE: "Too many files are open: raise the limit with ulimit -n.",
+    errno.ENOSPC: "Free some space, then try again.",
+    errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
+    errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
+    errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
+    errno.EDQUOT: "Your quota is used up: free some space, then try again.",
+}

@@ -1,0 +1,42 @@
+"""Writing to the terminal, or to whatever stands in its place: UTF-8 whatever the locale, colour only where a person looks."""
+
+import os
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
+
+
+def out(text: str | bytes) -> None:
+    """Data, to standard output. Raises BrokenPipeError when nobody reads any more."""
+    _write(1, text)
+
+
+def err(text: str) -> None:
+    """Everything else, to standard error; if that is closed there is nobody to tell."""
+    try:
+        _write(2, text)
+    except OSError:
+        pass
+
+
+def error(text: str) -> None:
+    err(f"{paint('Error:', 'red', stream=2)} {text}\n")
+
+
+def paint(text: str, colour: str, stream: int = 1) -> str:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not os.isatty(stream):
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _write(fd: int, text: str | bytes) -> None:
+    data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def read_stdin(limit: int) -> str:
+    """Standard input as text, a little more than `limit` bytes at most; what is not UTF-8 comes through as lone surrogates."""
+    data = b""
+    while len(data) <= limit and (block := os.read(0, 1 << 20)):
+        data += block
+    return data.decode(errors="surrogateescape")

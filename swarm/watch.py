@@ -1,0 +1,80 @@
+"""Being woken when something in a directory changes, by inotify where the system has it, else by looking again and again.
+
+Events are hints: the caller looks for itself after every wake-up, and sets the watch up before its first look.
+"""
+
+import os
+import select
+import struct
+import time
+
+_POLL = 0.05  # seconds between looks where nothing can wake us
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW, _ONLYDIR = 0x400, 0x800, 0x8000, 0x4000, 0x1000000
+_GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
+_EVENT = struct.Struct("iIII")
+
+
+class Watch:
+    """Watches one directory, also one that does not exist yet. A forked child sets up its own."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+        self._pid = 0
+
+    def arm(self) -> None:
+        """From now on changes are noticed. Call it before looking."""
+        if self._pid != os.getpid():
+            self._fd, self._pid = -1, os.getpid()  # the parent's descriptor is not ours to read from
+        if self._fd < 0:
+            self._fd = _inotify(self._path)
+
+    def wait(self, name: str, timeout: float) -> None:
+        """Returns when something happens to `name` in the directory, or when time is up; may return early."""
+        if self._fd < 0:
+            time.sleep(max(0.0, min(timeout, _POLL)))
+            return
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([self._fd], [], [], left)[0] or self._happened_to(name):
+                return
+
+    def close(self) -> None:
+        if self._fd >= 0 and self._pid == os.getpid():
+            os.close(self._fd)
+        self._fd = -1
+
+    def __del__(self) -> None:
+        if os is not None:
+            self.close()
+
+    def _happened_to(self, wanted: str) -> bool:
+        data = os.read(self._fd, 65536)
+        at, happened = 0, False
+        while at < len(data):
+            _, mask, _, size = _EVENT.unpack_from(data, at)
+            name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0"))
+            at += _EVENT.size + size
+            if mask & _GONE:
+                self.close()
+                return True
+            happened = happened or name == wanted or bool(mask & _OVERFLOW)
+        return happened
+
+
+def _inotify(path: str) -> int:
+    """An inotify descriptor for what happens in a directory, -1 where there can be none."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "inotify_init1") or not os.path.isdir(path):
+        return -1
+    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        return -1  # all instances are in use
+    mask = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+    if libc.inotify_add_watch(fd, os.fsencode(path), mask) < 0:
+        os.close(fd)
+        return -1
+    return fd
