@@ -7,6 +7,8 @@ tolerated unless `strict`.
 
 from __future__ import annotations
 
+import sys
+
 from swarm.errors import BadInput
 
 TYPE_CHECKING = False
@@ -20,6 +22,9 @@ try:
 except ImportError:  # an interpreter without the accelerator
     from json.encoder import py_encode_basestring as _quote  # type: ignore[attr-defined, no-redef, unused-ignore]
     from json.scanner import py_make_scanner as make_scanner  # type: ignore[attr-defined, no-redef, unused-ignore]
+
+if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
+    import json.decoder
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
@@ -45,8 +50,14 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
     """The value of one JSON text; raises ValueError when it is not one, whatever is wrong with it."""
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
+    scan = _scan_strict if strict else _scan
     try:
-        value, end = (_scan_strict if strict else _scan)(text, 0)
+        try:
+            value, end = scan(text, 0)
+        except SystemError:  # to complain, the scanner needs json.decoder, and does not import it itself
+            import json.decoder  # noqa: F401
+
+            value, end = scan(text, 0)
     except StopIteration:
         raise ValueError("not a JSON value") from None
     except RecursionError:

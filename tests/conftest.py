@@ -1,0 +1,99 @@
+"""What every test may ask for: an environment of its own, a store of each kind, a clock that moves by hand, and the scripts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from swarm.clock import Clock
+from swarm.store import Store
+from swarm.store_file import FileStore
+from swarm.store_memory import MemoryStore
+
+ROOT = Path(__file__).resolve().parent.parent
+VARIABLES = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_WORKER", "SWARM_LOG_MAX_BYTES", "SWARM_PYTHON")
+
+
+class HandClock(Clock):
+    """A clock that stands still until it is moved. `jump` sets only the wall clock, as an administrator would."""
+
+    def __init__(self, now: float = 1_770_000_000.0, steady: float = 5_000.0) -> None:
+        super().__init__()
+        self._now = now
+        self._steady = steady
+
+    def now(self) -> float:
+        return self._now
+
+    def steady(self) -> float:
+        return self._steady
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+        self._steady += seconds
+
+    def jump(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees a variable of whoever runs it, or writes to the default state directory by accident."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def isolated_swarm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state directory of the test's own; both variables are cleared first, then AI_SWARM_DIR names it. It does not exist yet."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "swarm"
+    monkeypatch.setenv("AI_SWARM_DIR", str(path))
+    return path
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
+    """A store of each kind, on the hand-moved clock."""
+    made: Store = FileStore(str(tmp_path / "store"), clock=clock) if request.param == "file" else MemoryStore(clock=clock)
+    yield made
+    made.close()
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def lock(isolated_swarm_dir: Path) -> Run:
+    """Runs scripts/swarm_lock.sh."""
+    return _runner("swarm_lock.sh")
+
+
+@pytest.fixture
+def log(isolated_swarm_dir: Path) -> Run:
+    """Runs scripts/swarm_status_log.sh."""
+    return _runner("swarm_status_log.sh")
+
+
+def _runner(script: str) -> Run:
+    def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+        settings = {"capture_output": True, "text": True, "timeout": 60, "env": script_environment(), **options}
+        return subprocess.run([str(ROOT / "scripts" / script), *args], **settings)  # type: ignore[call-overload, no-any-return]
+
+    return run
+
+
+def script_environment(**changes: str) -> dict[str, str]:
+    """This process's environment, with the interpreter that runs the tests first in PATH."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **changes}
