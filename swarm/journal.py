@@ -35,6 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Writer = tuple[int, int, tuple[int, int]]  # descriptor, the file's number, device and inode
+
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _BLOCK = 65536
 _LINE = 1024  # most lines fit
@@ -49,6 +51,7 @@ class Journal:
         self._parts = parts
         self._ensure = ensure
         self._max_bytes = max_bytes
+        self._writer: Writer | None = None
         self._forget()
 
     def append(self, line: bytes) -> str:
@@ -183,7 +186,7 @@ class Journal:
             time.sleep(0.005)
             waited += 0.005
 
-    def _open_writer(self) -> tuple[int, int, tuple[int, int]]:
+    def _open_writer(self) -> Writer:
         while True:
             try:
                 fd = os.open(self._path, _OPEN, FILE_MODE)
@@ -202,8 +205,8 @@ class Journal:
             except BaseException:
                 os.close(fd)
                 raise
-            self._writer = (fd, last + 1, identity)
-            return self._writer
+            writer = self._writer = (fd, last + 1, identity)
+            return writer
 
     def _is_live(self, identity: tuple[int, int]) -> bool:
         try:
@@ -272,7 +275,7 @@ class Journal:
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._mutex = allocate_lock()
-        self._writer: tuple[int, int, tuple[int, int]] | None = None
+        self._writer = None
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int]:

@@ -13,8 +13,10 @@ from swarm.errors import BadInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
+
+    Scanner = Callable[[str, int], tuple[Any, int]]
 
 try:
     from _json import encode_basestring as _quote
@@ -128,5 +130,5 @@ class _Strict(_Lenient):
     parse_constant = staticmethod(_no_constant)  # type: ignore[assignment]
 
 
-_scan = make_scanner(_Lenient())
-_scan_strict = make_scanner(_Strict())
+_scan: Scanner = make_scanner(_Lenient())  # type: ignore[arg-type]  # the C scanner takes any object with these attributes
+_scan_strict: Scanner = make_scanner(_Strict())  # type: ignore[arg-type]

@@ -131,8 +131,8 @@ def decode(data: bytes, task_id: str) -> Lock | None:
 def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> Verdict:
     """Whether a lock counts now. `age` tells how old the record is, for one that makes no sense (None)."""
     if lock is None:
-        left = UNREADABLE_GRACE - age()
-        return Verdict(left >= 0, "unreadable", left)
+        grace = UNREADABLE_GRACE - age()
+        return Verdict(grace >= 0, "unreadable", grace)
     if holder_gone(lock, clock):
         return Verdict(False, "holder gone")
     left = _time_left(lock, clock)

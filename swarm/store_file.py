@@ -28,7 +28,7 @@ _LONGEST_WAIT = 5.0  # seconds; a watch on a directory that was replaced is set 
 def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenate[FileStore, P], R]:
     """Turns the system's errors into ones that say what to do."""
 
-    def guarded(self: FileStore, *args: P.args, **kwargs: P.kwargs) -> R:
+    def guarded(self: FileStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return verb(self, *args, **kwargs)
         except OSError as error:

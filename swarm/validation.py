@@ -116,7 +116,7 @@ def check(value: object, schema: dict[str, Any], at: str = "") -> Iterator[str]:
             if isinstance(value, str) and not re.search(rule, value):
                 yield f"{name} is {_short(value)}, which does not match {rule}"
         elif keyword in ("minimum", "maximum"):
-            if _has_type(value, "number") and (value < rule if keyword == "minimum" else value > rule):  # type: ignore[operator]
+            if _has_type(value, "number") and (value < rule if keyword == "minimum" else value > rule):
                 yield f"{name} is {value}, but its {keyword} is {rule}"
         elif keyword not in _ANNOTATIONS:
             raise ValueError(f"the schema uses {keyword}, which is not implemented")

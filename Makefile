@@ -1,0 +1,78 @@
+# The one entry to everything a contributor runs. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+ENVIRONMENT := .venv/.complete
+SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+
+.PHONY: demo
+demo: ## see it work; needs nothing but Python
+	@$(PYTHON) -m swarm demo $(ARGS)
+
+.PHONY: test
+test: packages $(ENVIRONMENT) ## run all tests (ARGS="-k lease" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck $(SHELL_FILES)
+
+.PHONY: format
+format: $(ENVIRONMENT) ## mend formatting and what the linter can mend
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(ENVIRONMENT) ## measure (ARGS are passed on)
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: python ## write requirements/dev.txt anew from dev.in (ARGS=--upgrade for the newest)
+	uv=$$(type -P uv) || { \
+	  uv=.cache/uv/bin/uv; \
+	  $(PYTHON) -m venv .cache/uv; \
+	  .cache/uv/bin/pip install --quiet uv; \
+	}; \
+	"$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
+	  --output-file requirements/dev.txt requirements/dev.in
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made anew, whole, whenever the locked requirements change.
+$(ENVIRONMENT): requirements/dev.txt | python packages
+	rm -rf .venv
+	if type -P uv >/dev/null; then \
+	  uv venv --quiet --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; \
+	else \
+	  $(PYTHON) -m venv .venv; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
+	fi
+	touch $@
+
+.PHONY: python
+python:
+	@type -P $(PYTHON) >/dev/null || { echo "Error: there is no $(PYTHON). Install Python 3.11 or newer, or run: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Error: swarm needs Python 3.11 or newer; $(PYTHON) is %d.%d. Run: make PYTHON=/path/to/a/newer/python3" % v[:2])'
+
+.PHONY: packages
+packages:
+	@PYTHON=$(PYTHON) tests/install_debian_packages.sh

@@ -1,0 +1,235 @@
+"""What every store must do, as plain functions: run them against a driver of your own.
+
+    from swarm.testing import CHECKS
+    for check in CHECKS:
+        check(make_store())        # a fresh, empty store each time; raises AssertionError
+
+Nothing here knows a driver, sleeps, or needs a test framework.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from swarm.store import Store
+
+
+def create_only_if_absent(store: Store) -> None:
+    assert store.read("locks/a") is None
+    assert store.create("locks/a", b"one")
+    assert not store.create("locks/a", b"two")
+    assert store.read("locks/a") == b"one"
+
+
+def replace_only_what_was_compared(store: Store) -> None:
+    store.create("locks/a", b"one")
+    assert not store.replace("locks/a", b"other", b"two")
+    assert store.read("locks/a") == b"one"
+    assert store.replace("locks/a", b"one", b"two")
+    assert store.read("locks/a") == b"two"
+    assert not store.replace("locks/a", b"one", b"three")
+    assert not store.replace("locks/absent", b"one", b"two")
+    assert store.read("locks/absent") is None
+
+
+def remove_only_what_was_compared(store: Store) -> None:
+    store.create("locks/a", b"one")
+    assert not store.remove("locks/a", b"other")
+    assert store.read("locks/a") == b"one"
+    assert store.remove("locks/a", b"one")
+    assert store.read("locks/a") is None
+    assert not store.remove("locks/a", b"one")
+    assert store.create("locks/a", b"two")
+
+
+def names_of_every_kind_are_kept_apart(store: Store) -> None:
+    names = ["a", "A", "a~b", "a b", "任务-1", "a'b\"", "x" * 200, "*", "%41", "🐝", "a.lock", "a~0123456789abcdef0123456789abcdef~0"]
+    for number, name in enumerate(names):
+        assert store.create(f"locks/{name}", b"%d" % number)
+    for number, name in enumerate(names):
+        assert store.read(f"locks/{name}") == b"%d" % number
+        assert store.replace(f"locks/{name}", b"%d" % number, b"new %d" % number)
+    assert store.keys("locks") == sorted(f"locks/{name}" for name in names)
+    for number, name in enumerate(names):
+        assert store.remove(f"locks/{name}", b"new %d" % number)
+    assert store.keys("locks") == []
+
+
+def keys_come_in_order_and_in_pages(store: Store) -> None:
+    for name in ("c", "a", "b"):
+        store.create(f"locks/{name}", b"x")
+    assert store.keys("locks") == ["locks/a", "locks/b", "locks/c"]
+    assert store.keys("locks", after="locks/a", limit=1) == ["locks/b"]
+    assert store.keys("nothing") == []
+
+
+def records_may_be_large_and_binary(store: Store) -> None:
+    data = bytes(range(256)) * 4096
+    assert store.create("locks/a", data)
+    assert store.read("locks/a") == data
+    assert store.replace("locks/a", data, data[::-1])
+    assert store.read("locks/a") == data[::-1]
+
+
+def tickets_grow(store: Store) -> None:
+    drawn = [store.ticket("locks/a") for _ in range(5)]
+    assert drawn == sorted(set(drawn)) and drawn[0] > 0
+    assert store.last_ticket("locks/a") == drawn[-1]
+    store.create("locks/a", b"x")
+    store.remove("locks/a", b"x")
+    assert store.ticket("locks/a") > drawn[-1]
+
+
+def one_of_many_threads_creates(store: Store) -> None:
+    for round_ in range(20):
+        won = _in_threads(8, lambda me, key=f"locks/{round_}": store.create(key, b"%d" % me))  # type: ignore[misc]
+        assert sum(won) == 1, f"{sum(won)} threads created the same record"
+
+
+def one_of_many_threads_replaces(store: Store) -> None:
+    store.create("locks/a", b"start")
+    now = b"start"
+    for round_ in range(20):
+        won = _in_threads(8, lambda me, old=now, r=round_: _unless_busy(store.replace, "locks/a", old, b"%d by %d" % (r, me)))  # type: ignore[misc]
+        assert sum(won) == 1, f"{sum(won)} threads replaced the same record"
+        after = store.read("locks/a")
+        assert after == b"%d by %d" % (round_, won.index(True))
+        now = after
+
+
+def tickets_are_unique_among_threads(store: Store) -> None:
+    drawn: list[int] = []
+    _in_threads(8, lambda me: all(drawn.append(store.ticket("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
+    assert len(drawn) == len(set(drawn)) == 400
+    assert store.last_ticket("locks/a") == max(drawn)
+
+
+def a_log_keeps_lines_whole_and_in_order(store: Store) -> None:
+    assert store.read_log("status") [0] == []
+    assert store.tail("status", 3)[0] == []
+    lines = [b"%d " % number + b"x" * (number * 7919 % 5000) for number in range(200)]
+    for line in lines:
+        store.append("status", line)
+    assert _read_all(store) == lines
+    assert store.tail("status", 3)[0] == lines[-3:]
+    assert store.tail("status", 1000)[0] == lines
+    assert store.tail("status", 0)[0] == []
+
+
+def a_cursor_goes_on_where_it_stood(store: Store) -> None:
+    cursors = [store.append("status", b"%d" % number) for number in range(10)]
+    for number, cursor in enumerate(cursors):
+        assert _read_all(store, cursor) == [b"%d" % later for later in range(number + 1, 10)]
+        one, after = store.read_log("status", cursor, 0)
+        assert one == [b"%d" % (number + 1)][: 9 - number]
+        assert after == cursors[min(number + 1, 9)]
+    assert store.tail("status", 2)[1] == cursors[-1]
+
+
+def rotation_changes_nothing_for_readers(store: Store) -> None:
+    lines = []
+    cursors = []
+    for number in range(30):
+        lines.append(b"%d" % number)
+        cursors.append(store.append("status", lines[-1]))
+        if number % 7 == 0:
+            store.rotate("status")
+    assert _read_all(store) == lines
+    assert store.tail("status", 20)[0] == lines[-20:]
+    for number, cursor in enumerate(cursors):
+        assert _read_all(store, cursor) == lines[number + 1 :]
+
+
+def waiting_ends_with_news_or_time(store: Store) -> None:
+    cursor = store.tail("status", 0)[1]
+    assert not store.wait("status", cursor, 0.0)
+    store.append("status", b"news")
+    assert store.wait("status", cursor, 0.0)
+    later = store.tail("status", 0)[1]
+    threading.Timer(0.05, store.append, ("status", b"more")).start()
+    assert store.wait("status", later, 30.0)
+
+
+def watching_ends_with_a_change(store: Store) -> None:
+    store.create("locks/a", b"one")
+    store.watch("locks/a", b"another", 30.0)
+    threading.Timer(0.05, store.remove, ("locks/a", b"one")).start()
+    while store.read("locks/a") == b"one":
+        store.watch("locks/a", b"one", 30.0)
+    assert store.read("locks/a") is None
+
+
+def places_are_named_for_people(store: Store) -> None:
+    for number in range(3):
+        store.append("status", b"%d" % number)
+    found = list(store.numbered("status"))
+    assert [line for _, line, _ in found] == [b"0", b"1", b"2"]
+    assert all(whole for _, _, whole in found)
+    assert len({place for place, _, _ in found}) == 3
+    assert "a" in store.where("locks/a")
+
+
+def a_closed_store_may_be_used_again(store: Store) -> None:
+    store.create("locks/a", b"one")
+    store.close()
+    assert store.replace("locks/a", b"one", b"two")
+    store.append("status", b"line")
+    store.close()
+    assert _read_all(store) == [b"line"]
+
+
+CHECKS: list[Callable[[Store], None]] = [
+    create_only_if_absent,
+    replace_only_what_was_compared,
+    remove_only_what_was_compared,
+    names_of_every_kind_are_kept_apart,
+    keys_come_in_order_and_in_pages,
+    records_may_be_large_and_binary,
+    tickets_grow,
+    one_of_many_threads_creates,
+    one_of_many_threads_replaces,
+    tickets_are_unique_among_threads,
+    a_log_keeps_lines_whole_and_in_order,
+    a_cursor_goes_on_where_it_stood,
+    rotation_changes_nothing_for_readers,
+    waiting_ends_with_news_or_time,
+    watching_ends_with_a_change,
+    places_are_named_for_people,
+    a_closed_store_may_be_used_again,
+]
+
+
+def _read_all(store: Store, cursor: str = "") -> list[bytes]:
+    found: list[bytes] = []
+    while True:
+        lines, cursor = store.read_log("status", cursor, 4096)
+        if not lines:
+            return found
+        found += lines
+
+
+def _unless_busy(change: Callable[..., bool], *args: object) -> bool:
+    from swarm.errors import Busy
+
+    try:
+        return change(*args)
+    except Busy:
+        return False
+
+
+def _in_threads(count: int, work: Callable[[int], bool]) -> list[bool]:
+    """What each of several threads answers that begin at the same moment."""
+    answers = [False] * count
+    begin = threading.Barrier(count)
+
+    def run(me: int) -> None:
+        begin.wait()
+        answers[me] = work(me)
+
+    threads = [threading.Thread(target=run, args=(me,)) for me in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers

@@ -1,0 +1,40 @@
+#!/bin/bash
+# Installs the Debian packages whose programs the tests use, those that are missing. Usage: install_debian_packages.sh
+# Exit codes: 0 everything is there, 1 something is missing and cannot be installed from here.
+set -euo pipefail
+
+[[ $(uname -s) == Linux ]] || exit 0 # elsewhere the tests that need these programs do not run
+
+missing=()
+
+need() { # PACKAGE COMMAND…
+  local package=$1 command
+  shift
+  for command; do
+    type -P "$command" >/dev/null || { missing+=("$package") && return; }
+  done
+}
+
+need util-linux flock setsid unshare nsenter setpriv
+need strace strace
+need procps ps pgrep
+compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
+if ! type -P uv >/dev/null && ! "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null; then
+  missing+=(python3-venv)
+fi
+
+((${#missing[@]})) || exit 0
+
+if ! type -P apt-get >/dev/null; then
+  printf 'Error: the tests need what Debian calls: %s. Install it with the package manager of this system.\n' "${missing[*]}" >&2
+  exit 1
+fi
+if ((EUID)); then
+  printf "The tests need Debian packages that are not installed. Run this, then try again:\n" >&2
+  printf "  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends %s'\n" "${missing[*]}" >&2
+  exit 1
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q </dev/null
+apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null
