@@ -5,6 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 
 PYTHON ?= python3
 ARGS ?=
@@ -29,7 +30,7 @@ check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/shellcheck $(SHELL_FILES)
 
 .PHONY: format
@@ -57,12 +58,13 @@ clean: ## remove what the other targets made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew, whole, whenever the locked requirements change.
-$(ENVIRONMENT): requirements/dev.txt | python packages
+$(ENVIRONMENT): requirements/dev.txt | python
 	rm -rf .venv
 	if type -P uv >/dev/null; then \
 	  uv venv --quiet --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
 	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; \
 	else \
+	  PYTHON=$(PYTHON) tests/install_debian_packages.sh environment; \
 	  $(PYTHON) -m venv .venv; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
 	fi
@@ -75,4 +77,4 @@ python:
 
 .PHONY: packages
 packages:
-	@PYTHON=$(PYTHON) tests/install_debian_packages.sh
+	@tests/install_debian_packages.sh tests

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 
 from swarm.clock import Clock
-from swarm.errors import StoreError
-from swarm.filesystem import make_dirs
 from swarm.handover import SUFFIX, Handover
 from swarm.journal import Journal
+from swarm.state_dir import StateDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenat
         try:
             return verb(self, *args, **kwargs)
         except OSError as error:
-            raise StoreError(self._explain(error)) from error
+            raise self._directory.explained(error) from error
 
     return guarded
 
@@ -43,18 +40,17 @@ class FileStore:
     def __init__(self, root: str, *, clock: Clock | None = None, trusted: bool = True, log_max_bytes: int = 0) -> None:
         self.root = root
         self.clock = clock or Clock()
-        self._trusted = trusted
+        self._directory = StateDir(root, trusted=trusted)
         self.log_max_bytes = log_max_bytes
         self._spaces: dict[str, Handover] = {}
         self._logs: dict[str, Journal] = {}
         self._watches: dict[str, Watch] = {}
-        if not trusted:
-            self._refuse_strangers()
+        self._directory.check()
 
     @_spoken
     def prepare(self, space: str = "") -> None:
         """Creates the state directory, and a space in it, before it is needed."""
-        self._ensure(f"{self.root}/{space}" if space else self.root)
+        self._directory.ensure(f"{self.root}/{space}" if space else self.root)
 
     @_spoken
     def read(self, key: str) -> bytes | None:
@@ -137,7 +133,7 @@ class FileStore:
         try:
             yield from self._log(log).numbered()
         except OSError as error:
-            raise StoreError(self._explain(error)) from error
+            raise self._directory.explained(error) from error
 
     @_spoken
     def rotate(self, log: str) -> bool:
@@ -158,14 +154,14 @@ class FileStore:
     def _space(self, space: str) -> Handover:
         if space not in self._spaces:
             self._spaces[space] = Handover(
-                f"{self.root}/{space}", f"{self.root}/.{space}", boot=self.clock.boot, ensure=self._ensure
+                f"{self.root}/{space}", f"{self.root}/.{space}", boot=self.clock.boot, ensure=self._directory.ensure
             )
         return self._spaces[space]
 
     def _log(self, log: str) -> Journal:
         if log not in self._logs:
             self._logs[log] = Journal(
-                f"{self.root}/{log}.log", f"{self.root}/.{log}", ensure=self._ensure, max_bytes=self.log_max_bytes
+                f"{self.root}/{log}.log", f"{self.root}/.{log}", ensure=self._directory.ensure, max_bytes=self.log_max_bytes
             )
         return self._logs[log]
 
@@ -176,45 +172,3 @@ class FileStore:
             self._watches[path] = Watch(path)
         self._watches[path].arm()
         return self._watches[path]
-
-    def _ensure(self, path: str) -> None:
-        """Creates a directory under the state directory, and that one itself."""
-        make_dirs(self.root)
-        if not self._trusted:
-            self._refuse_strangers()
-        make_dirs(path)
-
-    def _refuse_strangers(self) -> None:
-        """The default path can be guessed, and /tmp is everybody's: whoever made it first could read and forge our state."""
-        try:
-            found = os.lstat(self.root)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StoreError(self._explain(error)) from error
-        cure = "Set SWARM_STATE_DIR to a directory of your own."
-        if stat.S_ISLNK(found.st_mode):
-            raise StoreError(f"the default state directory {self.root} is a symbolic link and is not used. {cure}")
-        if found.st_uid != os.geteuid():
-            raise StoreError(f"the default state directory {self.root} belongs to somebody else and is not used. {cure}")
-
-    def _explain(self, error: OSError) -> str:
-        path = error.filename2 or error.filename or self.root
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
-        what = f"the state directory {self.root} cannot be used: {path}: {error.strerror or error}."
-        return f"{what} {_CURES.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}"
-
-
-_CURES = {
-    errno.EPERM: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
-    errno.EACCES: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
-    errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",
-    errno.EISDIR: "Remove that directory: a lock is a file.",
-    errno.EMFILE: "Too many files are open: raise the limit with ulimit -n.",
-    errno.ENOSPC: "Free some space, then try again.",
-    errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
-    errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
-    errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
-    errno.EDQUOT: "Your quota is used up: free some space, then try again.",
-}

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs the Debian packages whose programs the tests use, those that are missing. Usage: install_debian_packages.sh
-# Exit codes: 0 everything is there, 1 something is missing and cannot be installed from here.
+# Installs those Debian packages that are missing. Usage: install_debian_packages.sh environment|tests
+#   environment   what making a virtual environment needs        tests   the programs that tests use
+# Exit codes: 0 everything is there, 1 something is missing and cannot be installed from here, 2 wrong usage.
 set -euo pipefail
 
 [[ $(uname -s) == Linux ]] || exit 0 # elsewhere the tests that need these programs do not run
@@ -15,22 +16,30 @@ need() { # PACKAGE COMMAND…
   done
 }
 
-need util-linux flock setsid unshare nsenter setpriv
-need strace strace
-need procps ps pgrep
-compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
-if ! type -P uv >/dev/null && ! "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null; then
-  missing+=(python3-venv)
-fi
+case ${1-} in
+  environment)
+    "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+    ;;
+  tests)
+    need util-linux flock setsid unshare nsenter setpriv
+    need strace strace
+    need procps ps pgrep
+    compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
+    ;;
+  *)
+    sed -n 2,4p "$0" >&2
+    exit 2
+    ;;
+esac
 
 ((${#missing[@]})) || exit 0
 
 if ! type -P apt-get >/dev/null; then
-  printf 'Error: the tests need what Debian calls: %s. Install it with the package manager of this system.\n' "${missing[*]}" >&2
+  printf 'Error: this needs what Debian calls %s. Install it with the package manager of this system.\n' "${missing[*]}" >&2
   exit 1
 fi
 if ((EUID)); then
-  printf "The tests need Debian packages that are not installed. Run this, then try again:\n" >&2
+  printf "This needs Debian packages that are not installed. Run this, then try again:\n" >&2
   printf "  sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends %s'\n" "${missing[*]}" >&2
   exit 1
 fi
