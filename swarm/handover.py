@@ -53,9 +53,9 @@ class Handover:
     """Compare-and-swap for the files of one directory. Threads may share it; a forked child may too."""
 
     def __init__(
-        self, live: str, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem | None = None
+        self, live: str, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem
     ) -> None:
-        self._fs = fs or Filesystem()
+        self._fs = fs
         self._live = live
         self._hand = ""
         self._owner = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from swarm.clock import Clock
+from swarm.filesystem import Filesystem
 from swarm.handover import SUFFIX, Handover
 from swarm.journal import Journal
 from swarm.state_dir import StateDir
@@ -37,11 +38,20 @@ def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenat
 class FileStore:
     """A state directory. Nothing is created before the first write. Threads and forked children may share the object."""
 
-    def __init__(self, root: str, *, clock: Clock | None = None, trusted: bool = True, log_max_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        clock: Clock | None = None,
+        trusted: bool = True,
+        log_max_bytes: int = 0,
+        filesystem: Filesystem | None = None,
+    ) -> None:
         self.root = root
         self.clock = clock or Clock()
         self._directory = StateDir(root, trusted=trusted)
         self.log_max_bytes = log_max_bytes
+        self._filesystem = filesystem or Filesystem()
         self._spaces: dict[str, Handover] = {}
         self._logs: dict[str, Journal] = {}
         self._watches: dict[str, Watch] = {}
@@ -154,7 +164,11 @@ class FileStore:
     def _space(self, space: str) -> Handover:
         if space not in self._spaces:
             self._spaces[space] = Handover(
-                f"{self.root}/{space}", f"{self.root}/.{space}", boot=self.clock.boot, ensure=self._directory.ensure
+                f"{self.root}/{space}",
+                f"{self.root}/.{space}",
+                boot=self.clock.boot,
+                ensure=self._directory.ensure,
+                fs=self._filesystem,
             )
         return self._spaces[space]
 

@@ -1,0 +1,109 @@
+"""Real processes for the tests: many that begin at the same moment, and one that stops before a chosen system call."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing import shared_memory
+from typing import Any
+
+
+def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[list[int]]:
+    """The winners of each round: `attempt(process, round)` is called by `count` processes at the same moment."""
+    memory = shared_memory.SharedMemory(create=True, size=8 * count + count * rounds)
+    arrived = memory.buf[: 8 * count].cast("q")
+    won = memory.buf[8 * count : 8 * count + count * rounds]
+
+    def run(me: int) -> None:
+        for round_ in range(rounds):
+            arrived[me] = round_ + 1
+            while min(arrived) <= round_:
+                os.sched_yield()
+            won[me * rounds + round_] = attempt(me, round_)
+
+    try:
+        children = [fork(run, me) for me in range(count)]
+        codes = [os.waitpid(child, 0)[1] for child in children]
+        assert codes == [0] * count, f"a process failed: {codes}"
+        return [[me for me in range(count) if won[me * rounds + round_]] for round_ in range(rounds)]
+    finally:
+        arrived.release()
+        won.release()
+        memory.close()
+        memory.unlink()
+
+
+def fork(work: Callable[..., object], *args: object) -> int:
+    """The pid of a child that does the work and exits, 1 if it failed."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work(*args)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+class Stopped:
+    """A child that stopped itself before its call number `at` of the calls it counts; `finished` if it made fewer."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], object], at: int) -> None:
+        self._answer, answer = os.pipe()
+        steps = 0
+
+        def step() -> None:
+            nonlocal steps
+            steps += 1
+            if steps == at:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        def run() -> None:
+            try:
+                result: object = work(step)
+            except Exception as error:
+                result = type(error).__name__
+            os.write(answer, pickle.dumps(result))
+
+        self.pid = fork(run)
+        os.close(answer)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        self.finished = not os.WIFSTOPPED(status)
+        if self.finished:
+            os.close(self._answer)
+
+    def go_on(self) -> Any:
+        """Lets it run to its end; what the work returned, or the name of the error it raised."""
+        os.kill(self.pid, signal.SIGCONT)
+        data = os.read(self._answer, 65536)
+        os.close(self._answer)
+        os.waitpid(self.pid, 0)
+        return pickle.loads(data)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self._answer)
+        os.waitpid(self.pid, 0)
+
+
+class Counting:
+    """Stands in for an object and calls `step` before each of its methods."""
+
+    def __init__(self, inner: Any, step: Callable[[], None]) -> None:
+        self._inner = inner
+        self._step = step
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self._step()
+            return found(*args, **kwargs)
+
+        return counted
