@@ -151,7 +151,7 @@ def stopped_everywhere(tmp_path: Path, operation: str) -> Iterator[tuple[Path, S
         prepare(path, operation)
 
         def work(step: Callable[[], None], path: Path = path) -> object:
-            return OPERATIONS[operation](table(path, filesystem=Counting(Filesystem(), step)))  # type: ignore[arg-type]
+            return OPERATIONS[operation](counted(path, step))
 
         child = Stopped(work, at)
         if child.finished:
@@ -161,19 +161,32 @@ def stopped_everywhere(tmp_path: Path, operation: str) -> Iterator[tuple[Path, S
     pytest.fail("it never came to an end")
 
 
-INTERVENTIONS = pytest.mark.parametrize("removed_by_hand", [False, True], ids=["", "removed by hand meanwhile"])
+def leave(lock: Path) -> None:
+    """Nobody touches it."""
+
+
+def remove(lock: Path) -> None:
+    lock.unlink(missing_ok=True)
+
+
+def rewrite(lock: Path) -> None:
+    """A person writes another lock in its place, which is expired."""
+    lock.write_text('{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31", "expires_at": "2026-01-31T12:00:00Z"}')
+
+
+INTERVENTIONS = pytest.mark.parametrize("intervene", [leave, remove, rewrite], ids=lambda by_hand: by_hand.__name__)
 
 
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
-    operation: str, removed_by_hand: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handover, "PATIENCE", 0.0)  # the worst moment: every open gate is taken for stale
     for path, sleeper in stopped_everywhere(tmp_path, operation):
         lock = path / "locks" / "t.lock"
-        if removed_by_hand:
-            lock.unlink(missing_ok=True)
+        if lock.parent.exists():
+            intervene(lock)
         successor = table(path, later=1000.0)
         taken = successor.acquire("t", "successor", 10_000)
         record = lock.read_bytes()
@@ -187,13 +200,13 @@ def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
-    operation: str, removed_by_hand: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handover, "PATIENCE", 0.0)
     for path, victim in stopped_everywhere(tmp_path, operation):
         victim.kill()
-        if removed_by_hand:
-            (path / "locks" / "t.lock").unlink(missing_ok=True)
+        if (path / "locks").exists():
+            intervene(path / "locks" / "t.lock")
         heir = table(path, later=1000.0)
         taken = heir.acquire("t", "heir", 10_000)
         assert heir.heartbeat("t", "heir", taken.token).token == taken.token
@@ -203,6 +216,39 @@ def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
         heir.store.close()
         residue = os.listdir(path / ".locks" / "hands") + os.listdir(path / ".locks" / "gates")
         assert residue == [], "a sweep left something behind"
+
+
+@pytest.mark.parametrize("operation", ["takeover", "heartbeat", "release"])
+def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is stopped anywhere in a change, the lock is removed by hand, a newcomer is stopped anywhere in taking it; then the first
+    goes on, then the newcomer: what the newcomer is told is what the file says."""
+    monkeypatch.setattr(handover, "PATIENCE", 0.0)
+    for path, sleeper in stopped_everywhere(tmp_path / "counting", operation):
+        sleeper.kill()
+        first_calls = int(path.name)
+    told = set()
+    for at in range(1, first_calls + 1):
+        for newcomer_at in range(1, 100):
+            path = tmp_path / f"{at}-{newcomer_at}"
+            lock = path / "locks" / "t.lock"
+            prepare(path, operation)
+            sleeper = Stopped(lambda step, path=path: OPERATIONS[operation](counted(path, step)), at)  # type: ignore[misc]
+            lock.unlink(missing_ok=True)
+            newcomer = Stopped(lambda step, path=path: counted(path, step).acquire("t", "newcomer", 60).token, newcomer_at)  # type: ignore[misc]
+            sleeper.go_on()
+            if newcomer.finished:
+                break
+            answer = newcomer.go_on()
+            told.add(type(answer))
+            record = json.loads(lock.read_text()) if lock.exists() else {}
+            assert (record.get("token") if record.get("worker") == "newcomer" else "LockHeld") == answer
+    assert int in told
+
+
+def counted(path: Path, step: Callable[[], None]) -> LockTable:
+    return table(path, filesystem=Counting(Filesystem(), step))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("operation", ["heartbeat", "release"])
