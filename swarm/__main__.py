@@ -12,7 +12,7 @@ if not __package__:  # started as a file, as the scripts do: nothing of the work
 
     sys.path.insert(0, dirname(dirname(abspath(__file__))))
 
-from swarm.cli import main  # noqa: E402
+from swarm.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -76,5 +76,8 @@ def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> st
         lines += [f"  {name} {command.usage}".rstrip(), f"      {command.summary.partition(chr(10))[0]}"]
     lines += ["", "Examples:", *(f"  {command.example}" for command in commands.values() if command.example)]
     lines += ["", "Every command takes --json (one JSON object) and --help."]
-    lines += ["Exit codes: 0 done, 1 the answer is no, 2 wrong usage,", "            3 the store cannot be used, 4 the lease was lost."]
+    lines += [
+        "Exit codes: 0 done, 1 the answer is no, 2 wrong usage,",
+        "            3 the store cannot be used, 4 the lease was lost.",
+    ]
     return "\n".join(lines) + "\n"

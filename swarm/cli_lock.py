@@ -83,7 +83,9 @@ def list_locks(call: Call) -> int:
             found = table.look(task)
         except StoreError as error:
             trouble = str(error)
-            rows.append({"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None})
+            rows.append(
+                {"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None}
+            )
             if not call.json:
                 terminal.out(f"{task}: {terminal.paint('Unknown', 'red')} (cannot be read)\n")
             continue
@@ -165,13 +167,16 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
         return ["It is free. Whoever acquires it first has it."]
     lock, verdict = found
     if not verdict.active:
-        reason = {"holder gone": "its process is gone", "unreadable": "it cannot be understood"}.get(verdict.why, "its lease is over")
+        reason = {"holder gone": "its process is gone", "unreadable": "it cannot be understood"}.get(
+            verdict.why, "its lease is over"
+        )
         return [f"It is free: {reason}. Whoever acquires it first takes it over."]
     ways = []
     if lock is None:
         ways.append(f"It counts as free in {_duration(verdict.left or 0)}, if it still makes no sense then.")
     elif verdict.left is not None:
-        ways.append(f"Its lease ends in {_duration(verdict.left)}, at {lock.expires_at or 'the end of its ttl'}, unless a heartbeat comes.")
+        end = lock.expires_at or "the end of its ttl"
+        ways.append(f"Its lease ends in {_duration(verdict.left)}, at {end}, unless a heartbeat comes.")
     else:
         ways.append("Its lease never ends.")
     if lock is not None:

@@ -1,7 +1,7 @@
 """The few calls that changing a lock file needs, each close to one system call.
 
-`handover` goes through this interface and nothing else, so that the same code can be run against a simulated filesystem. Errors are
-the system's own (`FileNotFoundError`, `FileExistsError`, …).
+`handover` goes through this interface and nothing else, so that the same code can be run against a simulated
+filesystem. Errors are the system's own (`FileNotFoundError`, `FileExistsError`, …).
 """
 
 import os

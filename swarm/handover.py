@@ -17,13 +17,15 @@ sleeper, whenever it wakes, gets ENOENT and does nothing.
 
 The rules, each of which is needed:
 
-- Before acting on record R one opens a gate of R. If there is one already, its hand must be dead before the next is opened: gone, or
-  killed because the gate is older than PATIENCE. While it is alive and young the answer is Busy.
-- After opening one's gate, and after linking a new record, one kills the hands of all gates of this name for other records, and only
-  then looks whether the record is (still) the one.
+- Before acting on record R one opens a gate of R. If there is one already, its hand must be dead before the next is
+  opened: gone, or killed because the gate is older than PATIENCE. While it is alive and young the answer is Busy.
+- After opening one's gate, and after linking a new record, one kills the hands of all gates of this name for other
+  records, and only then looks whether the record is (still) the one.
 - A gate of R is removed only when the record is known not to be R: since no record returns, that stays so.
-- Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing it.
-- Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be written.
+- Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
+  it.
+- Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
+  written.
 - A forked child makes a hand of its own.
 """
 
@@ -321,7 +323,8 @@ class Handover:
         return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"
 
     def _current_epoch(self, boot: str) -> int:
-        """How many boots have drawn tickets before this one. Its number is on disk, for good, before its first ticket is given."""
+        """How many boots have drawn tickets before this one. Its number is on disk, for good, before its first ticket
+        is given."""
         while self._epoch is None:
             names = self._fs.names(self._epochs)
             last = max((int(name) for name in names if name.isdigit()), default=-1)

@@ -1,8 +1,8 @@
 """An append-only log of lines in one file, and how it is rotated without losing or reordering a line.
 
-Appending is one `write` on `O_APPEND`: the kernel orders writers and never interleaves them. A writer that is killed inside it, or a
-full disk, leaves at worst an unterminated last line; the next append ends that line first. A line counts as appended when `append`
-returns.
+Appending is one `write` on `O_APPEND`: the kernel orders writers and never interleaves them. A writer that is killed
+inside it, or a full disk, leaves at worst an unterminated last line; the next append ends that line first. A line
+counts as appended when `append` returns.
 
 Rotation moves the file aside while writers hold it open, so moving alone would let them go on behind the readers' back:
 
@@ -11,11 +11,12 @@ Rotation moves the file aside while writers hold it open, so moving alone would 
         part                        the file
         end                         a symlink whose target is the number of bytes of `part` that count
 
-- The first to create `end` settles where the part ends. What a late writer adds behind it does not count; the writer notices,
-  because the live path is another file than the one it wrote to, and appends its line again.
-- Nobody writes to a new live file before the last part's `end` is settled. So all lines of a part come before all lines behind it.
-- A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the other's rename,
-  however long it slept. So parts are numbered in the order in which they were filled.
+- The first to create `end` settles where the part ends. What a late writer adds behind it does not count; the writer
+  notices, because the live path is another file than the one it wrote to, and appends its line again.
+- Nobody writes to a new live file before the last part's `end` is settled. So all lines of a part come before all
+  lines behind it.
+- A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the
+  other's rename, however long it slept. So parts are numbered in the order in which they were filled.
 
 A cursor is "number:offset"; the live file's number is one more than the last part's.
 """
@@ -128,9 +129,8 @@ class Journal:
         for path, size in files:
             with open(path, "rb") as file:
                 for number, line in enumerate(file, 1):
-                    if size <= 0:
-                        break
-                    size -= len(line)
+                    if file.tell() > size:
+                        break  # behind the end of a part, or appended since we looked
                     yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
 
     def rotate(self, at_least: int = 1) -> bool:

@@ -26,7 +26,7 @@ except ImportError:  # an interpreter without the accelerator
     from json.scanner import py_make_scanner as make_scanner  # type: ignore[attr-defined, no-redef, unused-ignore]
 
 if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
-    import json.decoder
+    import json.decoder  # noqa: F401
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"

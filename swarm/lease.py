@@ -1,14 +1,16 @@
 """A lock that keeps itself alive while a block of code runs.
 
-The holder considers itself out before others may: it reckons from the reading of the clock that it wrote into the lock, less a margin,
-and stops believing in the lease then, whether or not it could reach the store. A lost lease is told once: by `on_lost`, by `check()`, or,
-if nobody was told before the block ends, by an error there. A forked child holds nothing.
+The holder considers itself out before others may: it reckons from the reading of the clock that it wrote into the
+lock, less a margin, and stops believing in the lease then, whether or not it could reach the store. A lost lease is
+told once: by `on_lost`, by `check()`, or, if nobody was told before the block ends, by an error there. A forked child
+holds nothing.
 """
 
 import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.lock_record import Lock
@@ -58,7 +60,7 @@ class Lease:
         """How long the lease still holds if nothing refreshes it; 0 once it is lost."""
         return 0.0 if self._lost else max(0.0, self._deadline - self._table.clock.steady())
 
-    def __enter__(self) -> "Lease":
+    def __enter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("a lease is used once: call hold() again")
         self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, wait=self._wait))
@@ -138,4 +140,3 @@ class Lease:
         if self._on_lost is not None:
             self._told = True
             self._on_lost(self._lost)
-

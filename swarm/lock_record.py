@@ -1,9 +1,9 @@
 """What a lock file says, and whether that still counts.
 
-A record carries both vocabularies (`worker` and `worker_id`, `ttl` and `expires_at`), so that a program written for either can read
-it. Reading takes either alone, and what people write or edit by hand. Beside them stands `holder`: who holds it, and a *stamp*, the
-reading of a clock that does not jump. The stamp carries copies of what it vouches for; where they differ from the record, somebody
-has edited it, and the wall clock judges.
+A record carries both vocabularies (`worker` and `worker_id`, `ttl` and `expires_at`), so that a program written for
+either can read it. Reading takes either alone, and what people write or edit by hand. Beside them stands `holder`:
+who holds it, and a *stamp*, the reading of a clock that does not jump. The stamp carries copies of what it vouches
+for; where they differ from the record, somebody has edited it, and the wall clock judges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Taking, keeping and giving back locks, on any store. The rules stand here once; `task_lock`, the commands and the queue use them.
+"""Taking, keeping and giving back locks, on any store. The rules stand here once; `task_lock`, the commands and the
+queue use them.
 
 A task never has two holders: a lock is created only where there is none, and an expired one is replaced only if it still is the
 very record that was judged. Tokens grow: one is drawn after looking at what is to be replaced, and for a new lock compared once
@@ -16,7 +17,7 @@ from swarm.lock_record import Lock, Verdict, decode, judge, new_lock, refreshed,
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeVarTuple, Unpack
+    from typing import TypeVarTuple
 
     from swarm.store import Store
 
@@ -63,7 +64,8 @@ class LockTable:
                 return renewed
 
     def break_lock(self, task: str) -> Lock | None:
-        """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if there is none."""
+        """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if
+        there is none."""
         while True:
             data = self.store.read(_key(task))
             if data is None:
@@ -112,29 +114,33 @@ class LockTable:
         settled = with_token(lock, self.store.ticket(key))
         if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
             return settled
-        raise LockHeld(lock.task_id, "", f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now.")
+        raise LockHeld(
+            lock.task_id, "", f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now."
+        )
 
     def _own(self, task: str, worker: str, token: int | None, error: type[NotYours | LockLost]) -> tuple[bytes, Lock]:
         """The record and the lock in it, if it is this worker's; raises `error` that says why it is not."""
         data = self.store.read(_key(task))
         lock = None if data is None else decode(data, task)
         if data is None:
-            raise error(task, f"There is no lock for {task}.")
-        if lock is None:
-            raise error(task, f"The lock for {task} cannot be understood, so nobody can say that it is {worker}'s.")
-        if lock.worker != worker:
-            raise error(task, f"The lock for {task} is not yours: it is held by {lock.worker}, not by {worker}.")
-        if lock.task_id != task:
-            raise error(task, f"The lock for {task} is not yours: its file says that it is for {lock.task_id}.")
-        if token is not None and token != lock.token:
-            raise error(task, f"The lock for {task} is not yours any more: it has token {lock.token}, yours was {token}.")
-        return data, lock
+            reason = f"There is no lock for {task}."
+        elif lock is None:
+            reason = f"The lock for {task} cannot be understood, so nobody can say that it is {worker}'s."
+        elif lock.worker != worker:
+            reason = f"The lock for {task} is not yours: it is held by {lock.worker}, not by {worker}."
+        elif lock.task_id != task:
+            reason = f"The lock for {task} is not yours: its file says that it is for {lock.task_id}."
+        elif token is not None and token != lock.token:
+            reason = f"The lock for {task} is not yours any more: it has token {lock.token}, yours was {token}."
+        else:
+            return data, lock
+        raise error(task, f"{reason} Stop working on the task." if error is LockLost else reason)
 
     def _judged(self, task: str, data: bytes) -> tuple[Lock | None, Verdict]:
         lock = decode(data, task)
         return lock, judge(lock, self.clock, lambda: self.store.age(_key(task)))
 
-    def _patiently(self, change: Callable[[Unpack[Args]], bool], *args: Unpack[Args]) -> bool:
+    def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         """Does it as soon as nobody else is changing the same record."""
         deadline = self.clock.steady() + _BUSY_FOR
         while True:

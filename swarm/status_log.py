@@ -1,7 +1,7 @@
 """The status log: what a record is, and how it is written and read, on any store.
 
-A record carries both vocabularies (`type` and `state`, `reason` and `message`). Reading takes either alone, unknown keys, and lines
-that other programs wrote; a line that is no JSON object is skipped and counted.
+A record carries both vocabularies (`type` and `state`, `reason` and `message`). Reading takes either alone, unknown
+keys, and lines that other programs wrote; a line that is no JSON object is skipped and counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StatusLog:
             record["reason"] = record["message"] = reason
         if meta is not None:
             if not isinstance(meta, dict):
-                raise BadInput("meta must be a JSON object, such as {\"retry_count\": 1}.")
+                raise BadInput('meta must be a JSON object, such as {"retry_count": 1}.')
             record["meta"] = meta
         line = jsontext.dumps(record).encode()
         if len(line) > MAX_RECORD_BYTES:
@@ -71,7 +71,8 @@ class StatusLog:
         return self.store.tail(LOG, 0)[1]
 
     def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
-        """Some records after the cursor, each as it stands and parsed, and the cursor after them. Nothing new: the same cursor."""
+        """Some records after the cursor, each as it stands and parsed, and the cursor after them. Nothing new: the
+        same cursor."""
         while True:
             lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
             found = [(line, record) for line in lines if (record := self._parse(line)) is not None]

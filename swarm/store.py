@@ -68,7 +68,8 @@ class Store(Protocol):
         """Adds one line (without its newline), whole and once; the cursor after it."""
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        """Some whole lines after the cursor, about `limit` bytes of them (0: one line), and the cursor after those; none: nothing yet."""
+        """Some whole lines after the cursor, about `limit` bytes of them (0: one line), and the cursor after those;
+        none: nothing yet."""
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
         """The last `count` lines, and the cursor after them."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from swarm.clock import Clock
 from swarm.filesystem import Filesystem
-from swarm.handover import SUFFIX, Handover
-from swarm.journal import Journal
 from swarm.state_dir import StateDir
 
 TYPE_CHECKING = False
@@ -15,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Concatenate, ParamSpec, TypeVar
 
+    from swarm.handover import Handover
+    from swarm.journal import Journal
     from swarm.watch import Watch
 
     P = ParamSpec("P")
@@ -100,9 +98,10 @@ class FileStore:
     @_spoken
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         records, name = self._find(key)
-        watch = self._watch(os.path.dirname(records.path(name)))
+        folder, _, file = records.path(name).rpartition("/")
+        watch = self._watch(folder)
         if records.read(name) == data:
-            watch.wait(name + SUFFIX, min(timeout, _LONGEST_WAIT))
+            watch.wait(file, min(timeout, _LONGEST_WAIT))
 
     @_spoken
     def ticket(self, key: str) -> int:
@@ -163,6 +162,8 @@ class FileStore:
 
     def _space(self, space: str) -> Handover:
         if space not in self._spaces:
+            from swarm.handover import Handover  # here and below: a command pays only for what it uses
+
             self._spaces[space] = Handover(
                 f"{self.root}/{space}",
                 f"{self.root}/.{space}",
@@ -174,6 +175,8 @@ class FileStore:
 
     def _log(self, log: str) -> Journal:
         if log not in self._logs:
+            from swarm.journal import Journal
+
             self._logs[log] = Journal(
                 f"{self.root}/{log}.log", f"{self.root}/.{log}", ensure=self._directory.ensure, max_bytes=self.log_max_bytes
             )

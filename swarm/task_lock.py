@@ -116,7 +116,8 @@ class TaskLockManager:
     ) -> Lease:
         """A context manager that holds the task while its block runs, heartbeats by itself and releases at the end.
 
-        Raises LockHeld if it is taken, after waiting `wait` seconds. `on_lost` is called, from another thread, once the lease is lost.
+        Raises LockHeld if it is taken, after waiting `wait` seconds. `on_lost` is called, from another thread, once
+        the lease is lost.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl)

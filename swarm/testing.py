@@ -44,7 +44,20 @@ def remove_only_what_was_compared(store: Store) -> None:
 
 
 def names_of_every_kind_are_kept_apart(store: Store) -> None:
-    names = ["a", "A", "a~b", "a b", "任务-1", "a'b\"", "x" * 200, "*", "%41", "🐝", "a.lock", "a~0123456789abcdef0123456789abcdef~0"]
+    names = [
+        "a",
+        "A",
+        "a~b",
+        "a b",
+        "任务-1",
+        "a'b\"",
+        "x" * 200,
+        "*",
+        "%41",
+        "🐝",
+        "a.lock",
+        "a~0123456789abcdef0123456789abcdef~0",
+    ]
     for number, name in enumerate(names):
         assert store.create(f"locks/{name}", b"%d" % number)
     for number, name in enumerate(names):
@@ -106,7 +119,7 @@ def tickets_are_unique_among_threads(store: Store) -> None:
 
 
 def a_log_keeps_lines_whole_and_in_order(store: Store) -> None:
-    assert store.read_log("status") [0] == []
+    assert store.read_log("status")[0] == []
     assert store.tail("status", 3)[0] == []
     lines = [b"%d " % number + b"x" * (number * 7919 % 5000) for number in range(200)]
     for line in lines:

@@ -50,7 +50,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def isolated_swarm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state directory of the test's own; both variables are cleared first, then AI_SWARM_DIR names it. It does not exist yet."""
+    """A state directory of the test's own; both variables are cleared first, then AI_SWARM_DIR names it. It does not
+    exist yet."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "swarm"

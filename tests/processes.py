@@ -14,6 +14,7 @@ from typing import Any
 def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[list[int]]:
     """The winners of each round: `attempt(process, round)` is called by `count` processes at the same moment."""
     memory = shared_memory.SharedMemory(create=True, size=8 * count + count * rounds)
+    assert memory.buf is not None
     arrived = memory.buf[: 8 * count].cast("q")
     won = memory.buf[8 * count : 8 * count + count * rounds]
 

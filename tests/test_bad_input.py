@@ -25,6 +25,8 @@ from swarm.cli_lock import COMMANDS as LOCK_COMMANDS
 from swarm.cli_log import COMMANDS as LOG_COMMANDS
 from tests.conftest import ROOT, Run, script_environment
 
+pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine's own /tmp/ai_swarm
+
 LOCK = str(ROOT / "scripts" / "swarm_lock.sh")
 LOG = str(ROOT / "scripts" / "swarm_status_log.sh")
 

@@ -190,7 +190,22 @@ class TestTornLine:
 
 def stopping_os(step: Callable[[], None]) -> Any:
     """`os`, in which every call that touches the filesystem is counted."""
-    names = ["open", "write", "pread", "lseek", "fstat", "stat", "lstat", "listdir", "readlink", "symlink", "rename", "mkdir", "rmdir", "close"]
+    names = [
+        "open",
+        "write",
+        "pread",
+        "lseek",
+        "fstat",
+        "stat",
+        "lstat",
+        "listdir",
+        "readlink",
+        "symlink",
+        "rename",
+        "mkdir",
+        "rmdir",
+        "close",
+    ]
     counted = Counting(os, step)
     return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in names}})
 

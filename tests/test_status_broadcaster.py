@@ -124,7 +124,14 @@ def test_the_path_follows_the_environment_at_each_call(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     "text",
-    ['quotes " and \\ backslash', "two\nlines\r\n", "tab\tbell\a\x00", "\x7f\x85\x9b\u2028\u2029", "lone \ud800 surrogate", "😀 中文"],
+    [
+        'quotes " and \\ backslash',
+        "two\nlines\r\n",
+        "tab\tbell\a\x00",
+        "\x7f\x85\x9b\u2028\u2029",
+        "lone \ud800 surrogate",
+        "😀 中文",
+    ],
 )
 def test_any_text_is_one_line_for_every_reader_and_comes_back(text: str, isolated_swarm_dir: Path) -> None:
     broadcaster = StatusBroadcaster("worker-1")
@@ -196,8 +203,12 @@ class TestReading:
         assert broadcaster.query("nothing") == []
 
     def test_either_vocabulary_is_read(self, store: Store) -> None:
-        store.append("status", b'{"timestamp": "2026-02-02T10:30:00Z", "type": "WAIT", "worker": "w0", "task_id": "t", "reason": "r"}')
-        store.append("status", b'{"state": "DONE", "task_id": "t", "timestamp": "2026-01-31T12:00:05+08:00", "message": "m", "x": 1}')
+        store.append(
+            "status", b'{"timestamp": "2026-02-02T10:30:00Z", "type": "WAIT", "worker": "w0", "task_id": "t", "reason": "r"}'
+        )
+        store.append(
+            "status", b'{"state": "DONE", "task_id": "t", "timestamp": "2026-01-31T12:00:05+08:00", "message": "m", "x": 1}'
+        )
         one, other = StatusBroadcaster("w", store=store).query("t")
         assert (one["state"], one["message"], one["worker"]) == ("WAIT", "r", "w0")
         assert (other["type"], other["reason"], other["x"]) == ("DONE", "m", 1)
@@ -238,7 +249,10 @@ class TestReading:
 
 def test_follow_wakes_up_for_a_record_of_another_process(isolated_swarm_dir: Path, log: Run) -> None:
     follower = subprocess.Popen(
-        [sys.executable, "-m", "swarm", "log", "follow", "--since", "0:0", "--type", "DONE"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-m", "swarm", "log", "follow", "--since", "0:0", "--type", "DONE"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     try:
         assert follower.stdout is not None
@@ -281,12 +295,19 @@ with tempfile.TemporaryDirectory() as tmp:
     assert info.worker_id == 'worker-1'
     print('TaskLockManager: OK')
 """
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
-                          capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
     assert (done.stdout, done.stderr) == ("StatusBroadcaster: OK\nTaskLockManager: OK\n", "")
 
 
 def test_the_exports_need_nothing_installed(tmp_path: Path) -> None:
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import swarm; print(all(getattr(swarm, name) for name in swarm.__all__))"
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import swarm; print(all(getattr(swarm, name) for name in swarm.__all__))"
+    )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.stdout == "True\n", done.stderr

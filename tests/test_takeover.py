@@ -43,8 +43,13 @@ def write_expired(path: Path, rounds: int) -> None:
     """Expired locks of a worker that is no more, one a round."""
     (path / "locks").mkdir(parents=True)
     for number in range(rounds):
-        old = {"worker_id": "dead", "task_id": f"t{number}", "acquired_at": "2026-01-31T12:00:00.000Z",
-               "heartbeat_at": "2026-01-31T12:00:10.000Z", "ttl": 300}
+        old = {
+            "worker_id": "dead",
+            "task_id": f"t{number}",
+            "acquired_at": "2026-01-31T12:00:00.000Z",
+            "heartbeat_at": "2026-01-31T12:00:10.000Z",
+            "ttl": 300,
+        }
         (path / "locks" / f"t{number}.lock").write_text(json.dumps(old))
 
 
@@ -222,8 +227,8 @@ def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
 def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is stopped anywhere in a change, the lock is removed by hand, a newcomer is stopped anywhere in taking it; then the first
-    goes on, then the newcomer: what the newcomer is told is what the file says."""
+    """One is stopped anywhere in a change, the lock is removed by hand, a newcomer is stopped anywhere in taking it;
+    then the first goes on, then the newcomer: what the newcomer is told is what the file says."""
     monkeypatch.setattr(handover, "PATIENCE", 0.0)
     for path, sleeper in stopped_everywhere(tmp_path / "counting", operation):
         sleeper.kill()

@@ -322,7 +322,9 @@ class TestVocabularies:
             assert not manager.release_lock("task-001")
             assert TaskLockManager("worker-2").release_lock("task-001")
 
-    @pytest.mark.parametrize("stamp", ["2026-02-02T10:30:00", "20260202T103000Z", "2026-02-02 10:30:00,5+01:00", "2026-W06-1T10:30Z"])
+    @pytest.mark.parametrize(
+        "stamp", ["2026-02-02T10:30:00", "20260202T103000Z", "2026-02-02 10:30:00,5+01:00", "2026-W06-1T10:30Z"]
+    )
     def test_times_in_any_iso_form_are_read(self, stamp: str, isolated_swarm_dir: Path) -> None:
         write_lock(isolated_swarm_dir, worker_id="w", acquired_at=stamp, heartbeat_at=stamp, ttl=60)
         assert not TaskLockManager("x").is_locked("task-001")
@@ -339,7 +341,18 @@ class TestUnreadable:
     """A lock that makes no sense may still be being written; later it is nobody's."""
 
     KINDS = pytest.mark.parametrize(
-        "content", [b"", b"{", b'{"task_id": "task-0', b"[]", b"null", b'{"task_id": "task-001"}', b"\xff\x00", b'{"worker": 5}', b"[" * 9999]
+        "content",
+        [
+            b"",
+            b"{",
+            b'{"task_id": "task-0',
+            b"[]",
+            b"null",
+            b'{"task_id": "task-001"}',
+            b"\xff\x00",
+            b'{"worker": 5}',
+            b"[" * 9999,
+        ],
     )
 
     @KINDS
@@ -363,7 +376,9 @@ class TestUnreadable:
         os.utime(path, (time.time() + 86400, time.time() + 86400))
         assert TaskLockManager("worker-1").acquire_lock("task-001")
 
-    @pytest.mark.parametrize("fields", [{"ttl": "soon"}, {"ttl": [1]}, {"ttl": True}, {"expires_at": "tomorrow"}, {"ttl": float("inf")}])
+    @pytest.mark.parametrize(
+        "fields", [{"ttl": "soon"}, {"ttl": [1]}, {"ttl": True}, {"expires_at": "tomorrow"}, {"ttl": float("inf")}]
+    )
     def test_an_end_that_cannot_be_understood_is_no_end(self, fields: dict[str, Any], isolated_swarm_dir: Path) -> None:
         write_lock(isolated_swarm_dir, worker="w", acquired_at="2020-01-01T00:00:00Z", **fields)
         assert TaskLockManager("x").is_locked("task-001")
