@@ -11,6 +11,7 @@ from swarm.home import Home
 from swarm.lock_record import Lock, Verdict
 from swarm.lock_table import LockTable
 from swarm.names import check_name
+from swarm.terminal import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,13 +88,13 @@ def list_locks(call: Call) -> int:
                 {"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None}
             )
             if not call.json:
-                terminal.out(f"{task}: {terminal.paint('Unknown', 'red')} (cannot be read)\n")
+                terminal.out(f"{shown(task)}: {terminal.paint('Unknown', 'red')} (cannot be read)\n")
             continue
         if found is None:
             continue  # released since we listed
         rows.append({"task_id": task, **_status(found)})
         if not call.json:
-            terminal.out(f"{task}: {_line(*found)}\n")
+            terminal.out(f"{shown(task)}: {_line(*found)}\n")
     if not _json(call, {"locks": rows}) and not rows:
         terminal.out("No locks\n")
     if trouble:
@@ -116,7 +117,7 @@ def release_all(call: Call) -> int:
                 continue
             released.append(task)
             if not call.json:
-                terminal.out(f"Lock released: {task}\n")
+                terminal.out(f"Lock released: {shown(task)}\n")
     finally:
         table.store.close()
     if not _json(call, {"worker": worker, "released": released}) and not released:
@@ -135,7 +136,8 @@ def break_lock(call: Call) -> int:
     finally:
         table.store.close()
     if not _json(call, {"broken": True, "task_id": task, "lock": _fields(lock)}):
-        terminal.out(f"Lock broken: {task} (was held by {lock.worker if lock else 'nobody that can be named'})\n")
+        holder = shown(lock.worker) if lock else "nobody that can be named"
+        terminal.out(f"Lock broken: {task} (was held by {holder})\n")
     return 0
 
 
@@ -154,11 +156,12 @@ def why(call: Call) -> int:
         terminal.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
     else:
         holds = "holds" if verdict.active else "held"
-        terminal.out(f"{lock.worker} {holds} {task}" + (f" (token {lock.token})" if lock.token is not None else "") + ".\n")
+        token = "" if lock.token is None else f" (token {lock.token})"
+        terminal.out(f"{shown(lock.worker)} {holds} {task}{token}.\n")
         terminal.out(f"  since           {_ago(lock.acquired_at, now)}\n  last heartbeat  {_ago(lock.heartbeat_at, now)}\n")
         if "pid" in lock.holder:
-            terminal.out(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}\n")
-    terminal.out("What frees it:\n" + "".join(f"  - {way}\n" for way in _what_frees(task, found)))
+            terminal.out(shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}") + "\n")
+    terminal.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in _what_frees(task, found)))
     return 0
 
 
@@ -263,7 +266,7 @@ def _line(lock: Lock | None, verdict: Verdict) -> str:
         return _painted(verdict)
     state = terminal.paint("Active" if verdict.active else "Expired", "green" if verdict.active else "yellow")
     why = f"{verdict.why}; " if verdict.why else ""
-    return f"{state} ({why}worker: {lock.worker}, acquired: {lock.acquired_at or 'unknown'})"
+    return f"{state} ({why}worker: {shown(lock.worker)}, acquired: {shown(lock.acquired_at) or 'unknown'})"
 
 
 def _details(lock: Lock) -> str:
@@ -274,7 +277,7 @@ def _details(lock: Lock) -> str:
         "expires_at": _end(lock),
         "token": "none" if lock.token is None else str(lock.token),
     }
-    return "".join(f"  {name + ':':14}{value}\n" for name, value in rows.items())
+    return "".join(f"  {name + ':':14}{shown(value)}\n" for name, value in rows.items())
 
 
 def _until(lock: Lock) -> str:
@@ -291,7 +294,7 @@ def _ago(moment: str, now: float) -> str:
     from swarm.clock import from_iso
 
     at = from_iso(moment)
-    return moment or "unknown" if at is None else f"{moment} ({_duration(now - at)} ago)"
+    return shown(moment) or "unknown" if at is None else f"{shown(moment)} ({_duration(now - at)} ago)"
 
 
 def _duration(seconds: float) -> str:

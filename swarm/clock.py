@@ -53,7 +53,8 @@ class Clock:
         boot, time_ns = self.identity()
         if not boot or (stamp.get("boot"), stamp.get("time_ns")) != (boot, time_ns):
             return None
-        return self.steady() - at
+        passed = self.steady() - at
+        return passed if passed >= 0 else None  # a reading from the future was not taken from this clock
 
 
 def to_iso(moment: float) -> str:

@@ -253,7 +253,7 @@ class Journal:
 
     def _filled(self) -> dict[int, str]:
         """The parts by their numbers."""
-        return {number: path for number, path in self._rotations() if os.path.exists(f"{path}/part")}
+        return {number: path for number, path in self._rotations() if _holds_a_part(path)}
 
     def _rotations(self) -> list[tuple[int, str]]:
         try:
@@ -297,6 +297,14 @@ def _remove_if_empty(path: str) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+        return False
+    return True
+
+
+def _holds_a_part(path: str) -> bool:
+    try:
+        os.stat(f"{path}/part")
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+_ENDLESS = 1e12  # seconds; what people write to say for ever cannot be added to a date
 UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
 
 
@@ -210,4 +211,4 @@ def _number(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if value - value == 0 else None  # not NaN, not infinite
+    return value if abs(value) < _ENDLESS else None  # nor NaN, nor infinity

@@ -19,7 +19,12 @@ def err(text: str) -> None:
 
 
 def error(text: str) -> None:
-    err(f"{paint('Error:', 'red', stream=2)} {text}\n")
+    err(f"{paint('Error:', 'red', stream=2)} {shown(text)}\n")
+
+
+def shown(text: str) -> str:
+    """Text from a file as it may be shown to a person: what could move the cursor or forge a line is spelt out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:

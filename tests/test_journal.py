@@ -21,6 +21,8 @@ from swarm.store_file import FileStore
 from tests.conftest import Run
 from tests.processes import Counting, Stopped, fork
 
+JOURNAL: Any = journal  # to put something else in the place of its `os`
+
 
 def open_journal(path: Path, max_bytes: int = 0) -> Journal:
     store = FileStore(str(path), log_max_bytes=max_bytes)
@@ -181,7 +183,7 @@ class TestTornLine:
         log = open_journal(tmp_path)
         log.append(b"one")
         with monkeypatch.context() as patch:
-            patch.setattr(journal.os, "write", lambda fd, data, write=os.write: write(fd, data[:2]))
+            patch.setattr(JOURNAL.os, "write", lambda fd, data, write=os.write: write(fd, data[:2]))
             with pytest.raises(OSError, match="only a part"):
                 log.append(b"two")
         log.append(b"three")
@@ -228,7 +230,7 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
 
         def run(step: Callable[[], None], path: Path = path) -> object:
             mine = open_journal(path, max_bytes=1 if "that rotates" in work else 0)
-            journal.os = stopping_os(step)  # type: ignore[attr-defined]
+            JOURNAL.os = stopping_os(step)
             return WORK[work](mine)
 
         child = Stopped(run, at)
@@ -319,11 +321,11 @@ def test_tail_reads_only_the_end(tmp_path: Path) -> None:
         read += size
         return real(fd, size, at)
 
-    journal.os = SimpleNamespace(**{**vars(os), "pread": counting})  # type: ignore[attr-defined]
+    JOURNAL.os = SimpleNamespace(**{**vars(os), "pread": counting})
     try:
         assert log.tail(10)[0] == [b"%d" % number for number in range(19_990, 20_000)]
     finally:
-        journal.os = os  # type: ignore[attr-defined]
+        JOURNAL.os = os
     assert read < 1_000_000
 
 

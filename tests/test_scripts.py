@@ -283,6 +283,16 @@ class TestLockCommands:
         (isolated_swarm_dir / "locks" / "v.lock").write_text("?")
         assert "cannot be understood" in lock("why", "v").stdout
 
+    def test_what_others_wrote_cannot_forge_output(self, lock: Run, isolated_swarm_dir: Path) -> None:
+        (isolated_swarm_dir / "locks").mkdir(parents=True)
+        forged = {"task_id": "t", "worker": "w\x1b[2J\nu: Active (worker: x", "acquired_at": "\x07now"}
+        (isolated_swarm_dir / "locks" / "t.lock").write_text(json.dumps(forged))
+        (isolated_swarm_dir / "locks" / "a\nb.lock").write_text(json.dumps(forged))
+        for command in (["list"], ["check", "t"], ["why", "t"], ["acquire", "t", "x"], ["break", "t", "--yes"]):
+            done = lock(*command)
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr)
+            assert not re.search(r"^(u|b): ", done.stdout + done.stderr, re.MULTILINE)
+
     def test_json_is_one_object_with_a_version(self, lock: Run) -> None:
         answers = [
             lock("check", "t", "--json"),

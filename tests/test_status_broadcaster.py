@@ -107,7 +107,7 @@ def test_a_line_stands_exactly_as_the_format_says(isolated_swarm_dir: Path) -> N
 
 def test_members_equal_their_strings() -> None:
     assert [member.value for member in BroadcastState] == STATES
-    assert BroadcastState.START == "START"  # type: ignore[comparison-overlap]
+    assert BroadcastState.START == "START"
     assert f"{BroadcastState.DONE}" == str(BroadcastState.DONE) == "DONE"
 
 

@@ -377,11 +377,35 @@ class TestUnreadable:
         assert TaskLockManager("worker-1").acquire_lock("task-001")
 
     @pytest.mark.parametrize(
-        "fields", [{"ttl": "soon"}, {"ttl": [1]}, {"ttl": True}, {"expires_at": "tomorrow"}, {"ttl": float("inf")}]
+        "fields",
+        [
+            {"ttl": "soon"},
+            {"ttl": [1]},
+            {"ttl": True},
+            {"expires_at": "tomorrow"},
+            {"ttl": float("inf")},
+            {"ttl": 10**400},
+            {"ttl": "nan"},
+        ],
     )
     def test_an_end_that_cannot_be_understood_is_no_end(self, fields: dict[str, Any], isolated_swarm_dir: Path) -> None:
         write_lock(isolated_swarm_dir, worker="w", acquired_at="2020-01-01T00:00:00Z", **fields)
         assert TaskLockManager("x").is_locked("task-001")
+
+
+@pytest.mark.parametrize("at", [1e18, float("nan"), "soon", None, True, -(10**30)])
+def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(at: Any, store: Store, clock: HandClock) -> None:
+    manager = TaskLockManager("w", store=store)
+    manager.acquire_lock("t", ttl=60)
+    data = store.read("locks/t")
+    assert data is not None
+    record = json.loads(data)
+    record["holder"]["at"] = at
+    store.replace("locks/t", data, json.dumps(record).encode())
+    if at != -(10**30):  # that one says, in swarm's own words, that it is very old
+        assert manager.is_locked("t")
+    clock.pass_time(61)
+    assert not manager.is_locked("t")
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.5, 315_360_001, float("nan"), float("inf"), True, "60"])
