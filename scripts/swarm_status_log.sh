@@ -10,4 +10,4 @@ while [[ -L $self ]]; do # find the checkout also through symlinks
 done
 [[ $self == */* ]] || self=./$self
 
-exec "${SWARM_PYTHON:-python3}" -I -S "${self%/*}/../swarm/__main__.py" log "$@"
+exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 "${self%/*}/../swarm/__main__.py" log "$@"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from swarm import __version__, jsontext, terminal
 from swarm.arguments import help_for
 from swarm.errors import BadInput, SwarmError
@@ -68,7 +66,8 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
     commands = face.COMMANDS  # type: ignore[attr-defined]
     name = args[0] if args else ""
     if name in commands:
-        if "--help" in args or "-h" in args:
+        before = args[: args.index("--")] if "--" in args else args  # what follows is text, not options
+        if "--help" in before or "-h" in before:
             terminal.out(help_for(title, commands, name))
             return 0
         return int(commands[name].run(commands[name].parse(f"{title} {name}", args[1:])))
@@ -86,8 +85,3 @@ def _report(text: str, code: int, argv: Sequence[str]) -> int:
         except OSError:
             pass
     return code
-
-
-def entry() -> int:
-    """The installed command."""
-    return main(sys.argv[1:])

@@ -34,8 +34,14 @@ def acquire(call: Call) -> int:
         return held.exit_code
     finally:
         table.store.close()
-    if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
-        terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
+    try:
+        if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
+            terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
+    except BrokenPipeError:
+        raise
+    except OSError:  # nobody was told, so nobody must have it
+        table.release(task, worker, lock.token)
+        raise
     return 0
 
 
@@ -97,23 +103,25 @@ def list_locks(call: Call) -> int:
             terminal.out(f"{shown(task)}: {_line(*found)}\n")
     if not _json(call, {"locks": rows}) and not rows:
         terminal.out("No locks\n")
-    if trouble:
-        raise StoreError(trouble)
-    return 0
+    return _told(trouble)
 
 
 def release_all(call: Call) -> int:
-    worker = call.get(0) or settings.worker()
-    if not worker:
+    worker = call.get(0) if call.positional else settings.worker()
+    if not worker and not call.positional:
         raise BadInput("release-all needs a worker: name one, or set SWARM_WORKER.")
     check_name(worker, "worker")
     table = _table()
     released = []
+    trouble = ""
     try:
         for task in table.tasks():
             try:
                 table.release(task, worker)
             except NotYours:
+                continue
+            except StoreError as error:
+                trouble = str(error)
                 continue
             released.append(task)
             if not call.json:
@@ -122,7 +130,7 @@ def release_all(call: Call) -> int:
         table.store.close()
     if not _json(call, {"worker": worker, "released": released}) and not released:
         terminal.out(f"No locks held by {worker}\n")
-    return 0
+    return _told(trouble)
 
 
 def break_lock(call: Call) -> int:
@@ -228,13 +236,16 @@ def _token(call: Call) -> int | None:
 
 def _seconds(call: Call, option: str) -> float:
     text = call.options.get(option, "0")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= settings.MAX_TTL:
+    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{option} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
-    return seconds
+    return settings.check_wait(float(text))
+
+
+def _told(trouble: str) -> int:
+    """The exit code of a command that has done what it could."""
+    if trouble:
+        terminal.error(trouble)
+    return StoreError.exit_code if trouble else 0
 
 
 def _json(call: Call, answer: Mapping[str, Any]) -> bool:

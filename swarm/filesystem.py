@@ -84,7 +84,7 @@ class Filesystem:
 
     def sync_dir(self, path: str) -> None:
         """Makes the names in a directory survive a loss of power."""
-        fd = os.open(path, _LIST)
+        fd = os.open(path, _LIST & ~os.O_NOFOLLOW)  # the state directory itself may be a link that somebody chose
         try:
             os.fsync(fd)
         finally:

@@ -141,6 +141,8 @@ class Journal:
             return False
         if stat.S_ISLNK(live.st_mode):
             raise StoreError(f"{self._path} is a symbolic link and is not rotated. Rotate the file it points to yourself.")
+        if not stat.S_ISREG(live.st_mode):
+            raise _not_a_file(self._path)
         if live.st_size < at_least:
             return False
         self._ensure(self._parts)
@@ -243,9 +245,12 @@ class Journal:
         """The live file, opened, and the parts before it."""
         while True:
             try:
-                live = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None, self._filled()
+            if not stat.S_ISREG(os.fstat(live).st_mode):
+                os.close(live)
+                raise _not_a_file(self._path)
             parts = self._filled()
             if not parts or _identity(os.stat(f"{parts[max(parts)]}/part")) != _identity(os.fstat(live)):
                 return live, parts
@@ -287,6 +292,10 @@ def _parse_cursor(cursor: str) -> tuple[int, int]:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
+
+
+def _not_a_file(path: str) -> OSError:
+    return OSError(errno.EINVAL, "is not a regular file", path)
 
 
 def _remove_if_empty(path: str) -> bool:

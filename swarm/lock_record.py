@@ -211,4 +211,4 @@ def _number(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if abs(value) < _ENDLESS else None  # nor NaN, nor infinity
+    return max(value, -_ENDLESS) if value < _ENDLESS else None  # also for NaN

@@ -18,13 +18,12 @@ _START_TICKS, _STATE, _THREADS = 19, 0, 17  # fields of /proc/<pid>/stat, counte
 
 def identity(pid: int = 0) -> dict[str, object]:
     """The identity of a process of this machine and namespace, by default this one; to be stored beside a clock stamp."""
-    pid = pid or os.getpid()
-    stat = _stat(pid)
+    stat = _stat_of(pid) if pid else _stat("self")
     return {
         "host": os.uname().nodename,
         "machine": _machine(),
         "pid_ns": _namespace("pid"),
-        "pid": pid,
+        "pid": pid or os.getpid(),
         "start": int(stat[_START_TICKS]) if stat else 0,
     }
 
@@ -46,7 +45,7 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    stat = _stat(pid)
+    stat = _stat_of(pid)
     if not stat:
         return False
     if stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1:
@@ -56,7 +55,15 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
     return bool(start) and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
 
 
-def _stat(pid: int) -> list[str]:
+def _stat_of(pid: int) -> list[str]:
+    """What /proc says of a process, [] where it shows another pid namespace than ours: there the number is somebody else's."""
+    try:
+        return _stat(str(pid)) if os.readlink("/proc/self") == str(os.getpid()) else []
+    except OSError:
+        return []
+
+
+def _stat(pid: str) -> list[str]:
     data = _read(f"/proc/{pid}/stat")
     return data[data.rfind(")") + 2 :].split() if data else []
 

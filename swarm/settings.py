@@ -2,7 +2,7 @@
 
 import os
 
-from swarm.errors import BadInput
+from swarm.errors import BadInput, StoreError
 
 DEFAULT_STATE_DIR = "/tmp/ai_swarm"
 DEFAULT_LOCK_TTL = 300
@@ -20,7 +20,12 @@ def state_dir() -> tuple[str, bool]:
             "Unset one of them, or set both to the same directory."
         )
     path = chosen or other
-    return (os.path.abspath(path), True) if path else (DEFAULT_STATE_DIR, False)
+    if not path:
+        return DEFAULT_STATE_DIR, False
+    try:
+        return os.path.abspath(path), True
+    except FileNotFoundError:
+        raise StoreError(f"the state directory is {path!r}, but the working directory is gone. Go to one that exists.") from None
 
 
 def lock_ttl() -> int:
@@ -34,8 +39,8 @@ def log_max_bytes() -> int:
     text = os.environ.get("SWARM_LOG_MAX_BYTES", "")
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise BadInput(f"SWARM_LOG_MAX_BYTES is {text!r}, but must be a whole number of bytes, 1 or more.")
+    if not (text.isascii() and text.isdigit() and len(text) <= 18) or int(text) < 1:
+        raise BadInput(f"SWARM_LOG_MAX_BYTES is {text[:40]!r}, but must be a whole number of bytes, 1 or more.")
     return int(text)
 
 
@@ -45,13 +50,21 @@ def worker() -> str:
 
 def parse_ttl(text: str, what: str) -> int:
     """A TTL as a person types it: whole seconds."""
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= MAX_TTL:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9) or not 1 <= int(text) <= MAX_TTL:
         raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number of seconds from 1 to {MAX_TTL}.")
     return int(text)
 
 
-def check_ttl(ttl: float) -> float:
-    """A TTL as a program passes it; fractions are allowed."""
+def check_ttl(ttl: float, *, fractions: bool = False) -> float:
+    """A TTL as a program passes it."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:
         raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
+    if not fractions and ttl != int(ttl):
+        raise BadInput(f"ttl is {ttl!r}, but must be whole seconds here; only hold() takes fractions.")
     return int(ttl) if ttl == int(ttl) else ttl
+
+
+def check_wait(wait: float) -> float:
+    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= MAX_TTL:
+        raise BadInput(f"wait is {wait!r}, but must be a number of seconds, 0 or more.")
+    return wait

@@ -56,6 +56,7 @@ _CURES = {
     errno.EMFILE: "Too many files are open: raise the limit with ulimit -n.",
     errno.ENOSPC: "Free some space, then try again.",
     errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
+    errno.EINVAL: "Move it away: swarm makes it anew.",
     errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
     errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
     errno.EDQUOT: "Your quota is used up: free some space, then try again.",

@@ -41,8 +41,7 @@ class StatusBroadcaster:
         self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Appends a record and returns it. Raises BadInput (a ValueError) with nothing written."""
-        if state not in STATES:
-            raise BadInput(f"{state!r} is not a status: use one of {' '.join(STATES)}.")
+        _check_state(state)
         if not isinstance(message, str):
             raise BadInput(f"message must be text, not {type(message).__name__}.")
         line = self._log().append(str(state), self.worker_id, task_id, message, meta)
@@ -92,6 +91,10 @@ class StatusBroadcaster:
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Records as they come, from the cursor `since` or from now on; ends after `timeout` seconds of silence, or never."""
+        if task_id is not None:
+            check_name(task_id, "task_id")
+        if state is not None:
+            _check_state(state)
         log = self._log()
         start = log.end() if since is None else since  # now, not when the first record is asked for
         return (record for _, record, _ in log.follow(start, task_id, None if state is None else str(state), timeout))
@@ -101,3 +104,8 @@ class StatusBroadcaster:
 
     def _log(self) -> StatusLog:
         return StatusLog(self._home.store())
+
+
+def _check_state(state: object) -> None:
+    if state not in STATES:
+        raise BadInput(f"{state!r} is not a status: use one of {' '.join(STATES)}.")

@@ -120,8 +120,8 @@ class TaskLockManager:
         the lease is lost.
         """
         check_name(task_id, "task_id")
-        ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl)
-        return Lease(self._table(), task_id, self.worker_id, ttl, wait=wait, on_lost=on_lost)
+        ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
+        return Lease(self._table(), task_id, self.worker_id, ttl, wait=settings.check_wait(wait), on_lost=on_lost)
 
     def token(self, task_id: str) -> int | None:
         """The fencing token of the lock that this object acquired for the task, None if it did not."""
