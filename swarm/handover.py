@@ -21,7 +21,8 @@ The rules, each of which is needed:
   opened: gone, or killed because the gate is older than PATIENCE. While it is alive and young the answer is Busy.
 - After opening one's gate, and after linking a new record, one kills the hands of all gates of this name for other
   records, and only then looks whether the record is (still) the one.
-- A gate of R is removed only when the record is known not to be R: since no record returns, that stays so.
+- A gate of R is removed only when the record is known not to be R: since no record returns, that stays so. (Only a
+  person can make one return, by writing the very same bytes again; swarm's own carry a token and count their beats.)
 - Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
   it.
 - Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
@@ -89,7 +90,7 @@ class Handover:
 
     def create(self, name: str, data: bytes) -> bool:
         for _ in range(ATTEMPTS):
-            mine = self._fresh_name()[1]
+            hand, mine = self._fresh_name()
             try:
                 self._fs.write_new(mine, data)
                 self._fs.link(mine, self.path(name))
@@ -97,10 +98,11 @@ class Handover:
                 self._discard(mine)
                 return False
             except FileNotFoundError:
+                self._drop(hand)
                 self._lay_out()
                 continue
             except BaseException:
-                self._discard(mine)
+                self._drop(hand)
                 raise
             try:
                 others = self._clear(name, lambda mark: mark != _mark(data))
@@ -190,14 +192,14 @@ class Handover:
                 else:
                     self._fs.rename(mine, self.path(name))
             except FileNotFoundError:
-                self._discard(mine)
+                self._drop(hand)
                 self._lay_out()
                 continue
             except Busy:
                 self._discard(mine)
                 raise
             except BaseException:
-                self._drop_hand()  # what was begun cannot be finished any more, so nobody need wait for it
+                self._drop(hand)
                 raise
             self._close(gates + others)
             if new is None:
@@ -296,7 +298,8 @@ class Handover:
             try:
                 hand = self._make_hand()
             except FileNotFoundError:
-                hand = self._lay_out()
+                self._lay_out()
+                hand = self._make_hand()
             self.sweep()
         return hand, f"{self._hands}/{hand}/{next(self._fresh):x}"
 
@@ -307,17 +310,16 @@ class Handover:
         self._hand = hand
         return hand
 
-    def _drop_hand(self) -> None:
-        hand, self._hand = self._hand, ""
-        if self._owner == os.getpid():
-            self._kill(hand)
+    def _drop(self, hand: str) -> None:
+        """Gives up a hand of this process that failed: whatever it had begun is over, and nobody need wait for it."""
+        if self._hand == hand:
+            self._hand = ""
+        self._kill(hand)
 
-    def _lay_out(self) -> str:
-        """Makes every directory anew that is missing, and a new hand in place of the one that failed."""
-        self._drop_hand()
+    def _lay_out(self) -> None:
+        """Makes every directory that is missing."""
         for path in (self._live, self._hands, self._gates, self._tickets, self._epochs):
             self._ensure(path)
-        return self._make_hand()
 
     def _ticket_path(self, name: str) -> str:
         return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"

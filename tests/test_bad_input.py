@@ -651,9 +651,9 @@ class TestInterrupt:
             "runpy.run_path(sys.argv[0], run_name='__main__')\n"
         )
         python = tmp_path / "python"
-        python.write_text(
-            f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(hook))} "$@"\n'
-        )
+        skip_options = 'while [ "${1#-}" != "$1" ]; do shift; done'
+        start = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(hook))}"
+        python.write_text(f'#!/bin/sh\n{skip_options}\n{start} "$@"\n')
         python.chmod(0o755)
         done = run("env", "--default-signal=INT", LOCK, "acquire", "t", "w", env=script_environment(SWARM_PYTHON=str(python)))
         assert done.returncode in (130, -signal.SIGINT)
