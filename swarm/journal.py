@@ -73,7 +73,7 @@ class Journal:
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
         number, offset = _parse_cursor(cursor)
         while True:
-            live, parts = self._snapshot()
+            live, size, parts = self._snapshot()
             try:
                 last = max(parts, default=0) + 1
                 if number > last:
@@ -85,7 +85,7 @@ class Journal:
                 elif live is None:
                     return [], f"{number}:{offset}"
                 else:
-                    fd, end = os.dup(live), os.fstat(live).st_size
+                    fd, end = os.dup(live), size
                 try:
                     if not _at_line_start(fd, offset, end):
                         offset = 0  # somebody put another file in this one's place
@@ -100,13 +100,13 @@ class Journal:
             number, offset = number + 1, 0
 
     def tail(self, count: int) -> tuple[list[bytes], str]:
-        live, parts = self._snapshot()
+        live, size, parts = self._snapshot()
         number = max(parts, default=0) + 1
         lines: list[bytes] = []
         end = 0
         if live is not None:
             try:
-                end = _last_newline(live, os.fstat(live).st_size)
+                end = _last_newline(live, size)
                 lines = _last_lines(live, end, count)
             finally:
                 os.close(live)
@@ -121,17 +121,18 @@ class Journal:
         return lines, f"{number}:{end}"
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
-        live, parts = self._snapshot()
-        files = [(f"{parts[number]}/part", self._settle(parts[number])) for number in sorted(parts)]
+        live, size, parts = self._snapshot()
+        files: list[tuple[str | int, str, int]] = []
+        for number in sorted(parts):
+            files.append((f"{parts[number]}/part", f"{parts[number]}/part", self._settle(parts[number])))
         if live is not None:
-            files.append((self._path, os.fstat(live).st_size))
-            os.close(live)
-        for path, size in files:
-            with open(path, "rb") as file:
+            files.append((live, self._path, size))
+        for source, shown, end in files:
+            with open(source, "rb") as file:
                 for number, line in enumerate(file, 1):
-                    if file.tell() > size:
+                    if file.tell() > end:
                         break  # behind the end of a part, or appended since we looked
-                    yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
+                    yield f"{shown}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
 
     def rotate(self, at_least: int = 1) -> bool:
         """Puts the live file aside if it has that many bytes; False if it has not, or somebody else just did it."""
@@ -241,19 +242,20 @@ class Journal:
             except FileExistsError:
                 pass
 
-    def _snapshot(self) -> tuple[int | None, dict[int, str]]:
-        """The live file, opened, and the parts before it."""
+    def _snapshot(self) -> tuple[int | None, int, dict[int, str]]:
+        """The live file, opened, its size, and the parts before it."""
         while True:
             try:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
-                return None, self._filled()
-            if not stat.S_ISREG(os.fstat(live).st_mode):
+                return None, 0, self._filled()
+            found = os.fstat(live)  # before looking for a rotation: what is added to a rotated file may not count
+            if not stat.S_ISREG(found.st_mode):
                 os.close(live)
                 raise _not_a_file(self._path)
             parts = self._filled()
-            if not parts or _identity(os.stat(f"{parts[max(parts)]}/part")) != _identity(os.fstat(live)):
-                return live, parts
+            if not parts or _identity(os.stat(f"{parts[max(parts)]}/part")) != _identity(found):
+                return live, found.st_size, parts
             os.close(live)  # rotated between opening and looking
 
     def _filled(self) -> dict[int, str]:

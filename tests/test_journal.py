@@ -342,3 +342,30 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
         log.append(b"parent %d" % number)
     assert os.waitpid(child, 0)[1] == 0
     assert len(read_all(log)) == 1001
+
+
+def test_a_reader_never_sees_what_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the reader's looks the log is rotated and a late writer adds to the old file, which does not count."""
+    writer, reader = open_journal(tmp_path), open_journal(tmp_path)
+    writer.append(b"one")
+    real = Journal._filled
+    looks = 0
+
+    def then_rotated(self: Journal) -> dict[int, str]:
+        nonlocal looks
+        found = real(self)
+        if self is reader and (looks := looks + 1) == 1:
+            open_journal(tmp_path).rotate()
+            writer.append(b"late")
+        return found
+
+    monkeypatch.setattr(Journal, "_filled", then_rotated)
+    lines, cursor = reader.read("", 1000)
+    while more := reader.read(cursor, 1000)[0]:
+        lines += more
+        cursor = reader.read(cursor, 1000)[1]
+    assert lines == [b"one", b"late"]
+    looks = 0
+    assert reader.tail(5)[0] == [b"one", b"late"]
+    looks = 0
+    assert [line for _, line, _ in reader.numbered()] == [b"one", b"late"]
