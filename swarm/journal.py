@@ -122,17 +122,14 @@ class Journal:
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
         live, size, parts = self._snapshot()
-        files: list[tuple[str | int, str, int]] = []
-        for number in sorted(parts):
-            files.append((f"{parts[number]}/part", f"{parts[number]}/part", self._settle(parts[number])))
-        if live is not None:
-            files.append((live, self._path, size))
-        for source, shown, end in files:
-            with open(source, "rb") as file:
-                for number, line in enumerate(file, 1):
-                    if file.tell() > end:
-                        break  # behind the end of a part, or appended since we looked
-                    yield f"{shown}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
+        try:
+            for number in sorted(parts):
+                yield from _numbered(f"{parts[number]}/part", f"{parts[number]}/part", self._settle(parts[number]))
+            if live is not None:
+                yield from _numbered(live, self._path, size)
+        finally:
+            if live is not None:
+                os.close(live)
 
     def rotate(self, at_least: int = 1) -> bool:
         """Puts the live file aside if it has that many bytes; False if it has not, or somebody else just did it."""
@@ -202,9 +199,9 @@ class Journal:
                 last = max(parts, default=0)
                 if last:
                     self._settle(parts[last])
-                    if _identity(os.stat(f"{parts[last]}/part")) == identity:
-                        os.close(fd)  # rotated between opening and looking
-                        continue
+                if not self._is_live(identity):
+                    os.close(fd)  # rotated between opening and looking
+                    continue
             except BaseException:
                 os.close(fd)
                 raise
@@ -254,7 +251,7 @@ class Journal:
                 os.close(live)
                 raise _not_a_file(self._path)
             parts = self._filled()
-            if not parts or _identity(os.stat(f"{parts[max(parts)]}/part")) != _identity(found):
+            if self._is_live(_identity(found)):
                 return live, found.st_size, parts
             os.close(live)  # rotated between opening and looking
 
@@ -334,6 +331,14 @@ def _lines_from(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes],
         data += more
     data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
     return data.split(b"\n")[:-1], start + len(data)
+
+
+def _numbered(source: str | int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
+    with open(source, "rb", closefd=isinstance(source, str)) as file:
+        for number, line in enumerate(file, 1):
+            if file.tell() > end:
+                return  # behind the end of a part, or appended since we looked
+            yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
 
 
 def _last_newline(fd: int, end: int) -> int:
