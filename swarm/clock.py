@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import time
 
+from swarm import process
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +40,7 @@ class Clock:
         """Boot and time namespace: steady readings compare only where both are the same."""
         # By pid: a child that was forked after unshare(CLONE_NEWTIME) lives in another time namespace.
         if self._known is None or self._known[0] != os.getpid():
-            self._known = (os.getpid(), _text("/proc/sys/kernel/random/boot_id"), _link("/proc/self/ns/time"))
+            self._known = (os.getpid(), process.boot_id(), process.namespace("time"))
         return self._known[1:]
 
     def stamp(self) -> dict[str, object]:
@@ -96,21 +98,3 @@ def _days(year: int, month: int, day: int) -> int:
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-
-
-def _text(path: str) -> str:
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return ""
-    try:
-        return os.read(fd, 200).decode().strip()
-    finally:
-        os.close(fd)
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""

@@ -22,7 +22,7 @@ def identity(pid: int = 0) -> dict[str, object]:
     return {
         "host": os.uname().nodename,
         "machine": _machine(),
-        "pid_ns": _namespace("pid"),
+        "pid_ns": namespace("pid"),
         "pid": pid or os.getpid(),
         "start": int(stat[_START_TICKS]) if stat else 0,
     }
@@ -37,7 +37,7 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
         # Another boot of this very machine: nothing survived it. Another machine: we cannot look.
         machine = _machine()
         return bool(machine and who.get("boot")) and (who.get("machine"), who.get("host")) == (machine, os.uname().nodename)
-    if who.get("pid_ns") != _namespace("pid"):
+    if who.get("pid_ns") != namespace("pid"):
         return False
     try:
         os.kill(pid, 0)
@@ -55,6 +55,19 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
     return bool(start) and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
 
 
+def boot_id() -> str:
+    """The identity of this boot of this machine, "" where the system does not tell."""
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def namespace(kind: str) -> str:
+    """The identity of this process's namespace of a kind, "" where the system does not tell."""
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")
+    except OSError:
+        return ""
+
+
 def _stat_of(pid: int) -> list[str]:
     """What /proc says of a process, [] where it shows another pid namespace than ours: there the number is somebody else's."""
     try:
@@ -70,13 +83,6 @@ def _stat(pid: str) -> list[str]:
 
 def _machine() -> str:
     return _read("/etc/machine-id").strip()
-
-
-def _namespace(kind: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/ns/{kind}")
-    except OSError:
-        return ""
 
 
 def _read(path: str) -> str:

@@ -21,9 +21,9 @@ case ${1-} in
     "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     ;;
   tests)
-    need util-linux flock setsid unshare nsenter setpriv
-    need strace strace
-    need procps ps pgrep
+    need util-linux unshare nsenter setpriv
+    need mount mount
+    [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
     ;;
   *)
