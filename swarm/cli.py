@@ -67,7 +67,7 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
     name = args[0] if args else ""
     if name in commands:
         before = args[: args.index("--")] if "--" in args else args  # what follows is text, not options
-        if "--help" in before or "-h" in before:
+        if "--help" in before or list(before[1:]) == ["-h"]:
             terminal.out(help_for(title, commands, name))
             return 0
         return int(commands[name].run(commands[name].parse(f"{title} {name}", args[1:])))

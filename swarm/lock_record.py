@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from swarm import jsontext, process
 from swarm.clock import Clock, from_iso, to_iso
+from swarm.settings import MAX_TTL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def refreshed(lock: Lock, clock: Clock) -> Lock:
         who = {}
     beat = lock.holder.get("beat")
     who["beat"] = beat + 1 if isinstance(beat, int) else 1
-    return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock), lock.token, clock, who)
+    acquired_at = lock.acquired_at or to_iso(clock.now())  # a person need not have written it
+    return _dated(lock.task_id, lock.worker, acquired_at, _length(lock), lock.token, clock, who)
 
 
 def with_token(lock: Lock, token: int) -> Lock:
@@ -186,11 +188,12 @@ def _time_left(lock: Lock, clock: Clock) -> float | None:
 
 
 def _length(lock: Lock) -> float | None:
-    """How long the lease is, also where only its two ends are written."""
+    """How long the lease is, also where only its two ends are written; what a person wrote is put within bounds."""
+    length = lock.ttl
     begun, ends = from_iso(lock.heartbeat_at), from_iso(lock.expires_at)
-    if lock.ttl is not None or begun is None or ends is None:
-        return lock.ttl
-    return max(1, int(ends - begun))
+    if length is None and begun is not None and ends is not None:
+        length = int(ends - begun)
+    return None if length is None else min(max(length, 1), MAX_TTL)
 
 
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:

@@ -30,7 +30,7 @@ class BroadcastState(StrEnum):
 
 
 class StatusBroadcaster:
-    """Writes and reads the status log. A record is on disk, whole and once, when the call returns."""
+    """Writes and reads the status log. A record is in the log, whole and once, when the call returns."""
 
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")

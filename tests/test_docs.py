@@ -166,6 +166,20 @@ def test_what_the_documents_show_is_what_the_commands_print(document: str, secti
         assert re.fullmatch(as_pattern(wanted), got), f"$ {command}\nThe document says:\n{wanted}\nIt printed:\n{got}"
 
 
+def test_a_program_that_appends_as_documented_loses_no_record_to_a_rotation(ground: Path) -> None:
+    (text,) = (block.text for block in found("sh") if block.text.startswith("# file: record.sh\n"))
+    opened = '  exec 3>>"$log"\n'
+    assert opened in text
+    rotate_once = "  if [ ! -e rotated ]; then scripts/swarm_status_log.sh rotate && touch rotated; fi\n"
+    (ground / "record.sh").write_text(text.replace(opened, opened + rotate_once))
+    script = (
+        "scripts/swarm_status_log.sh append START w before && sh record.sh DONE w mine && scripts/swarm_status_log.sh query mine"
+    )
+    done = run(["bash", "--norc"], script, ground)
+    assert (ground / "rotated").exists()
+    assert [json.loads(line)["type"] for line in done.stdout.splitlines() if '"mine"' in line] == ["DONE"]
+
+
 @pytest.mark.parametrize("block", [block for block in found("python") if "# file:" not in block.text], ids=str)
 def test_what_the_python_examples_say_they_print_is_printed(block: Block, ground: Path) -> None:
     expected = [comment for line in block.text.splitlines() if (comment := _printed(line)) is not None]
@@ -272,12 +286,12 @@ def test_every_command_is_documented_with_its_usage_and_no_other() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_is_mentioned_exists(document: str) -> None:
     text = (ROOT / document).read_text().replace("swarm_lock.sh", "swarm lock").replace("swarm_status_log.sh", "swarm log")
-    for face, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", re.sub(r"\(`swarm log`\)", "", text)):
+    for face, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", text):
         assert f"swarm {face} {name}" in COMMANDS, f"{document} mentions swarm {face} {name}"
 
 
 def test_every_environment_variable_is_documented_and_no_other() -> None:
-    rows = next(table for table in tables("README.md", "Where state lives"))
+    (rows,) = tables("README.md", "Where state lives")
     documented = {name for row in rows for name in quoted(row[0])}
     code = "".join(path.read_text() for path in (ROOT / "swarm").glob("*.py"))
     scripts = "".join(path.read_text() for path in (ROOT / "scripts").glob("swarm_*.sh") if "e2e" not in path.name)

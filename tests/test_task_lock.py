@@ -307,6 +307,23 @@ class TestVocabularies:
         clock.pass_time(6)
         assert not manager.is_locked("task-001")
 
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"acquired_at": "2026-02-02T10:00:00Z", "expires_at": "9999-12-31T00:00:00Z"},
+            {"heartbeat_at": "2026-02-02T10:00:00Z", "ttl": 1e11},
+            {"ttl": -5},
+        ],
+    )
+    def test_refreshing_what_a_person_wrote_gives_a_valid_lock(
+        self, fields: dict[str, Any], isolated_swarm_dir: Path, lock: Run, log: Run
+    ) -> None:
+        write_lock(isolated_swarm_dir, worker="alice", **fields)
+        assert lock("heartbeat", "task-001", "alice").returncode == 0
+        assert log("validate").returncode == 0, lock_file(isolated_swarm_dir).read_text()
+        assert TaskLockManager("bob").is_locked("task-001")
+
     def test_ttl_counts_where_the_two_ends_disagree(self, isolated_swarm_dir: Path) -> None:
         now = time.time()
         write_lock(isolated_swarm_dir, worker="w", worker_id="w", heartbeat_at=iso(now), ttl=300, expires_at=iso(now - 50))
