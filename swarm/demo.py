@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 
-from swarm import terminal
+from swarm import jsontext, terminal
 from swarm.errors import BadInput, LockHeld, LockLost
 from swarm.status_broadcaster import StatusBroadcaster
 from swarm.store_file import FileStore
@@ -28,11 +28,12 @@ _LIMIT = 60.0
 _MARKS = {"START": ("▶", "bold"), "DONE": ("✔", "green"), "SKIP": ("·", "dim"), "ERROR": ("✘", "red")}
 
 USAGE = """\
-Usage: swarm demo [--keep]
+Usage: swarm demo [--keep] [--json]
 
 Shows locks and log at work: three worker processes share a dozen tasks; one is
 killed with SIGKILL while it holds a lock; another takes its task over. Takes a
 few seconds, needs no server, and leaves nothing behind (--keep: the directory).
+--json prints only the summary, as one JSON object.
 
 Example:
   python3 -m swarm demo
@@ -44,48 +45,53 @@ def main(args: Sequence[str]) -> int:
     if "--help" in args or "-h" in args:
         terminal.out(USAGE)
         return 0
-    unknown = [arg for arg in args if arg != "--keep"]
+    unknown = [arg for arg in args if arg not in ("--keep", "--json")]
     if unknown:
         raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
     home = tempfile.mkdtemp(prefix="swarm-demo-")
     children: dict[int, str] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return _play(home, children)
+        checks = _play(home, children, _Screen(quiet="--json" in args))
+        if "--json" in args:
+            found = [{"check": text, "holds": holds} for text, holds in checks]
+            terminal.out(jsontext.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
+        return 0 if all(holds for _, holds in checks) else 1
     finally:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         if "--keep" in args:
-            terminal.out(f"\nLook around: SWARM_STATE_DIR={home}\n")
+            terminal.err(f"Look around: SWARM_STATE_DIR={home}\n")
         else:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _play(home: str, children: dict[int, str]) -> int:
+def _play(home: str, children: dict[int, str], screen: _Screen) -> list[tuple[str, bool]]:
     store = FileStore(home)
     viewer = StatusBroadcaster("master", store=store)
-    terminal.out(f"{len(TASKS)} tasks, {WORKERS} workers, one lock a task. Each worker takes whatever is free.\n\n")
+    screen.say(f"{len(TASKS)} tasks, {WORKERS} workers, one lock a task. Each worker takes whatever is free.\n")
     begun = time.monotonic()
     for number in range(1, WORKERS + 1):
         children[_spawn(_work, home, f"worker-{number}")] = f"worker-{number}"
-    show = _Screen(begun)
     victim = ""
     cursor = ""
     while time.monotonic() - begun < _LIMIT:
         records, cursor = viewer.read(cursor)
         for record in records:
-            show.record(record["state"], record["worker"], record["task_id"], record.get("message", ""))
+            screen.record(record["state"], record["worker"], record["task_id"], record.get("message", ""))
             if not victim and (record["state"], record["task_id"]) == ("START", VICTIM_TASK):
                 victim = record["worker"]
                 _kill(children, victim)
-                show.note(f"{victim} is killed with SIGKILL while it holds {VICTIM_TASK}", "red")
+                screen.note(f"{victim} is killed with SIGKILL while it holds {VICTIM_TASK}")
         _reap(children)
         if not records:
             if not children:
                 break
             store.wait("status", cursor, 0.1)
-    return _summary(home, viewer, victim, time.monotonic() - begun)
+    checks = _checks(home, viewer, victim)
+    screen.summary(checks)
+    return checks
 
 
 def _work(home: str, worker: str) -> None:
@@ -123,12 +129,12 @@ def _deliver(home: str, task: str, worker: str, token: int) -> None:
     os.close(fd)
 
 
-def _summary(home: str, viewer: StatusBroadcaster, victim: str, seconds: float) -> int:
+def _checks(home: str, viewer: StatusBroadcaster, victim: str) -> list[tuple[str, bool]]:
+    """What the demo promised, and whether it was so."""
     counts = {task: _lines(f"{home}/results/{task}") for task in TASKS}
     once = sum(len(lines) == 1 for lines in counts.values())
     starts = [record for record in viewer.query(VICTIM_TASK) if record["state"] == "START"]
     recovered = [record for record in viewer.query(VICTIM_TASK) if record["state"] == "DONE"]
-    terminal.out("\n")
     checks = [
         (f"{once} of {len(TASKS)} tasks were completed exactly once", once == len(TASKS)),
         (f"{victim or 'a worker'} was killed while it held {VICTIM_TASK}", bool(victim)),
@@ -141,28 +147,37 @@ def _summary(home: str, viewer: StatusBroadcaster, victim: str, seconds: float) 
         checks.append((f"{VICTIM_TASK} was taken over and finished", False))
     left = os.listdir(f"{home}/locks")
     checks.append((f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left))
-    for text, holds in checks:
-        terminal.out(f"  {terminal.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}\n")
-    terminal.out(f"\n{seconds:.1f} seconds. Next: python3 -m swarm lock --help, python3 -m swarm log --help\n")
-    return 0 if all(holds for _, holds in checks) else 1
+    return checks
 
 
 class _Screen:
     """Prints what happens, with the time since the beginning."""
 
-    def __init__(self, begun: float) -> None:
-        self._begun = begun
+    def __init__(self, *, quiet: bool) -> None:
+        self._begun = time.monotonic()
+        self._quiet = quiet
 
     def record(self, state: str, worker: str, task: str, message: str) -> None:
         mark, colour = _MARKS.get(state, ("?", "dim"))
         told = f" ({message})" if message else ""
-        self._print(f"{worker}  {terminal.paint(f'{mark} {state:5}', colour)}  {task}{told}")
+        self._timed(f"{worker}  {terminal.paint(f'{mark} {state:5}', colour)}  {task}{told}")
 
-    def note(self, text: str, colour: str) -> None:
-        self._print(terminal.paint(f"✘ {text}", colour))
+    def note(self, text: str) -> None:
+        self._timed(terminal.paint(f"✘ {text}", "red"))
 
-    def _print(self, text: str) -> None:
-        terminal.out(f"{time.monotonic() - self._begun:5.1f} s  {text}\n")
+    def summary(self, checks: list[tuple[str, bool]]) -> None:
+        self.say("")
+        for text, holds in checks:
+            self.say(f"  {terminal.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}")
+        seconds = time.monotonic() - self._begun
+        self.say(f"\n{seconds:.1f} seconds. Next: python3 -m swarm lock --help, python3 -m swarm log --help")
+
+    def say(self, text: str) -> None:
+        if not self._quiet:
+            terminal.out(f"{text}\n")
+
+    def _timed(self, text: str) -> None:
+        self.say(f"{time.monotonic() - self._begun:5.1f} s  {text}")
 
 
 def _spawn(work: Callable[..., None], *args: str) -> int:
