@@ -322,15 +322,15 @@ def _duration(seconds: float) -> str:
 COMMANDS = {
     "acquire": Command(
         "TASK WORKER [TTL_SECONDS] [--wait S]",
-        "Takes the lock of a task; fails at once, or after S seconds, if it is taken.\n"
-        "Without TTL_SECONDS the lock never expires; with it, a heartbeat must come in time.",
+        "Takes a task; fails at once, or after S seconds, if somebody has it.\n"
+        "Without TTL_SECONDS it never expires; with it, heartbeats must come in time.",
         "swarm lock acquire task-001 worker-0 300",
         acquire,
         "--wait=",
     ),
     "release": Command(
         "TASK WORKER [--token N]",
-        "Gives a lock back. Only its worker can; with --token, only if it still has N.",
+        "Gives a lock back. Only its worker can (--token: if it still has N).",
         "swarm lock release task-001 worker-0",
         release,
         "--token=",

@@ -115,7 +115,7 @@ COMMANDS = {
     "query": Command("TASK_ID", "Every record of one task, in order.", "swarm log query task-001", query),
     "follow": Command(
         "[--since CURSOR] [--task T] [--type S] [--cursor]",
-        "Prints records as they come; --cursor puts before each where to go on after it.",
+        "Prints records as they come (--cursor: with the cursor to go on from).",
         "swarm log follow --type WAIT",
         follow,
         "--since= --task= --type= --cursor",

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import time
 
-from swarm import process
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +38,8 @@ class Clock:
         """Boot and time namespace: steady readings compare only where both are the same."""
         # By pid: a child that was forked after unshare(CLONE_NEWTIME) lives in another time namespace.
         if self._known is None or self._known[0] != os.getpid():
+            from swarm import process  # the log's commands never ask
+
             self._known = (os.getpid(), process.boot_id(), process.namespace("time"))
         return self._known[1:]
 

@@ -371,6 +371,15 @@ class TestLogCommands:
             follower.terminate()
 
 
+@pytest.mark.parametrize(
+    "args", [[], ["lock"], ["log"], ["demo", "--help"], ["lock", "acquire", "--help"], ["log", "follow", "--help"]]
+)
+def test_help_fits_a_terminal(args: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "swarm", *args], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith("Usage: swarm") and "xample" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 HOT = [
     "lock acquire t w 60",
     "lock heartbeat t w",
