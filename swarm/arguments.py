@@ -49,7 +49,7 @@ class Command:
                 continue
             option, equals, value = arg.partition("=")
             if option not in known:
-                raise BadInput(f"{name} has no option {option}. Usage: {name} {self.usage}")
+                raise BadInput(f"{name} has no option {option[:40]} (text comes after --). Usage: {name} {self.usage}")
             if known[option] and not equals:
                 try:
                     value = next(rest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from swarm import __version__, jsontext, terminal
 from swarm.arguments import help_for
 from swarm.errors import BadInput, SwarmError
@@ -41,6 +43,10 @@ def main(argv: Sequence[str]) -> int:
         return 0  # the reader has seen enough
     except OSError as error:
         return _report(f"cannot read standard input or write standard output: {error.strerror or error}.", 3, argv)
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        return _report(f"this is a fault in swarm: {error!r}. Run it with python3 -X dev to see where it happens.", 3, argv)
 
 
 def _run(argv: Sequence[str]) -> int:

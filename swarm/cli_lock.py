@@ -11,7 +11,7 @@ from swarm.home import Home
 from swarm.lock_record import Lock, Verdict
 from swarm.lock_table import LockTable
 from swarm.names import check_name
-from swarm.terminal import shown
+from swarm.terminal import quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def acquire(call: Call) -> int:
     except LockHeld as held:
         found = table.look(task) if call.json else None
         _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(found[0]) if found else None})
-        terminal.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {task}")
+        terminal.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
         return held.exit_code
     finally:
         table.store.close()
@@ -137,16 +137,21 @@ def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
         raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
+    who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else _user()
     table = _table()
+    trouble = ""
     try:
         lock = table.break_lock(task)
-        _log_break(table, task, lock)
+        try:
+            _log_break(table, task, lock, who)
+        except StoreError as error:
+            trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
     finally:
         table.store.close()
     if not _json(call, {"broken": True, "task_id": task, "lock": _fields(lock)}):
         holder = shown(lock.worker) if lock else "nobody that can be named"
         terminal.out(f"Lock broken: {task} (was held by {holder})\n")
-    return 0
+    return _told(trouble)
 
 
 def why(call: Call) -> int:
@@ -193,16 +198,15 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
     if lock is not None:
         if "pid" in lock.holder:
             ways.append("The end of its process frees it at once.")
-        ways.append(f"{lock.worker} gives it back with: swarm lock release {task} {lock.worker}")
-    ways.append(f"Anybody can free it by force with: swarm lock break {task} --yes")
+        ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
+    ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
     return ways
 
 
-def _log_break(table: LockTable, task: str, lock: Lock | None) -> None:
+def _log_break(table: LockTable, task: str, lock: Lock | None, who: str) -> None:
     """The holder, and whoever watches, must be able to see who did this."""
     from swarm.status_log import StatusLog
 
-    who = settings.worker() or _user()
     was = {"worker": lock.worker, "token": lock.token} if lock else {}
     text = f"lock broken by {who}" + (f"; it was held by {lock.worker}" if lock else "")
     StatusLog(table.store).append("ERROR", who, task, text, {"event": "lock-broken", "by": who, "user": _user(), **was})
@@ -212,8 +216,8 @@ def _user() -> str:
     import pwd
 
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
+        return check_name(pwd.getpwuid(os.geteuid()).pw_name, "user")
+    except (KeyError, BadInput):
         return f"uid-{os.geteuid()}"
 
 
@@ -261,7 +265,7 @@ def _fields(lock: Lock | None) -> dict[str, Any] | None:
 
 def _status(found: tuple[Lock | None, Verdict] | None) -> dict[str, Any]:
     if found is None:
-        return {"locked": False, "status": "None", "why": "", "seconds_left": None, "lock": None}
+        return {"locked": False, "status": "Free", "why": "", "seconds_left": None, "lock": None}
     lock, verdict = found
     left = None if verdict.left is None else round(verdict.left, 3)
     status = "Active" if verdict.active else "Expired"

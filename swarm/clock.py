@@ -45,12 +45,12 @@ class Clock:
 
     def stamp(self) -> dict[str, object]:
         boot, time_ns = self.identity()
-        return {"boot": boot, "time_ns": time_ns, "at": round(self.steady(), 6)} if boot else {}
+        return {"boot": boot, "time_ns": time_ns, "at": round(float(self.steady()), 6)} if boot else {}
 
     def since(self, stamp: Mapping[str, object]) -> float | None:
         """Seconds since the stamp was taken, None where its clock is not this one."""
         at = stamp.get("at")
-        if isinstance(at, bool) or not isinstance(at, (int, float)):
+        if not isinstance(at, float):
             return None
         boot, time_ns = self.identity()
         if not boot or (stamp.get("boot"), stamp.get("time_ns")) != (boot, time_ns):

@@ -50,7 +50,8 @@ def main(args: Sequence[str]) -> int:
         raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
     home = tempfile.mkdtemp(prefix="swarm-demo-")
     children: dict[int, str] = {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         checks = _play(home, children, _Screen(quiet="--json" in args))
         if "--json" in args:
@@ -58,6 +59,7 @@ def main(args: Sequence[str]) -> int:
             terminal.out(jsontext.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
         return 0 if all(holds for _, holds in checks) else 1
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the clearing up
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -184,7 +186,8 @@ def _spawn(work: Callable[..., None], *args: str) -> int:
     pid = os.fork()
     if pid:
         return pid
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     code = 1
     try:
         work(*args)

@@ -19,8 +19,8 @@ The rules, each of which is needed:
 
 - Before acting on record R one opens a gate of R. If there is one already, its hand must be dead before the next is
   opened: gone, or killed because the gate is older than PATIENCE. While it is alive and young the answer is Busy.
-- After opening one's gate, and after linking a new record, one kills the hands of all gates of this name for other
-  records, and only then looks whether the record is (still) the one.
+- After opening one's gate, and after linking a new record, one kills the hands of all other gates of this name, and
+  only then looks whether the record is (still) the one.
 - A gate of R is removed only when the record is known not to be R: since no record returns, that stays so. (Only a
   person can make one return, by writing the very same bytes again; swarm's own carry a token and count their beats.)
 - Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
@@ -60,8 +60,7 @@ class Handover:
     ) -> None:
         self._fs = fs
         self._live = live
-        self._hand = ""
-        self._owner = 0
+        self._hand = (0, "")  # the process that made it, and its name: a forked child has none yet
         self._private = private
         self._hands = private + "/hands"
         self._gates = private + "/gates"
@@ -104,17 +103,12 @@ class Handover:
             except BaseException:
                 self._drop(hand)
                 raise
-            try:
-                others = self._clear(name, lambda mark: mark != _mark(data))
-                if self.read(name) != data:
-                    return False
-                self._close(others)
-                return True
-            except BaseException:
-                self._undo(name, data)
-                raise
-            finally:
-                self._discard(mine)
+            self._discard(mine)
+            others = self._clear(name, [])
+            if self.read(name) != data:
+                return False
+            self._close([gate for gate in others if _parse_gate(gate)[1] != _mark(data)])
+            return True
         raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
@@ -148,10 +142,10 @@ class Handover:
 
     def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
         """Clears away what crashed processes left, if it is older than `age`."""
-        for hand in self._listed(self._hands)[:batch]:
-            if hand != self._hand and self._older(f"{self._hands}/{hand}", age):
+        for hand in _some(self._listed(self._hands), batch):
+            if hand != self._hand[1] and self._older(f"{self._hands}/{hand}", age):
                 self._kill(hand)
-        for gate in self._listed(self._gates)[:batch]:
+        for gate in _some(self._listed(self._gates), batch):
             if not self._older(f"{self._gates}/{gate}", age):
                 continue
             self._kill(self._hand_of(gate))
@@ -162,12 +156,13 @@ class Handover:
 
     def close(self) -> None:
         """Gives the hand back. The next change makes a new one."""
-        if self._hand and self._owner == os.getpid():
+        owner, hand = self._hand
+        if hand and owner == os.getpid():
             try:
-                self._fs.rmdir(f"{self._hands}/{self._hand}")
+                self._fs.rmdir(f"{self._hands}/{hand}")
             except OSError:
                 pass  # not empty or gone: a sweep will see to it
-        self._hand = ""
+        self._hand = (0, "")
 
     def __del__(self) -> None:
         if os is not None:  # at interpreter exit modules go first
@@ -182,7 +177,7 @@ class Handover:
                 if new is not None:
                     self._fs.write_new(mine, new)
                 gates = self._open_gate(name, mark, hand)
-                others = self._clear(name, lambda other: other != mark)
+                others = self._clear(name, gates)
                 if self.read(name) != old:
                     self._close(gates)  # not the others: one of them may be for the record that is there now
                     self._discard(mine)
@@ -223,15 +218,11 @@ class Handover:
             self._kill(rival)
             passed.append(gate)
 
-    def _clear(self, name: str, is_other: Callable[[str], bool]) -> list[str]:
-        """Kills the hands of this name's gates for other records; those gates, to be closed once the record is known."""
-        others = []
-        for gate in self._listed(self._gates):
-            if gate.startswith(name + "~"):
-                of, mark = _parse_gate(gate)
-                if of == name and is_other(mark):
-                    self._kill(self._hand_of(gate))
-                    others.append(gate)
+    def _clear(self, name: str, own: list[str]) -> list[str]:
+        """Kills the hands of this name's gates but one's own; those gates, to be closed once the record is known."""
+        others = [gate for gate in self._listed(self._gates) if _parse_gate(gate)[0] == name and gate not in own]
+        for gate in others:
+            self._kill(self._hand_of(gate))
         return others
 
     def _close(self, gates: list[str]) -> None:
@@ -284,17 +275,10 @@ class Handover:
         except FileNotFoundError:
             pass
 
-    def _undo(self, name: str, data: bytes) -> None:
-        """Takes back a record whose creator will not be told that it has it."""
-        try:
-            self._change(name, data, None)
-        except (OSError, StoreError):
-            pass
-
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
-        hand = self._hand
-        if not hand or self._owner != os.getpid():
+        owner, hand = self._hand
+        if not hand or owner != os.getpid():
             try:
                 hand = self._make_hand()
             except FileNotFoundError:
@@ -306,14 +290,16 @@ class Handover:
     def _make_hand(self) -> str:
         hand = "h" + os.urandom(8).hex()
         self._fs.mkdir(f"{self._hands}/{hand}")
-        self._owner = os.getpid()
-        self._hand = hand
+        if self._hand[1] and self._hand[0] == os.getpid():  # another thread was faster
+            self._fs.rmdir(f"{self._hands}/{hand}")
+            return self._hand[1]
+        self._hand = (os.getpid(), hand)
         return hand
 
     def _drop(self, hand: str) -> None:
         """Gives up a hand of this process that failed: whatever it had begun is over, and nobody need wait for it."""
-        if self._hand == hand:
-            self._hand = ""
+        if self._hand[1] == hand:
+            self._hand = (0, "")
         self._kill(hand)
 
     def _lay_out(self) -> None:
@@ -350,6 +336,12 @@ class Handover:
 def _is_hand(name: str) -> bool:
     """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
     return len(name) == 17 and name[0] == "h" and not set(name[1:]) - set("0123456789abcdef")
+
+
+def _some(names: list[str], count: int) -> list[str]:
+    """A few of many, each time others."""
+    start = int.from_bytes(os.urandom(2), "big") % max(1, len(names))
+    return (names[start:] + names[:start])[:count]
 
 
 def _parse_gate(gate: str) -> tuple[str, str]:

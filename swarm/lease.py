@@ -58,24 +58,31 @@ class Lease:
     @property
     def seconds_left(self) -> float:
         """How long the lease still holds if nothing refreshes it; 0 once it is lost."""
-        return 0.0 if self._lost else max(0.0, self._deadline - self._table.clock.steady())
+        return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._deadline - self._table.clock.steady())
 
     def __enter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("a lease is used once: call hold() again")
-        self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, wait=self._wait))
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
-        self._thread.start()
+        try:
+            self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, wait=self._wait))
+            self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
+            self._thread.start()
+        except BaseException:
+            self._abandon()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if os.getpid() != self._pid:
             return
         self._ended.set()
-        assert self._thread is not None
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        try:
+            if self._thread is not None and threading.current_thread() is not self._thread:
+                self._thread.join()
+        except BaseException:  # an impatient Ctrl-C
+            self._abandon()
+            raise
         try:
             self._table.release(self.task_id, self.worker, self.token)
         except NotYours as gone:
@@ -97,6 +104,15 @@ class Lease:
             self._told = True
             raise self._lost
 
+    def _abandon(self) -> None:
+        """Ends it as well as can be, on the way out with another error."""
+        self._ended.set()
+        if self._lock is not None:
+            try:
+                self._table.release(self.task_id, self.worker, self._lock.token)
+            except (NotYours, StoreError):
+                pass
+
     def _look(self) -> None:
         if self._table.clock.steady() >= self._deadline:
             self._lose(f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds.")
@@ -107,15 +123,18 @@ class Lease:
             return  # nobody can have taken it: the lease still runs
         if found is None or found[0] is None or (found[0].worker, found[0].token) != (self.worker, self.token):
             self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
+        elif not found[1].active:
+            self._lose(f"The lock for {self.task_id} was edited, and is expired by what it says now.")
 
     def _begin(self, lock: Lock) -> None:
         self._lock = lock
+        ttl = self.ttl = lock.ttl or self.ttl  # a person may have changed it
         begun = lock.holder.get("at", self._table.clock.steady())
-        self._deadline = begun + self.ttl - min(1.0, self.ttl * _MARGIN)
+        self._deadline = begun + ttl - min(1.0, ttl * _MARGIN)
 
     def _keep(self) -> None:
         """The heartbeat's thread."""
-        pause = interval = min(HEARTBEAT_INTERVAL, self.ttl / 3)
+        pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
         while not self._ended.wait(pause):
             if self._lost is not None:
                 return
@@ -125,12 +144,15 @@ class Lease:
                 return
             try:
                 self._begin(self._table.heartbeat(self.task_id, self.worker, self.token))
-                pause = interval
+                pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
             except LockLost as error:
                 self._lose(str(error))
                 return
             except StoreError:
                 pause = min(_RETRY, left)
+            except Exception as error:
+                self._lose(f"The heartbeat of {self.task_id} failed: {error!r}.")
+                return
 
     def _lose(self, text: str) -> None:
         with self._state:
@@ -138,5 +160,8 @@ class Lease:
                 return
             self._lost = LockLost(self.task_id, text)
         if self._on_lost is not None:
-            self._told = True
-            self._on_lost(self._lost)
+            try:
+                self._on_lost(self._lost)
+                self._told = True
+            except Exception as error:  # then nobody was told: whoever asks next is
+                self._lost.add_note(f"on_lost was called, and raised {error!r}")

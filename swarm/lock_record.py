@@ -96,9 +96,9 @@ def refreshed(lock: Lock, clock: Clock) -> Lock:
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
     beat = lock.holder.get("beat")
-    who["beat"] = beat + 1 if isinstance(beat, int) else 1
+    who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _ENDLESS else 1
     acquired_at = lock.acquired_at or to_iso(clock.now())  # a person need not have written it
-    return _dated(lock.task_id, lock.worker, acquired_at, _length(lock), lock.token, clock, who)
+    return _dated(lock.task_id, lock.worker, acquired_at, _length(lock, clock.now()), lock.token, clock, who)
 
 
 def with_token(lock: Lock, token: int) -> Lock:
@@ -187,12 +187,13 @@ def _time_left(lock: Lock, clock: Clock) -> float | None:
     return None if ends is None else ends - clock.now()
 
 
-def _length(lock: Lock) -> float | None:
+def _length(lock: Lock, now: float) -> float | None:
     """How long the lease is, also where only its two ends are written; what a person wrote is put within bounds."""
     length = lock.ttl
-    begun, ends = from_iso(lock.heartbeat_at), from_iso(lock.expires_at)
-    if length is None and begun is not None and ends is not None:
-        length = int(ends - begun)
+    ends = from_iso(lock.expires_at)
+    if length is None and ends is not None:
+        begun = from_iso(lock.heartbeat_at)
+        length = int(ends - (now if begun is None else begun))
     return None if length is None else min(max(length, 1), MAX_TTL)
 
 

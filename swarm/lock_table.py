@@ -88,35 +88,44 @@ class LockTable:
         key = _key(task)
         for _ in range(_ROUNDS):
             data = self.store.read(key)
-            if data is None:
-                lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
-                if self.store.create(key, lock.encode()):
-                    return self._settle_token(lock)
-                continue
-            found, verdict = self._judged(task, data)
-            if verdict.active:
-                raise _held(task, found, verdict)
+            found = None
+            if data is not None:
+                found, verdict = self._judged(task, data)
+                if verdict.active:
+                    raise _held(task, found, verdict)
             lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
             try:
-                if self.store.replace(key, data, lock.encode()):
-                    return lock
+                if self.store.create(key, lock.encode()) if data is None else self.store.replace(key, data, lock.encode()):
+                    return self._settle_token(lock)
             except Busy:
-                raise LockHeld(
-                    task, found.worker if found else "", f"Lock already exists for {task}: another worker is taking it over now."
-                ) from None
+                text = f"Lock already exists for {task}: another worker is taking it over now."
+                raise LockHeld(task, found.worker if found else "", text) from None
+            except BaseException:  # whoever asked will not be told that it has it, so it must not have it
+                self._withdraw(lock)
+                raise
         raise StoreError(f"the lock for {task} changes faster than it can be read. Find out what keeps writing it.")
 
     def _settle_token(self, lock: Lock) -> Lock:
-        """Between drawing and creating, others may have held the lock with later tokens. Then ours must be later still."""
+        """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
         key = _key(lock.task_id)
         if self.store.last_ticket(key) == lock.token:
             return lock
         settled = with_token(lock, self.store.ticket(key))
-        if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
-            return settled
-        raise LockHeld(
-            lock.task_id, "", f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now."
-        )
+        try:
+            if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
+                return settled
+        except BaseException:
+            self._withdraw(settled)
+            raise
+        text = f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now."
+        raise LockHeld(lock.task_id, "", text)
+
+    def _withdraw(self, lock: Lock) -> None:
+        """Takes back a lock that may have been written, if it can be done: on the way out with another error."""
+        try:
+            self._patiently(self.store.remove, _key(lock.task_id), lock.encode())
+        except StoreError:
+            pass
 
     def _own(self, task: str, worker: str, token: int | None, error: type[NotYours | LockLost]) -> tuple[bytes, Lock]:
         """The record and the lock in it, if it is this worker's; raises `error` that says why it is not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from swarm.clock import Clock
 from swarm.filesystem import Filesystem
 from swarm.state_dir import StateDir
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
-_LONGEST_WAIT = 5.0  # seconds; a watch on a directory that was replaced is set up anew this often
+_LONGEST_WAIT = 1.0  # seconds; a watch is set up anew this often, in case its directory was replaced
 
 
 def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenate[FileStore, P], R]:
@@ -52,7 +54,6 @@ class FileStore:
         self._filesystem = filesystem or Filesystem()
         self._spaces: dict[str, Handover] = {}
         self._logs: dict[str, Journal] = {}
-        self._watches: dict[str, Watch] = {}
         self._directory.check()
 
     @_spoken
@@ -99,9 +100,9 @@ class FileStore:
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         records, name = self._find(key)
         folder, _, file = records.path(name).rpartition("/")
-        watch = self._watch(folder)
-        if records.read(name) == data:
-            watch.wait(file, min(timeout, _LONGEST_WAIT))
+        with self._watch(folder) as watch:
+            if records.read(name) == data:
+                watch.wait(file, min(timeout, _LONGEST_WAIT))
 
     @_spoken
     def ticket(self, key: str) -> int:
@@ -130,13 +131,14 @@ class FileStore:
         journal = self._log(log)
         deadline = self.clock.steady() + timeout
         while True:
-            watch = self._watch(self.root)
-            if journal.read(cursor, 1)[0]:
-                return True
-            left = deadline - self.clock.steady()
-            if left <= 0:
-                return False
-            watch.wait(f"{log}.log", min(left, _LONGEST_WAIT))
+            folder, _, file = os.path.realpath(f"{self.root}/{log}.log").rpartition("/")
+            with self._watch(folder) as watch:
+                if journal.read(cursor, 0)[0]:
+                    return True
+                left = deadline - self.clock.steady()
+                if left <= 0:
+                    return False
+                watch.wait(file, min(left, _LONGEST_WAIT))
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         try:
@@ -153,8 +155,6 @@ class FileStore:
             records.close()
         for journal in self._logs.values():
             journal.close()
-        for watch in self._watches.values():
-            watch.close()
 
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
@@ -183,9 +183,6 @@ class FileStore:
         return self._logs[log]
 
     def _watch(self, path: str) -> Watch:
-        if path not in self._watches:
-            from swarm.watch import Watch
+        from swarm.watch import Watch
 
-            self._watches[path] = Watch(path)
-        self._watches[path].arm()
-        return self._watches[path]
+        return Watch(path)

@@ -116,11 +116,12 @@ class TaskLockManager:
     ) -> Lease:
         """A context manager that holds the task while its block runs, heartbeats by itself and releases at the end.
 
-        Raises LockHeld if it is taken, after waiting `wait` seconds. `on_lost` is called, from another thread, once
-        the lease is lost.
+        Raises LockHeld if it is taken, after waiting `wait` seconds. `on_lost` is called once when the lease is lost,
+        by whoever notices first: the heartbeat's thread, `check()`, or the end of the block.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
+        self._tokens.pop(task_id, None)  # of an acquisition before this one
         return Lease(self._table(), task_id, self.worker_id, ttl, wait=settings.check_wait(wait), on_lost=on_lost)
 
     def token(self, task_id: str) -> int | None:

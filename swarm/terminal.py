@@ -27,6 +27,12 @@ def shown(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def quoted(text: str) -> str:
+    """A name as it may be pasted into a shell."""
+    plain = text.replace("-", "").replace("_", "").replace(".", "")
+    return text if plain.isascii() and plain.isalnum() else "'" + text.replace("'", "'\\''") + "'"
+
+
 def paint(text: str, colour: str, stream: int = 1) -> str:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not os.isatty(stream):
         return text
@@ -36,7 +42,12 @@ def paint(text: str, colour: str, stream: int = 1) -> str:
 def _write(fd: int, text: str | bytes) -> None:
     data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     while data:
-        data = data[os.write(fd, data) :]
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:  # somebody made the pipe non-blocking
+            import select
+
+            select.select([], [fd], [])
 
 
 def read_stdin(limit: int) -> str:

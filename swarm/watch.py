@@ -3,10 +3,16 @@
 Events are hints: the caller looks for itself after every wake-up, and sets the watch up before its first look.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import struct
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
 
 _POLL = 0.05  # seconds between looks where nothing can wake us
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
@@ -16,19 +22,19 @@ _EVENT = struct.Struct("iIII")
 
 
 class Watch:
-    """Watches one directory, also one that does not exist yet. A forked child sets up its own."""
+    """Watches one directory while a `with` block runs, also one that does not exist yet. Not shared: each waiter has its own."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
-        self._pid = 0
 
-    def arm(self) -> None:
-        """From now on changes are noticed. Call it before looking."""
-        if self._pid != os.getpid():
-            self._fd, self._pid = -1, os.getpid()  # the parent's descriptor is not ours to read from
-        if self._fd < 0:
-            self._fd = _inotify(self._path)
+    def __enter__(self) -> Self:
+        self._fd = _inotify(self._path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def wait(self, name: str, timeout: float) -> None:
         """Returns when something happens to `name` in the directory, or when time is up; may return early."""
@@ -40,15 +46,6 @@ class Watch:
             if not select.select([self._fd], [], [], left)[0] or self._happened_to(name):
                 return
 
-    def close(self) -> None:
-        if self._fd >= 0 and self._pid == os.getpid():
-            os.close(self._fd)
-        self._fd = -1
-
-    def __del__(self) -> None:
-        if os is not None:
-            self.close()
-
     def _happened_to(self, wanted: str) -> bool:
         data = os.read(self._fd, 65536)
         at, happened = 0, False
@@ -56,10 +53,7 @@ class Watch:
             _, mask, _, size = _EVENT.unpack_from(data, at)
             name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0"))
             at += _EVENT.size + size
-            if mask & _GONE:
-                self.close()
-                return True
-            happened = happened or name == wanted or bool(mask & _OVERFLOW)
+            happened = happened or name == wanted or bool(mask & (_GONE | _OVERFLOW))
         return happened
 
 
