@@ -18,7 +18,7 @@ Rotation moves the file aside while writers hold it open, so moving alone would 
 - A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the
   other's rename, however long it slept. So parts are numbered in the order in which they were filled.
 
-A cursor is "number:offset"; the live file's number is one more than the last part's.
+A cursor is "number:offset:fingerprint"; the live file's number is one more than the last part's.
 """
 
 from __future__ import annotations
@@ -65,60 +65,60 @@ class Journal:
                 if self._is_live(identity) or self._counts(identity, end):
                     break
                 self._close_writer()
+            cursor = f"{number}:{end}:{_fingerprint(fd, end)}"
             if self._max_bytes and end >= self._max_bytes:
                 self._close_writer()
-                self.rotate(self._max_bytes)
-            return f"{number}:{end}"
+                self._try_to_rotate()
+            return cursor
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        number, offset = _parse_cursor(cursor)
-        while True:
-            live, size, parts = self._snapshot()
-            try:
-                last = max(parts, default=0) + 1
-                if number > last:
-                    number, offset = last, 0  # not from this log as it is now: begin with what there is
-                elif number < last and number not in parts:
-                    number, offset = min(n for n in (*parts, last) if n > number), 0
-                if number in parts:
-                    fd, end = os.open(f"{parts[number]}/part", os.O_RDONLY | os.O_CLOEXEC), self._settle(parts[number])
-                elif live is None:
-                    return [], f"{number}:{offset}"
-                else:
-                    fd, end = os.dup(live), size
+        number, offset, print_ = _parse_cursor(cursor)
+        live, size, parts = self._snapshot()
+        try:
+            last = max(parts, default=0) + 1
+            lines: list[bytes] = []
+            for at in [n for n in (*sorted(parts), last) if n >= number] or [last]:
+                fd, end = (live, size) if at == last else self._open_part(parts[at])
+                if fd is None:
+                    return lines, f"{at}:0"
                 try:
-                    if not _at_line_start(fd, offset, end):
-                        offset = 0  # somebody put another file in this one's place
-                    lines, offset = _lines_from(fd, offset, end, limit)
+                    known = _fingerprint(fd, end)
+                    if at != number or (print_ and print_ != known) or not _at_line_start(fd, offset, end):
+                        offset = 0  # another file than the cursor's: the next one, or one that somebody put in its place
+                    more, offset = _lines_from(fd, offset, end, limit)
                 finally:
-                    os.close(fd)
-            finally:
-                if live is not None:
-                    os.close(live)
-            if lines or number == last:
-                return lines, f"{number}:{offset}"
-            number, offset = number + 1, 0
+                    if fd != live:
+                        os.close(fd)
+                lines += more
+                limit -= sum(map(len, more))
+                if at == last or offset < end or (lines and limit <= 0):
+                    break
+            return lines, f"{at}:{offset}:{known}" if offset else f"{at}:0"
+        finally:
+            if live is not None:
+                os.close(live)
 
     def tail(self, count: int) -> tuple[list[bytes], str]:
         live, size, parts = self._snapshot()
-        number = max(parts, default=0) + 1
+        cursor = f"{max(parts, default=0) + 1}:0"
         lines: list[bytes] = []
-        end = 0
         if live is not None:
             try:
                 end = _last_newline(live, size)
                 lines = _last_lines(live, end, count)
+                if end:
+                    cursor = f"{max(parts, default=0) + 1}:{end}:{_fingerprint(live, end)}"
             finally:
                 os.close(live)
         for older in sorted(parts, reverse=True):
             if len(lines) >= count:
                 break
-            fd = os.open(f"{parts[older]}/part", os.O_RDONLY | os.O_CLOEXEC)
+            fd, end = self._open_part(parts[older])
             try:
-                lines = _last_lines(fd, self._settle(parts[older]), count - len(lines)) + lines
+                lines = _last_lines(fd, end, count - len(lines)) + lines
             finally:
                 os.close(fd)
-        return lines, f"{number}:{end}"
+        return lines, cursor
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
         live, size, parts = self._snapshot()
@@ -157,6 +157,13 @@ class Journal:
             return False
         self._settle(mine)
         return True
+
+    def _try_to_rotate(self) -> None:
+        """What was appended is in the log, whether or not the log can be rotated now."""
+        try:
+            self.rotate(self._max_bytes)
+        except (OSError, StoreError):
+            pass
 
     def close(self) -> None:
         if self._pid == os.getpid():
@@ -246,18 +253,36 @@ class Journal:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None, 0, self._filled()
-            found = os.fstat(live)  # before looking for a rotation: what is added to a rotated file may not count
-            if not stat.S_ISREG(found.st_mode):
+            try:
+                found = os.fstat(live)  # before looking for a rotation: what is added to a rotated file may not count
+                if not stat.S_ISREG(found.st_mode):
+                    raise _not_a_file(self._path)
+                parts = self._filled()
+                if self._is_live(_identity(found)):
+                    return live, found.st_size, parts
+            except BaseException:
                 os.close(live)
-                raise _not_a_file(self._path)
-            parts = self._filled()
-            if self._is_live(_identity(found)):
-                return live, found.st_size, parts
+                raise
             os.close(live)  # rotated between opening and looking
+
+    def _open_part(self, part: str) -> tuple[int, int]:
+        """A part, opened, and where it ends."""
+        end = self._settle(part)
+        return os.open(f"{part}/part", os.O_RDONLY | os.O_CLOEXEC), end
 
     def _filled(self) -> dict[int, str]:
         """The parts by their numbers."""
-        return {number: path for number, path in self._rotations() if _holds_a_part(path)}
+        claims: dict[int, list[str]] = {}
+        for number, path in self._rotations():
+            claims.setdefault(number, []).append(path)
+        last = max(claims, default=0)
+        found = {}
+        for number, paths in claims.items():
+            # Only the last can be empty, or one of two that claim the same number: each rotation removes all others.
+            filled = paths if number < last and len(paths) == 1 else [path for path in paths if _holds_a_part(path)]
+            if filled:
+                found[number] = filled[0]
+        return found
 
     def _rotations(self) -> list[tuple[int, str]]:
         try:
@@ -282,11 +307,17 @@ class Journal:
         self._writer = None
 
 
-def _parse_cursor(cursor: str) -> tuple[int, int]:
-    number, colon, offset = (cursor or "0:0").partition(":")
-    if not (colon and number.isascii() and number.isdigit() and offset.isascii() and offset.isdigit()) or len(cursor) > 60:
-        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, such as 1:2048.")
-    return int(number), int(offset)
+def _parse_cursor(cursor: str) -> tuple[int, int, str]:
+    number, offset, print_ = (*(cursor or "0:0").split(":"), "", "")[:3]
+    if not all(field.isascii() and field.isdigit() for field in (number, offset)) or len(cursor) > 60 or cursor.count(":") > 2:
+        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
+    return int(number), int(offset), print_
+
+
+def _fingerprint(fd: int, end: int) -> str:
+    """What tells this file from another that somebody put in its place: its first line, which never changes."""
+    first = os.pread(fd, min(end, 80), 0).partition(b"\n")[0]
+    return f"{int.from_bytes(first, 'big') % 0xFFFFFFFB:08x}"
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -231,3 +231,112 @@ def test_a_lease_is_used_once(store: Store) -> None:
         pass
     with pytest.raises(RuntimeError, match="once"):
         lease.__enter__()
+
+
+def test_many_threads_wait_through_one_object(isolated_swarm_dir: Path) -> None:
+    waiting, owner = TaskLockManager("w"), TaskLockManager("owner")
+    for number in range(12):
+        owner.acquire_lock(f"t{number}")
+    failed: list[BaseException] = []
+
+    def wait(number: int) -> None:
+        try:
+            with waiting.hold(f"t{number}", wait=30):
+                pass
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    for number in range(12):
+        owner.release_lock(f"t{number}")
+    for thread in threads:
+        thread.join(20)
+    assert failed == [] and not any(thread.is_alive() for thread in threads)
+
+
+def test_an_interrupt_while_a_lease_begins_leaves_nothing(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        real(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    manager = TaskLockManager("w")
+    with pytest.raises(KeyboardInterrupt):
+        manager.hold("t", ttl=1).__enter__()
+    assert not manager.is_locked("t")
+    assert eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lease")])
+
+
+def test_an_interrupt_while_a_lease_ends_still_gives_the_lock_back(
+    isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: threading.Thread, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    manager = TaskLockManager("w")
+    lease = manager.hold("t", ttl=60)
+    lease.__enter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__exit__(None, None, None)
+    assert not manager.is_locked("t")
+
+
+@pytest.mark.parametrize("verb", ["ticket", "last_ticket", "create", "replace"])
+@pytest.mark.parametrize("expired", [False, True], ids=["free", "expired"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_an_acquire_that_fails_holds_nothing(
+    verb: str, expired: bool, after: bool, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if expired:
+        TaskLockManager("old", store=store).acquire_lock("t", ttl=1)
+        clock.pass_time(2)
+    real = getattr(type(store), verb)
+    calls = 0
+
+    def failing(self: Store, *args: object) -> object:
+        nonlocal calls
+        calls += 1
+        if not after:
+            raise StoreError("the disk is full")
+        result = real(self, *args)
+        if calls == 1:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(type(store), verb, failing)
+    manager = TaskLockManager("w", store=store)
+    acquired = False
+    try:
+        acquired = manager.acquire_lock("t")
+    except (StoreError, KeyboardInterrupt):
+        pass
+    monkeypatch.undo()
+    assert manager.is_locked("t") == acquired
+
+
+def test_a_ttl_shortened_by_hand_is_seen_by_check(store: Store, clock: HandClock) -> None:
+    manager = TaskLockManager("w", store=store)
+    with manager.hold("t", ttl=60) as lease:
+        data = store.read("locks/t")
+        assert data is not None
+        store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
+        clock.pass_time(3)
+        with pytest.raises(LockLost, match="edited"):
+            lease.check()
+
+
+def test_a_callback_that_fails_does_not_hide_the_loss(isolated_swarm_dir: Path) -> None:
+    def broken(error: LockLost) -> None:
+        raise ZeroDivisionError
+
+    lease = TaskLockManager("w").hold("t", ttl=60, on_lost=broken)
+    with pytest.raises(LockLost) as lost, lease:
+        (isolated_swarm_dir / "locks" / "t.lock").unlink()
+    assert "ZeroDivisionError" in lost.value.__notes__[0]

@@ -306,6 +306,37 @@ def test_a_log_removed_by_hand_begins_anew(tmp_path: Path) -> None:
     assert log.read(cursor, 1000)[0] == [b"three"]
 
 
+def test_a_log_that_was_removed_and_begun_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Also where the new one has a line end at the very offset where the old one was left, and after a rotation."""
+    log = open_journal(tmp_path)
+    cursor = log.append(b"one")
+    (tmp_path / "status.log").unlink()
+    log.append(b"two")
+    assert log.read(cursor, 1000)[0] == [b"two"]
+    log.rotate()
+    log.append(b"three")
+    assert log.read(cursor, 1000)[0] == [b"two", b"three"]
+
+
+def test_what_was_appended_counts_also_where_the_log_cannot_be_rotated(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "status.log").symlink_to(tmp_path / "elsewhere.log")
+    log = open_journal(tmp_path / "state", max_bytes=5)
+    for number in range(3):
+        log.append(b"line %d" % number)
+    assert read_all(log) == [b"line 0", b"line 1", b"line 2"]
+
+
+def test_many_parts_are_read_at_once(tmp_path: Path) -> None:
+    log = open_journal(tmp_path, max_bytes=1)
+    for number in range(300):
+        log.append(b"%d" % number)
+    lines, cursor = log.read("", 1 << 20)
+    assert lines == [b"%d" % number for number in range(300)]
+    assert log.read(cursor, 1 << 20)[0] == []
+    assert log.read("", 0)[0] == [b"0"]
+
+
 def test_tail_reads_only_the_end(tmp_path: Path) -> None:
     """Ten gigabytes, of which nothing but the end is really there."""
     log = open_journal(tmp_path)

@@ -272,6 +272,19 @@ class TestLockCommands:
         assert lock("break", "t", "--yes").returncode == 1
         assert lock("heartbeat", "t", "w").returncode == 4
 
+    def test_break_refuses_a_bad_name_before_it_breaks(self, lock: Run) -> None:
+        lock("acquire", "t", "w")
+        assert lock("break", "t", "--yes", env=script_environment(SWARM_WORKER="team/a")).returncode == 2
+        assert "worker: w" in lock("list").stdout
+
+    def test_printed_commands_can_be_pasted(self, lock: Run) -> None:
+        task = "my task; echo 'hi'"
+        lock("acquire", task, "w")
+        printed = re.search(r"swarm lock break (.*) --yes", lock("why", task).stdout)
+        assert printed is not None
+        pasted = subprocess.run(["bash", "-c", f"printf '<%s>' {printed[1]}"], capture_output=True, text=True, timeout=10)
+        assert pasted.stdout == f"<{task}>"
+
     def test_why_tells_what_frees_it(self, lock: Run, isolated_swarm_dir: Path) -> None:
         assert "Nobody holds t" in lock("why", "t").stdout
         lock("acquire", "t", "w", "90")

@@ -314,6 +314,8 @@ class TestVocabularies:
             {"acquired_at": "2026-02-02T10:00:00Z", "expires_at": "9999-12-31T00:00:00Z"},
             {"heartbeat_at": "2026-02-02T10:00:00Z", "ttl": 1e11},
             {"ttl": -5},
+            {"expires_at": "2099-01-01T00:00:00Z"},
+            {"holder": {"beat": 10**4000}},
         ],
     )
     def test_refreshing_what_a_person_wrote_gives_a_valid_lock(
@@ -410,7 +412,7 @@ class TestUnreadable:
         assert TaskLockManager("x").is_locked("task-001")
 
 
-@pytest.mark.parametrize("at", [1e18, float("nan"), "soon", None, True, -(10**30)])
+@pytest.mark.parametrize("at", [1e18, float("nan"), "soon", None, True, -1e30, 10**400])
 def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(at: Any, store: Store, clock: HandClock) -> None:
     manager = TaskLockManager("w", store=store)
     manager.acquire_lock("t", ttl=60)
@@ -419,7 +421,7 @@ def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(at: Any, store: Store, cl
     record = json.loads(data)
     record["holder"]["at"] = at
     store.replace("locks/t", data, json.dumps(record).encode())
-    if at != -(10**30):  # that one says, in swarm's own words, that it is very old
+    if at != -1e30:  # that one says, in swarm's own words, that it is very old
         assert manager.is_locked("t")
     clock.pass_time(61)
     assert not manager.is_locked("t")
