@@ -35,7 +35,7 @@ DOCUMENTS = sorted(
 MARK = "@@ the command has ended @@"
 
 _VARYING = [
-    (re.compile(r"^(\d+:\d+):[0-9a-f]{8} ", re.MULTILINE), r"\1:FINGERPRINT "),
+    (re.compile(r"^(\d+:\d+):[0-9a-f]{8} ", re.MULTILINE), lambda found: found[1] + ":FINGERPRINT "),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"), lambda found: "TIME" + ("" if found[1] else "(seconds)")),
     (re.compile(r'"boot": "[^"]*", "time_ns": "[^"]*", "at": [\d.]+, '), lambda _: ""),
     (re.compile(r'("seconds_left": )[\d.]+'), lambda found: found[1] + "SECONDS"),

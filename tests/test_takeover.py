@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,6 +253,27 @@ def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(
     assert int in told
 
 
+def test_a_gap_among_the_gates_lets_nobody_slip_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that a person writes twice can have a gate left from its first time: one stands behind it, one before."""
+    monkeypatch.setattr(handover, "PATIENCE", 0.0)
+    for at in range(1, 100):
+        path = tmp_path / str(at)
+        prepare(path, "takeover")
+        lock = path / "locks" / "t.lock"
+        left = path / ".locks" / "gates" / f"t~{handover._mark(lock.read_bytes())}~0"
+        left.parent.mkdir(parents=True)
+        left.symlink_to("h" + "0" * 16)
+        sleeper = Stopped(lambda step, path=path: OPERATIONS["takeover"](counted(path, step)), at)  # type: ignore[misc]
+        if sleeper.finished:
+            return
+        left.unlink(missing_ok=True)
+        table(path, later=1000.0).acquire("t", "successor", 10_000)
+        record = lock.read_bytes()
+        sleeper.go_on()
+        assert lock.read_bytes() == record
+    pytest.fail("it never came to an end")
+
+
 def counted(path: Path, step: Callable[[], None]) -> LockTable:
     return table(path, filesystem=Counting(Filesystem(), step))  # type: ignore[arg-type]
 
@@ -307,6 +329,34 @@ def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
     assert locks.acquire("t", "w", 60).token != lock.token
     locks.store._space("locks").sweep(age=-1.0, batch=100)  # type: ignore[attr-defined]
     assert (treasure / "gold").read_text() == "gold"
+
+
+def test_threads_share_a_hand_and_survive_its_loss(tmp_path: Path) -> None:
+    locks = table(tmp_path)
+    locks.acquire("first", "w", 60)
+    hands = tmp_path / ".locks" / "hands"
+    stop = time.monotonic() + 1.5
+    failed: list[BaseException] = []
+
+    def work(me: int) -> None:
+        try:
+            while time.monotonic() < stop:
+                lock = locks.acquire(f"t{me}", "w", 60)
+                locks.release(f"t{me}", "w", lock.token)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(8)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < stop - 0.3:
+        for hand in hands.iterdir():
+            locks.store._space("locks")._kill(hand.name)  # type: ignore[attr-defined]
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(os.listdir(hands)) <= 2, "hands were made and left behind"
 
 
 def test_a_forked_child_makes_a_hand_of_its_own(tmp_path: Path) -> None:
