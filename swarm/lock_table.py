@@ -95,15 +95,23 @@ class LockTable:
                     raise _held(task, found, verdict)
             lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
             try:
-                if self.store.create(key, lock.encode()) if data is None else self.store.replace(key, data, lock.encode()):
+                if self._write(task, data, found, lock):
                     return self._settle_token(lock)
-            except Busy:
-                text = f"Lock already exists for {task}: another worker is taking it over now."
-                raise LockHeld(task, found.worker if found else "", text) from None
+            except LockHeld:
+                raise
             except BaseException:  # whoever asked will not be told that it has it, so it must not have it
                 self._withdraw(lock)
                 raise
         raise StoreError(f"the lock for {task} changes faster than it can be read. Find out what keeps writing it.")
+
+    def _write(self, task: str, judged: bytes | None, found: Lock | None, lock: Lock) -> bool:
+        if judged is None:
+            return self.store.create(_key(task), lock.encode())
+        try:
+            return self.store.replace(_key(task), judged, lock.encode())
+        except Busy:
+            text = f"Lock already exists for {task}: another worker is taking it over now."
+            raise LockHeld(task, found.worker if found else "", text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
         """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
