@@ -58,12 +58,13 @@ def validate(call: Call) -> int:
 
     count = 0
     found = []
-    for place, fault in faults(Home().store()):
+    for place, fault in faults(Home().store(), _show_progress):
         count += 1
         if call.json:
             found.append({"place": place, "fault": fault})
         else:
             terminal.out(f"{place}: {fault}\n")
+    terminal.transient("")
     if call.json:
         terminal.out(jsontext.dumps({"schema_version": 1, "valid": not count, "faults": found}) + "\n")
     else:
@@ -95,6 +96,10 @@ def _meta(call: Call) -> dict[str, object] | None:
     if not isinstance(meta, dict):
         raise BadInput("--meta must be a JSON object, such as '{\"retry_count\": 1}'.")
     return meta
+
+
+def _show_progress(count: int) -> None:
+    terminal.transient(f"{count} records checked")
 
 
 def _tell_damage(log: StatusLog) -> None:

@@ -18,6 +18,12 @@ def err(text: str) -> None:
         pass
 
 
+def transient(text: str) -> None:
+    """A line that the next one replaces, for a person who waits; nothing where there is none."""
+    if os.isatty(2):
+        err(f"\r\x1b[K{text}")
+
+
 def error(text: str) -> None:
     err(f"{paint('Error:', 'red', stream=2)} {shown(text)}\n")
 

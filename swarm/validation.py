@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from swarm import jsontext
@@ -19,6 +19,7 @@ from swarm.names import check_name
 from swarm.status_log import LOG
 from swarm.store import Store
 
+_PROGRESS_EVERY = 20_000
 _ANNOTATIONS = {"$schema", "title", "description"}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -31,10 +32,12 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def faults(store: Store) -> Iterator[tuple[str, str]]:
-    """Every fault in the log and the locks of a store: the place, and what is wrong there."""
+def faults(store: Store, progress: Callable[[int], object] = lambda count: None) -> Iterator[tuple[str, str]]:
+    """Every fault in the log and the locks of a store: the place, and what is wrong there. Tells how many lines it has seen."""
     schema = load_schema("status-record")
-    for place, line, whole in store.numbered(LOG):
+    for count, (place, line, whole) in enumerate(store.numbered(LOG)):
+        if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
+            progress(count + 1)
         if not whole:
             yield place, "the last line is not complete"
         elif line.strip():
