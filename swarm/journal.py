@@ -72,7 +72,7 @@ class Journal:
             return cursor
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        number, offset, print_ = _parse_cursor(cursor)
+        number, offset, fingerprint = _parse_cursor(cursor)
         live, size, parts = self._snapshot()
         try:
             last = max(parts, default=0) + 1
@@ -83,7 +83,7 @@ class Journal:
                     return lines, f"{at}:0"
                 try:
                     known = _fingerprint(fd, end)
-                    if at != number or (print_ and print_ != known) or not _at_line_start(fd, offset, end):
+                    if at != number or (fingerprint and fingerprint != known) or not _at_line_start(fd, offset, end):
                         offset = 0  # another file than the cursor's: the next one, or one that somebody put in its place
                     more, offset = _lines_from(fd, offset, end, limit)
                 finally:
@@ -308,10 +308,10 @@ class Journal:
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int, str]:
-    number, offset, print_ = (*(cursor or "0:0").split(":"), "", "")[:3]
+    number, offset, fingerprint = (*(cursor or "0:0").split(":"), "", "")[:3]
     if not all(field.isascii() and field.isdigit() for field in (number, offset)) or len(cursor) > 60 or cursor.count(":") > 2:
         raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
-    return int(number), int(offset), print_
+    return int(number), int(offset), fingerprint
 
 
 def _fingerprint(fd: int, end: int) -> str:
