@@ -128,7 +128,7 @@ def test_the_schemas_are_schemas(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
 
 
-def agree(name: str, value: object) -> bool:
+def expect_agreement(name: str, value: object) -> bool:
     """Whether the value is valid; fails if the two readings differ."""
     ours = not list(validation.check(value, SCHEMAS[name]))
     theirs = jsonschema.Draft202012Validator(SCHEMAS[name]).is_valid(value)
@@ -140,24 +140,24 @@ def agree(name: str, value: object) -> bool:
 @given(nearly(RECORD) | VALUES)
 @example({**RECORD, "timestamp": "٢٠٢٦"})
 def test_a_record_is_judged_as_by_the_jsonschema_library(value: object) -> None:
-    agree("status-record", value)
+    expect_agreement("status-record", value)
 
 
 @settings(max_examples=600, deadline=None)
 @given(nearly(LOCK) | VALUES)
 @example({**LOCK, "ttl": True})
 def test_a_lock_is_judged_as_by_the_jsonschema_library(value: object) -> None:
-    agree("lock", value)
+    expect_agreement("lock", value)
 
 
 @pytest.mark.parametrize(("name", "value"), cases(VALID))
 def test_both_readings_accept_what_is_valid(name: str, value: object) -> None:
-    assert agree(name, value)
+    assert expect_agreement(name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), cases(INVALID))
 def test_both_readings_refuse_what_is_not(name: str, value: object) -> None:
-    assert not agree(name, value)
+    assert not expect_agreement(name, value)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
