@@ -203,6 +203,26 @@ class TestOwnership:
                 assert data is not None and store.remove("locks/t", data)
         assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
+    def test_a_token_drawn_too_early_is_drawn_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Between drawing and creating, another takes the lock with a later token and gives it back."""
+        slow, quick = TaskLockManager("slow", store=store), TaskLockManager("quick", store=store)
+        real = type(store).create
+        seen: list[int | None] = []
+
+        def overtaken(self: Store, key: str, data: bytes) -> bool:
+            monkeypatch.undo()
+            assert quick.acquire_lock("t")
+            seen.append(quick.token("t"))
+            assert quick.release_lock("t")
+            return real(self, key, data)
+
+        monkeypatch.setattr(type(store), "create", overtaken)
+        assert slow.acquire_lock("t")
+        (before,), after = seen, slow.token("t")
+        assert before is not None and after is not None and after > before
+        info = slow.get_lock_info("t")
+        assert info is not None and info.token == after
+
     def test_tokens_grow_over_a_restart_of_the_machine(self, tmp_path: Path) -> None:
         class Boot(HandClock):
             def __init__(self, name: str) -> None:
