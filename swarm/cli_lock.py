@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 def acquire(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
-    ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if call.get(2) else None
-    if len(call.positional) > 2 and not call.get(2):
-        raise BadInput("TTL_SECONDS is empty: leave it out for a lock that never expires.")
+    ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     table = _table()
     try:
         lock = table.acquire(task, worker, ttl, wait=_seconds(call, "--wait"))
+        try:
+            if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
+                terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
+        except BrokenPipeError:
+            raise  # exit 0 tells it
+        except OSError:
+            table.release(task, worker, lock.token)  # nobody was told, so nobody must have it
+            raise
     except LockHeld as held:
         found = table.look(task) if call.json else None
         _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(found[0]) if found else None})
@@ -34,14 +40,6 @@ def acquire(call: Call) -> int:
         return held.exit_code
     finally:
         table.store.close()
-    try:
-        if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
-            terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
-    except BrokenPipeError:
-        raise
-    except OSError:  # nobody was told, so nobody must have it
-        table.release(task, worker, lock.token)
-        raise
     return 0
 
 

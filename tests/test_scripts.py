@@ -219,6 +219,15 @@ class TestLockCommands:
         assert lock("acquire", "t", "second", "--wait", "0.5").returncode == 1
         assert time.monotonic() - begun >= 0.5
 
+    def test_a_lock_that_nobody_can_be_told_of_is_given_back(self, lock: Run, isolated_swarm_dir: Path) -> None:
+        script = ROOT / "scripts" / "swarm_lock.sh"
+        done = subprocess.run(
+            ["bash", "-c", f"'{script}' acquire t w >/dev/full"], capture_output=True, timeout=30, env=script_environment()
+        )
+        assert done.returncode == 3
+        assert lock("check", "t").stdout == "No lock for t\n"
+        assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
+
     def test_release_says_why_not(self, lock: Run) -> None:
         assert "There is no lock for t" in lock("release", "t", "w").stderr
         lock("acquire", "t", "w")
