@@ -42,6 +42,10 @@ from swarm.filesystem import Filesystem
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar, TypeVarTuple
+
+    Args = TypeVarTuple("Args")
+    Answer = TypeVar("Answer")
 
 SUFFIX = ".lock"
 PATIENCE = 3.0  # seconds that an open gate is respected
@@ -88,45 +92,16 @@ class Handover:
         return sorted(name[: -len(SUFFIX)] for name in found if name.endswith(SUFFIX) and not name.startswith("."))
 
     def create(self, name: str, data: bytes) -> bool:
-        for _ in range(ATTEMPTS):
-            hand, mine = self._fresh_name()
-            try:
-                self._fs.write_new(mine, data)
-                self._fs.link(mine, self.path(name))
-            except FileExistsError:
-                self._discard(mine)
-                return False
-            except FileNotFoundError:
-                self._drop(hand)
-                self._lay_out()
-                continue
-            except BaseException:
-                self._drop(hand)
-                raise
-            self._discard(mine)
-            others = self._clear(name, [])
-            if self.read(name) != data:
-                return False
-            self._close([gate for gate in others if _parse_gate(gate)[1] != _mark(data)])
-            return True
-        raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+        return self._insist(self._try_to_create, name, data)
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
-        return self._change(name, old, new)
+        return self._insist(self._try_to_change, name, old, new)
 
     def remove(self, name: str, old: bytes) -> bool:
-        return self._change(name, old, None)
+        return self._insist(self._try_to_change, name, old, None)
 
     def ticket(self, name: str) -> int:
-        boot = self._boot()
-        for _ in range(ATTEMPTS):
-            try:
-                epoch = self._current_epoch(boot)
-                return epoch * TICKETS_PER_BOOT + self._fs.draw(self._ticket_path(name), sync=not boot)
-            except FileNotFoundError:
-                self._epoch = None
-                self._lay_out()
-        raise StoreError(f"the ticket counters under {self._tickets} keep disappearing. Stop what removes them.")
+        return self._insist(self._try_to_draw, name)
 
     def last_ticket(self, name: str) -> int:
         try:
@@ -168,39 +143,68 @@ class Handover:
         if os is not None:  # at interpreter exit modules go first
             self.close()
 
-    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        """Changes record `old` into `new`, or removes it where `new` is None."""
-        mark = _mark(old)
+    def _insist(self, attempt: Callable[[*Args], Answer], *args: *Args) -> Answer:
+        """Does it, again if what it needs was destroyed under it: a hand by somebody who doubted us, a directory by a person."""
         for _ in range(ATTEMPTS):
-            hand, mine = self._fresh_name()
             try:
-                if new is not None:
-                    self._fs.write_new(mine, new)
-                gates = self._open_gate(name, mark, hand)
-                others = self._clear(name, gates)
-                if self.read(name) != old:
-                    self._close(gates)  # not the others: one of them may be for the record that is there now
-                    self._discard(mine)
-                    return False
-                if new is None:
-                    self._fs.rename(self.path(name), mine)
-                else:
-                    self._fs.rename(mine, self.path(name))
+                return attempt(*args)
             except FileNotFoundError:
-                self._drop(hand)
                 self._lay_out()
-                continue
-            except Busy:
-                self._discard(mine)
-                raise
-            except BaseException:
-                self._drop(hand)
-                raise
-            self._close(gates + others)
-            if new is None:
-                self._discard(mine)
-            return True
         raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+
+    def _try_to_create(self, name: str, data: bytes) -> bool:
+        hand, mine = self._fresh_name()
+        try:
+            self._fs.write_new(mine, data)
+            self._fs.link(mine, self.path(name))
+        except FileExistsError:
+            self._discard(mine)
+            return False
+        except BaseException:
+            self._drop(hand)
+            raise
+        self._discard(mine)
+        others = self._clear(name, [])
+        if self.read(name) != data:
+            return False
+        self._close([gate for gate in others if _parse_gate(gate)[1] != _mark(data)])
+        return True
+
+    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        """Changes record `old` into `new`, or removes it where `new` is None."""
+        hand, mine = self._fresh_name()
+        try:
+            if new is not None:
+                self._fs.write_new(mine, new)
+            gates = self._open_gate(name, _mark(old), hand)
+            others = self._clear(name, gates)
+            if self.read(name) != old:
+                self._close(gates)  # not the others: one of them may be for the record that is there now
+                self._discard(mine)
+                return False
+            if new is None:
+                self._fs.rename(self.path(name), mine)
+            else:
+                self._fs.rename(mine, self.path(name))
+        except Busy:
+            self._discard(mine)
+            raise
+        except BaseException:
+            self._drop(hand)
+            raise
+        self._close(gates + others)
+        if new is None:
+            self._discard(mine)
+        return True
+
+    def _try_to_draw(self, name: str) -> int:
+        boot = self._boot()
+        try:
+            epoch = self._current_epoch(boot)
+            return epoch * TICKETS_PER_BOOT + self._fs.draw(self._ticket_path(name), sync=not boot)
+        except FileNotFoundError:
+            self._epoch = None
+            raise
 
     def _open_gate(self, name: str, mark: str, hand: str) -> list[str]:
         """Opens a gate for the record with this mark; all its gates up to that one, of which only the last has a living hand."""
@@ -279,11 +283,7 @@ class Handover:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
         owner, hand = self._hand
         if not hand or owner != os.getpid():
-            try:
-                hand = self._make_hand()
-            except FileNotFoundError:
-                self._lay_out()
-                hand = self._make_hand()
+            hand = self._make_hand()
             self.sweep()
         return hand, f"{self._hands}/{hand}/{next(self._fresh):x}"
 

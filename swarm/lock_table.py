@@ -85,24 +85,29 @@ class LockTable:
             yield key.partition("/")[2]
 
     def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
-        key = _key(task)
         for _ in range(_ROUNDS):
-            data = self.store.read(key)
-            found = None
-            if data is not None:
-                found, verdict = self._judged(task, data)
-                if verdict.active:
-                    raise _held(task, found, verdict)
-            lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
-            try:
-                if self._write(task, data, found, lock):
-                    return self._settle_token(lock)
-            except LockHeld:
-                raise
-            except BaseException:  # whoever asked will not be told that it has it, so it must not have it
-                self._withdraw(lock)
-                raise
+            lock = self._try_to_acquire(task, worker, ttl, who)
+            if lock:
+                return lock
         raise StoreError(f"the lock for {task} changes faster than it can be read. Find out what keeps writing it.")
+
+    def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
+        """The lock, None if it has changed since it was judged."""
+        key = _key(task)
+        data = self.store.read(key)
+        found = None
+        if data is not None:
+            found, verdict = self._judged(task, data)
+            if verdict.active:
+                raise _held(task, found, verdict)
+        lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
+        try:
+            return self._settle_token(lock) if self._write(task, data, found, lock) else None
+        except LockHeld:
+            raise
+        except BaseException:  # whoever asked will not be told that it has it, so it must not have it
+            self._withdraw(lock)
+            raise
 
     def _write(self, task: str, judged: bytes | None, found: Lock | None, lock: Lock) -> bool:
         if judged is None:

@@ -1,0 +1,342 @@
+"""A filesystem in memory whose every state is a value, so that all that can happen to it can be tried.
+
+A state is a number; `after` says what a call can answer in a state, and which state it leads to. Nothing is ever changed in
+place. Each call of `swarm.filesystem.Filesystem` is one step, but for the two in which a process can sleep halfway in a way that
+matters: `rename` and `link` walk their paths first and commit in a second step. What they found on the way is part of the
+state, and so is whether it has been destroyed since: a directory that is gone takes no rename, whatever its name is
+now; an inode without a name takes no link. (For the other calls sleeping inside is the same as sleeping before.)
+
+Time is not a number here. Whether a gate is old and whether a lease has run out can be answered either way, whenever it is asked;
+only that a lease which has run out is over for everybody is remembered.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+LIVE, PRIVATE, TASK = "locks", "private", "t"
+RECORD = f"{LIVE}/{TASK}.lock"
+YOUNG, OLD = 0.0, 1e9
+
+Call = tuple[Any, ...]
+"""A verb, the process, what else the verb needs; for a change of the record last the bytes that its maker has compared."""
+
+Result = tuple[str, Any]
+"""("ok", value) or ("error", errno)."""
+
+_DIRECTORY = "directory"
+_State = dict[Any, Any]
+# path -> _DIRECTORY, ("link", target), ("counter", size), or an inode's number; inode's number -> content;
+# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True
+
+
+class Outcome(NamedTuple):
+    """One thing that a call can do: its result, the state afterwards, and what became of the record, if anything."""
+
+    result: Result
+    state: int
+    event: tuple[Any, ...] | None
+
+
+class Failure(Exception):
+    """The simulated system call fails with this errno."""
+
+
+class Disk:
+    """All states that were met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[frozenset[Any], int] = {}
+        self._states: list[_State] = []
+        self._records: list[bytes | None] = []
+        self._known: dict[tuple[int, Call], tuple[Outcome, ...]] = {}
+        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("hands", "gates", "tickets", "epochs", "spare")))
+        self.empty = self._number(dict.fromkeys(directories, _DIRECTORY))
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def record(self, state: int) -> bytes | None:
+        """What the lock file says."""
+        return self._records[state]
+
+    def paths(self, state: int) -> list[str]:
+        """What is there, for a reader of a trace."""
+        return sorted(path for path in self._states[state] if isinstance(path, str))
+
+    def after(self, state: int, call: Call) -> tuple[Outcome, ...]:
+        """All that can come of a call."""
+        known = self._known.get((state, call))
+        if known is None:
+            known = self._known[state, call] = tuple(self._outcomes(state, call))
+        return known
+
+    def forget_process(self, state: int, process: int) -> int:
+        """The state once a process is dead: nobody is on the way in its stead."""
+        files = self._states[state]
+        if ("walk", process) not in files:
+            return state
+        return self._number({key: value for key, value in files.items() if key != ("walk", process)})
+
+    def _outcomes(self, state: int, call: Call) -> Iterator[Outcome]:
+        verb, process, *args = call
+        before = self._states[state]
+        if verb == "stop":
+            return
+        if verb in ("age", "judge"):
+            yield from self._judgements(state, call)
+            return
+        files = dict(before)
+        try:
+            result: Result = ("ok", _VERBS[verb](files, process, *args))
+        except Failure as failure:
+            yield Outcome(("error", failure.args[0]), self._number(files), None)  # a walk is over also where it led nowhere
+            return
+        was, now = self._records[state], _content(files, RECORD)
+        event: tuple[Any, ...] | None = None
+        if was != now:
+            files.pop(("over", was), None)
+            event = ("changed", process, was, now, args[-1] if verb != "person" else None)
+        elif verb == "read" and args[0] == RECORD:
+            event = ("read", process)
+        yield Outcome(result, self._number(files), event)
+
+    def _judgements(self, state: int, call: Call) -> Iterator[Outcome]:
+        """What only time can tell: both answers, as far as they are possible."""
+        verb, _, what, *rest = call
+        files = self._states[state]
+        if verb == "age":
+            if what not in files:
+                yield Outcome(("error", errno.ENOENT), state, None)
+                return
+            if not rest:
+                yield Outcome(("ok", YOUNG), state, None)
+            yield Outcome(("ok", OLD), state, None)
+            return
+        over = ("over", what)
+        if over not in files:
+            yield Outcome(("ok", False), state, None)
+        ended = self._number({**files, over: True}) if self._records[state] == what else state
+        yield Outcome(("ok", True), ended, ("ended", what))
+
+    def _number(self, files: _State) -> int:
+        key = frozenset(files.items())
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._states)
+            self._states.append(files)
+            self._records.append(_content(files, RECORD))
+        return number
+
+
+def _content(files: _State, path: str) -> bytes | None:
+    found = files.get(path)
+    return files[found] if isinstance(found, int) else None
+
+
+def _place(files: _State, path: str) -> str:
+    """The path with a symbolic link in its directory resolved; fails where that directory is not there."""
+    parent, _, name = path.rpartition("/")
+    found = files.get(parent)
+    if isinstance(found, tuple) and found[0] == "link":
+        parent, found = found[1], files.get(found[1])
+    if found != _DIRECTORY:
+        raise Failure(errno.ENOENT if found is None else errno.ENOTDIR)
+    return f"{parent}/{name}"
+
+
+def _existing(files: _State, path: str) -> tuple[str, Any]:
+    place = _place(files, path)
+    if place not in files:
+        raise Failure(errno.ENOENT)
+    return place, files[place]
+
+
+def _vacant(files: _State, path: str) -> str:
+    place = _place(files, path)
+    if place in files:
+        raise Failure(errno.EEXIST)
+    return place
+
+
+def _inside(files: _State, path: str) -> list[str]:
+    prefix = path + "/"
+    names = (key[len(prefix) :] for key in files if isinstance(key, str) and key.startswith(prefix))
+    return sorted(name for name in names if "/" not in name)
+
+
+def _drop(files: _State, place: str) -> None:
+    """Removes a name; with the last one of a file the inode goes, and whoever was about to link it comes too late."""
+    inode = files.pop(place)
+    if not isinstance(inode, int) or any(value == inode for key, value in files.items() if isinstance(key, str)):
+        return
+    del files[inode]
+    _break_walks(files, lambda walk: walk[0] == "link" and walk[1] == inode)
+
+
+def _break_walks(files: _State, through: Callable[[tuple[Any, ...]], bool]) -> None:
+    for key, walk in list(files.items()):
+        if isinstance(key, tuple) and key[0] == "walk" and through(walk):
+            files[key] = ("broken",)
+
+
+def _mkdir(files: _State, _: int, path: str) -> None:
+    files[_vacant(files, path)] = _DIRECTORY
+
+
+def _rmdir(files: _State, _: int, path: str) -> None:
+    place, found = _existing(files, path)
+    if found != _DIRECTORY:
+        raise Failure(errno.ENOTDIR)
+    if _inside(files, place):
+        raise Failure(errno.ENOTEMPTY)
+    del files[place]
+    _break_walks(files, lambda walk: walk[0] == "rename" and any(os.path.dirname(end) == place for end in walk[1:]))
+
+
+def _write_new(files: _State, _: int, path: str, data: bytes, *_compared: bytes | None) -> None:
+    place = _vacant(files, path)
+    inode = next(number for number in range(len(files)) if number not in files)  # the smallest: numbers are used again at once
+    files[place] = inode
+    files[inode] = data
+
+
+def _read(files: _State, _: int, path: str) -> bytes:
+    found = _existing(files, path)[1]
+    if not isinstance(found, int):
+        raise Failure(errno.ELOOP if found != _DIRECTORY else errno.EISDIR)
+    content: bytes = files[found]
+    return content
+
+
+def _unlink(files: _State, _: int, path: str, *_compared: bytes | None) -> None:
+    place, found = _existing(files, path)
+    if found == _DIRECTORY:
+        raise Failure(errno.EISDIR)
+    _drop(files, place)
+
+
+def _symlink(files: _State, _: int, target: str, path: str) -> None:
+    files[_vacant(files, path)] = ("link", target)
+
+
+def _readlink(files: _State, _: int, path: str) -> str:
+    found = _existing(files, path)[1]
+    if not isinstance(found, tuple) or found[0] != "link":
+        raise Failure(errno.EINVAL)
+    target: str = found[1]
+    return target
+
+
+def _names(files: _State, _: int, path: str) -> tuple[str, ...]:
+    if files.get(path) != _DIRECTORY:
+        raise Failure(errno.ENOENT if path not in files else errno.ENOTDIR)
+    return tuple(_inside(files, path))
+
+
+def _exists(files: _State, _: int, path: str) -> bool:
+    return path in files
+
+
+def _draw(files: _State, _: int, path: str) -> int:
+    size = _size_or_zero(files, path) + 1
+    files[_place(files, path)] = ("counter", size)
+    return size
+
+
+def _size(files: _State, _: int, path: str) -> int:
+    _existing(files, path)
+    return _size_or_zero(files, path)
+
+
+def _size_or_zero(files: _State, path: str) -> int:
+    size: int = files.get(path, ("counter", 0))[1]
+    return size
+
+
+def _inode(files: _State, _: int, path: str) -> Any:
+    """For a broken variant: the number of a file."""
+    return _existing(files, path)[1]
+
+
+def _rename(files: _State, process: int, source: str, target: str) -> None:
+    files["walk", process] = ("rename", _place(files, source), _place(files, target))
+
+
+def _rename_commit(files: _State, process: int, *_compared: bytes | None) -> None:
+    walk = files.pop(("walk", process))
+    if walk[0] == "broken" or walk[1] not in files:
+        raise Failure(errno.ENOENT)
+    source, target = walk[1:]
+    if target in files:
+        if files[target] == files[source]:
+            return  # two names of one file: rename does nothing, and says that it did
+        _drop(files, target)
+    files[target] = files.pop(source)
+
+
+def _link(files: _State, process: int, source: str, target: str) -> None:
+    inode = _existing(files, source)[1]
+    files["walk", process] = ("link", inode, _place(files, target))
+
+
+def _link_commit(files: _State, process: int, *_compared: bytes | None) -> None:
+    walk = files.pop(("walk", process))
+    if walk[0] == "broken":
+        raise Failure(errno.ENOENT)
+    if walk[2] in files:
+        raise Failure(errno.EEXIST)
+    files[walk[2]] = walk[1]
+
+
+def _person(files: _State, _: int, action: str) -> None:
+    """What people do to a lock file by hand; an editor writes in place."""
+    if action == "write":
+        if RECORD in files:
+            _drop(files, RECORD)
+        _write_new(files, 0, RECORD, BY_HAND)
+        return
+    inode = files.get(RECORD)
+    if inode is None:
+        raise Failure(errno.ENOENT)
+    if action == "rm":
+        _drop(files, RECORD)
+    elif action == "empty":
+        files[inode] = b""
+    else:
+        files[inode] = _edited(files[inode])
+
+
+def _edited(record: bytes) -> bytes:
+    """The record after somebody has set its length to something that is over."""
+    try:
+        return json.dumps({**json.loads(record), "ttl": -1}).encode()
+    except ValueError:
+        return BY_HAND
+
+
+BY_HAND = b'{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31T12:00:00Z", "expires_at": "2026-01-31T12:00:01Z"}'
+
+_VERBS: dict[str, Callable[..., Any]] = {
+    "mkdir": _mkdir,
+    "rmdir": _rmdir,
+    "write_new": _write_new,
+    "read": _read,
+    "unlink": _unlink,
+    "symlink": _symlink,
+    "readlink": _readlink,
+    "names": _names,
+    "exists": _exists,
+    "draw": _draw,
+    "size": _size,
+    "inode": _inode,
+    "rename": _rename,
+    "rename commit": _rename_commit,
+    "link": _link,
+    "link commit": _link_commit,
+    "person": _person,
+}

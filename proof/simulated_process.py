@@ -1,0 +1,403 @@
+"""Processes that run swarm's real lock code, one filesystem call at a time.
+
+A running frame cannot be copied. So where a process is, is said by its operation and what its calls have returned so far: to
+find out what it does next, the operation is run from its beginning, is given those results again, and is stopped at the first
+call for which there is none. Each such place is a `Spot`, computed once.
+
+Two ways that lead to the same place are seen to be the same. Once a method has returned, its caller knows what it returned
+and no more, so from then on that answer and what the method left in its object stand in the history, in the place of all that its
+calls were answered. And between two operations only what the process keeps counts: its hand, the names used in it, its lock.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+from proof.disk import LIVE, PRIVATE, RECORD, TASK, Call, Result
+from swarm.clock import Clock
+from swarm.errors import LockHeld, LockLost, NotYours
+from swarm.handover import Handover
+from swarm.lock_record import Lock
+from swarm.lock_table import LockTable
+
+_HANDOVER: Any = importlib.import_module("swarm.handover")  # to put something else in the place of its `os`
+_TABLE: Any = importlib.import_module("swarm.lock_table")  # and of its `time`
+TTL = 60.0
+MAX_HANDS = 2  # a process whose hands were destroyed more often is not followed any further
+_FAR = 1e6  # seconds: past every lease
+
+Note = tuple[Any, ...]
+"""What a process is told: ("created", bool), ("acquired", record), ("refused",), ("lost",), …"""
+
+
+class Code(NamedTuple):
+    """The code under test: swarm's own, or a variant that is broken on purpose."""
+
+    handover: type[Handover] = Handover
+    table: type[LockTable] = LockTable
+    sweep: Callable[[Handover], None] = Handover.sweep  # what the sweeper does
+
+
+class Memory(NamedTuple):
+    """What a process keeps from one operation to the next."""
+
+    pid: int
+    hand: tuple[int, str] = (0, "")
+    names_used: int = 0
+    hands_made: int = 0
+    lock: Lock | None = None
+
+    def key(self) -> tuple[Any, ...]:
+        return (*self[:4], self.lock.token if self.lock else None)
+
+
+History = tuple[tuple[Any, ...], ...]
+"""Results of calls, and (name, "returned" or "raised", answer, left) of methods that have ended."""
+
+
+class Spot(NamedTuple):
+    """A place in a process's work: what brought it there, and the call it is about to make, None at its end."""
+
+    number: int
+    process: int
+    operation: int
+    memory: Memory
+    history: History
+    call: Call | None
+
+
+class Processes:
+    """All places that the processes of a scenario can come to. `scripts` are their operations."""
+
+    def __init__(self, scripts: list[list[str]], code: Code) -> None:
+        self.scripts = scripts
+        self.spots: list[Spot] = []
+        self._code = code
+        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path")]
+        self._handover = _with_scopes(code.handover, steps)
+        self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
+        self._known: dict[tuple[Any, ...], Spot] = {}
+        self._ways: dict[tuple[int, Result], tuple[Spot, tuple[Note, ...]]] = {}
+
+    def start(self, process: int, operation: int, memory: Memory) -> Spot:
+        """The beginning of an operation, or the end of the script."""
+        script = self.scripts[process]
+        while operation < len(script) and script[operation] in ("heartbeat", "release") and memory.lock is None:
+            operation += 1  # there is nothing to keep or to give back
+        key = (process, operation, memory.key(), ())
+        if key not in self._known:
+            call = self._run(process, operation, memory, ()).call if operation < len(script) else None
+            self._known[key] = self._spot(process, operation, memory, (), call)
+        return self._known[key]
+
+    def follow(self, spot: Spot, result: Result) -> tuple[Spot, tuple[Note, ...]]:
+        """Where a result leads, and what the process has been told on the way."""
+        known = self._ways.get((spot.number, result))
+        if known is None:
+            run = self._run(spot.process, spot.operation, spot.memory, (*spot.history, result))
+            known = self._ways[spot.number, result] = (self._reached(spot, run), tuple(run.notes))
+        return known
+
+    def restart(self, spot: Spot) -> Spot:
+        """Where a process begins that is started in the place of one that was killed here."""
+        return self.start(spot.process, spot.operation + 1, Memory(spot.memory.pid + 1))
+
+    def _reached(self, spot: Spot, run: _Run) -> Spot:
+        if run.call is None:
+            return self.start(spot.process, spot.operation + 1, run.memory)
+        history = tuple(run.history)
+        key = (spot.process, spot.operation, spot.memory.key(), history)
+        if key not in self._known:
+            self._known[key] = self._spot(spot.process, spot.operation, spot.memory, history, run.call)
+        assert self._known[key].call == run.call, "two ways were taken for the same and are not"
+        return self._known[key]
+
+    def _spot(self, process: int, operation: int, memory: Memory, history: History, call: Call | None) -> Spot:
+        spot = Spot(len(self.spots), process, operation, memory, history, call)
+        self.spots.append(spot)
+        return spot
+
+    def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
+        run = _Run(process, memory, history)
+        store = _Store(self._handover, run)
+        lock = None
+        try:
+            with _stand_ins(run):
+                lock = self._operate(self.scripts[process][operation], store, run)
+        except _OutOfResults:
+            pass
+        if run.call is None:
+            run.memory = Memory(memory.pid, store.handover._hand, run.fresh.used, run.hands_made, lock)
+        return run
+
+    def _operate(self, operation: str, store: _Store, run: _Run) -> Lock | None:
+        """Does it, and notes the answer; the lock that the process then has."""
+        locks: LockTable = self._table(store)
+        worker, mine = f"w{run.process}", run.memory.lock
+        token = mine.token if mine else None
+        try:
+            if operation == "acquire":
+                lock = locks.acquire(TASK, worker, TTL)
+                run.note("acquired", lock.encode(), lock.token)
+                return lock
+            if operation == "heartbeat":
+                lock = locks.heartbeat(TASK, worker, token)
+                run.note("kept", lock.encode())
+                return lock
+            if operation == "release":
+                locks.release(TASK, worker, token)
+                run.note("released")
+                return None
+            assert operation == "sweep", operation
+            self._code.sweep(store.handover)
+            run.note("swept")
+        except LockHeld:
+            run.note("refused")
+        except (LockLost, NotYours):
+            run.note("lost")
+        except _OutOfResults:
+            raise
+        except Exception as error:
+            run.note("failed", repr(error))
+        return None
+
+
+class _OutOfResults(BaseException):
+    """The operation has come to a call that has not been answered yet."""
+
+
+class _Run:
+    """One run of an operation: the history to give again, and what came of it."""
+
+    def __init__(self, process: int, memory: Memory, history: History) -> None:
+        self.process = process
+        self.memory = memory
+        self.history = list(history)
+        self.notes: list[Note] = []
+        self.call: Call | None = None
+        self.compared: bytes | None = None
+        self.last_read: bytes | None = None
+        self.waited = False
+        self.hands_made = memory.hands_made
+        self.fresh = _Counter(memory.names_used)
+        self._given = 0
+
+    def note(self, *note: Any) -> None:
+        if self._given == len(self.history):
+            self.notes.append(note)
+
+    def ask(self, verb: str, *args: Any) -> Any:
+        """A call of the filesystem: what it returned, if that is known, or the end of this run."""
+        if self._given == len(self.history):
+            if self.call is None:
+                self.call = (verb, self.process, *args)
+            raise _OutOfResults
+        kind, value = self.history[self._given]
+        self._given += 1
+        if kind == "error":
+            raise OSError(value, os.strerror(value), str(args[0] if args else verb))
+        return value
+
+    def within(self, name: str, handover: Handover, method: Callable[[], Any]) -> Any:
+        """A method: its answer, if that is known; else it is run, and once it has ended its answer is known. (None calls itself,
+        so its name tells which one has ended.)"""
+        if self.call is not None:
+            raise _OutOfResults
+        if name == "sweep":
+            return None  # the one that every new hand begins with: here a process of its own does it, at any moment
+        begun = self._given
+        if begun < len(self.history) and self.history[begun][0] == name:
+            _, kind, answer, left = self.history[begun]
+            self._given += 1
+            handover._hand, self.fresh.used, self.hands_made, self.compared, self.last_read, self.waited = left
+            if kind == "raised":
+                raise _thawed_error(*answer)
+            return list(answer[1]) if answer[0] is list else answer[1]
+        try:
+            answer = method()
+        except _OutOfResults:
+            raise
+        except BaseException as error:
+            self._sum_up(begun, name, "raised", (type(error), error.args, tuple(vars(error).items())), handover)
+            raise
+        self._sum_up(begun, name, "returned", (list, tuple(answer)) if isinstance(answer, list) else (None, answer), handover)
+        return answer
+
+    def _sum_up(self, begun: int, name: str, kind: str, answer: Any, handover: Handover) -> None:
+        if self._given > begun:
+            left = (handover._hand, self.fresh.used, self.hands_made, self.compared, self.last_read, self.waited)
+            self.history[begun : self._given] = [(name, kind, answer, left)]
+            self._given = begun + 1
+
+
+def _thawed_error(kind: type[BaseException], args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
+def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
+    """The class, with each end of one of these methods noted in the history."""
+
+    def scoped(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def run_or_recall(self: Any, *args: Any) -> Any:
+            owner: Any = self._fs if isinstance(self, Handover) else self
+            store: _Store = owner.store
+            return store.run.within(method.__name__, store.handover, lambda: method(self, *args))
+
+        return run_or_recall
+
+    changes: dict[str, Any] = {name: scoped(getattr(kind, name)) for name in methods}
+    changes["__del__"] = lambda self: None  # nothing is given back: what was thrown away was only a run
+    return type(kind.__name__, (kind,), changes)
+
+
+class _Counter:
+    """`itertools.count`, and how far it has come."""
+
+    def __init__(self, used: int) -> None:
+        self.used = used
+
+    def __next__(self) -> int:
+        self.used += 1
+        return self.used - 1
+
+
+class _Store:
+    """What `FileStore` is to a lock table, over the simulated calls; it notes what is compared and what is answered."""
+
+    def __init__(self, kind: type[Handover], run: _Run) -> None:
+        self.clock = _Clock(run)
+        self.run = run
+        self.handover = kind(LIVE, PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=_Calls(self))  # type: ignore[arg-type]
+        self.handover._hand = run.memory.hand
+        self.handover._fresh = run.fresh  # type: ignore[assignment]
+        self.handover._epoch = 0
+
+    def read(self, key: str) -> bytes | None:
+        self.run.last_read = self.handover.read(TASK)
+        return self.run.last_read
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.run.compared = None
+        created = self.handover.create(TASK, data)
+        self.run.note("created", created)
+        return created
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        self.run.compared = old
+        return self.handover.replace(TASK, old, new)
+
+    def remove(self, key: str, old: bytes) -> bool:
+        self.run.compared = old
+        return self.handover.remove(TASK, old)
+
+    def ticket(self, key: str) -> int:
+        return self.handover.ticket(TASK)
+
+    def last_ticket(self, key: str) -> int:
+        return self.handover.last_ticket(TASK)
+
+    def age(self, key: str) -> float:
+        return self.handover.age(TASK)
+
+
+class _Calls:
+    """`Filesystem`, each call asked of the simulation. Where the record may be changed, the call says what was compared."""
+
+    def __init__(self, store: _Store) -> None:
+        self.store = store
+        self._run = store.run
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        return lambda *args: self._run.ask(verb, *args)
+
+    def names(self, path: str) -> list[str]:
+        return list(self._run.ask("names", path))
+
+    def draw(self, path: str, *, sync: bool) -> int:
+        size: int = self._run.ask("draw", path)
+        return size
+
+    def age(self, path: str) -> float:
+        """After waiting once for somebody else, a gate is old. Waiting again would come back to the same place."""
+        age: float = self._run.ask("age", path, *(["waited"] if self._run.waited else []))
+        return age
+
+    def unlink(self, path: str) -> None:
+        self._run.ask("unlink", path, *([self._run.compared] if path == RECORD else []))
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._run.ask("write_new", path, data, *([self._run.compared] if path == RECORD else []))
+
+    def rename(self, source: str, target: str) -> None:
+        self._run.ask("rename", source, target)
+        self._run.ask("rename commit", self._run.compared)
+
+    def link(self, source: str, target: str) -> None:
+        self._run.ask("link", source, target)
+        self._run.ask("link commit", self._run.compared)
+
+
+class _Clock(Clock):
+    """Stands still; whether a lease is over is asked of the simulation."""
+
+    def __init__(self, run: _Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def now(self) -> float:
+        return 1_800_000_000.0
+
+    def steady(self) -> float:
+        return 1000.0
+
+    def identity(self) -> tuple[str, str]:
+        return "boot", "time"
+
+    def since(self, stamp: Mapping[str, object]) -> float:
+        return _FAR if self._run.ask("judge", self._run.last_read) else 0.0
+
+
+@contextmanager
+def _stand_ins(run: _Run) -> Iterator[None]:
+    """In the place of what the code asks the system for besides files: randomness, its pid, and sleep."""
+    saved = _HANDOVER.os, _TABLE.time
+    _HANDOVER.os, _TABLE.time = _Os(run), _Time(run)
+    try:
+        yield
+    finally:
+        _HANDOVER.os, _TABLE.time = saved
+
+
+class _Os:
+    path = os.path
+
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+
+    def getpid(self) -> int:
+        return self._run.memory.pid
+
+    def urandom(self, size: int) -> bytes:
+        if size < 8:
+            return bytes(size)  # where a sweep begins: all it finds is looked at anyway
+        self._run.hands_made += 1
+        if self._run.hands_made > MAX_HANDS:
+            self._run.ask("stop")
+        return bytes([*bytes(size - 2), self._run.memory.pid, self._run.hands_made])
+
+
+class _Time:
+    def __init__(self, run: _Run) -> None:
+        self._run = run
+
+    def sleep(self, seconds: float) -> None:
+        self._run.waited = True

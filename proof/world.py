@@ -1,0 +1,203 @@
+"""A scenario and its moves: who can do what next, what comes of it, and whether the promises still hold.
+
+A state is a tuple of numbers: the disk's state, what the monitor remembers, what the person and death may still do, and the place
+of each process. In each state every process may make its next call, with every result that it can have; the person may touch the
+lock file; and a process may be killed, and another be started in its place. To be killed for good, or to be stopped for ever, is to
+make no more calls: each state stands for that too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from proof.disk import Call, Disk
+from proof.monitor import PERSON, Ghost, Violation, after_death, after_event, after_note, begin
+from proof.simulated_process import Code, Memory, Note, Processes, Spot
+
+State = tuple[int, ...]
+Move = tuple[int, int]
+"""Who, and which of the things it can do: of a process the outcomes of its call, then its death; of PERSON its actions."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Scenario(NamedTuple):
+    """What happens. `before` is done first, undisturbed: pairs of a process and how many of its operations it has then done."""
+
+    name: str
+    scripts: list[list[str]]
+    before: tuple[tuple[int, int], ...] = ()
+    person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
+    deaths: int = 0  # how many processes are killed and replaced by new ones
+    forked: bool = False  # the last process is a fork of the first
+
+
+class Numbers(Generic[T]):
+    """A number for each value that was met."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._known: dict[T, int] = {}
+
+    def of(self, value: T) -> int:
+        number = self._known.get(value)
+        if number is None:
+            number = self._known[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+class Effect(NamedTuple):
+    """What the monitor hears of a move: who made it, what became of the lock file, what was told, what the file says now."""
+
+    who: int
+    event: tuple[Any, ...] | None
+    notes: tuple[Note, ...]
+    record: bytes | None
+    death: bool = False
+
+
+class World:
+    """All that can happen in a scenario, each thing worked out once."""
+
+    def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
+        self.scenario = scenario
+        self.disk = Disk()
+        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code())
+        self._ghosts: Numbers[Ghost] = Numbers()
+        self._effects: Numbers[Effect] = Numbers()
+        self._budgets: Numbers[tuple[tuple[str, ...], int]] = Numbers()
+        self._steps: dict[tuple[int, int], tuple[tuple[int, int, int], ...]] = {}
+        self._heard: dict[tuple[int, int], int] = {}
+        self._never_dead_ends: set[int] = set()
+        self.start = self._prepared()
+
+    def moves(self, state: State) -> Iterator[tuple[Move, State]]:
+        """What can happen next and where it leads. Raises Violation, with the move that did it."""
+        disk, ghost, budget = state[:3]
+        for place, spot in enumerate(state[3:], 3):
+            for choice, (disk_after, spot_after, effect) in enumerate(self._calls(disk, spot)):
+                ghost_after = self._hear(ghost, effect, (place - 3, choice))
+                yield (place - 3, choice), (disk_after, ghost_after, budget, *state[3:place], spot_after, *state[place + 1 :])
+        if budget:  # 0 is nothing left
+            yield from self._rare_moves(state)
+
+    def _rare_moves(self, state: State) -> Iterator[tuple[Move, State]]:
+        disk, ghost, budget = state[:3]
+        actions, deaths = self._budgets.values[budget]
+        for choice, action in enumerate(actions):
+            outcome = self.disk.after(disk, ("person", PERSON, action))[0]
+            left = self._budgets.of((actions[:choice] + actions[choice + 1 :], deaths))
+            effect = self._effects.of(Effect(PERSON, outcome.event, (), None))
+            yield (PERSON, choice), (outcome.state, self._hear(ghost, effect, (PERSON, choice)), left, *state[3:])
+        if not deaths:
+            return
+        left = self._budgets.of((actions, deaths - 1))
+        for place, number in enumerate(state[3:], 3):
+            spot = self.processes.spots[number]
+            if spot.history:
+                choice = len(self._calls(disk, number))
+                effect = self._effects.of(Effect(spot.process, None, (), self.disk.record(disk), death=True))
+                ghost_after = self._hear(ghost, effect, (place - 3, choice))
+                disk_after = self.disk.forget_process(disk, spot.process)
+                after = self.processes.restart(spot).number
+                yield (place - 3, choice), (disk_after, ghost_after, left, *state[3:place], after, *state[place + 1 :])
+
+    def check_dead_end(self, disk: int) -> None:
+        """With everybody else dead and all leases over, somebody new must get the lock, keep it and give it back."""
+        if disk in self._never_dead_ends:
+            return
+        self._never_dead_ends.add(disk)
+        newcomer = len(self.scenario.scripts)
+        spot = self.processes.start(newcomer, 0, _memory(newcomer)).number
+        told: list[str] = []
+        while calls := self._calls(disk, spot):
+            disk, spot, effect = calls[-1]  # what time can tell, it tells late
+            told += [note[0] for note in self._effects.values[effect].notes]
+        if told[-3:] != ["acquired", "kept", "released"] or self.disk.record(disk) is not None:
+            raise Violation(f"a newcomer alone cannot get the lock, keep it and give it back: {', '.join(told)}")
+
+    def describe(self, state: State, move: Move) -> str:
+        """A move in words, as a line of a trace."""
+        who, choice = move
+        if who == PERSON:
+            return f"person  {self._budgets.values[state[2]][0][choice]}"
+        spot = self.processes.spots[state[3 + who]]
+        calls = self._calls(state[0], spot.number)
+        if choice == len(calls):
+            return f"w{who}      is killed, and begins anew as another process"
+        assert spot.call is not None
+        outcome = self.disk.after(state[0], spot.call)[choice]
+        operation = self.processes.scripts[who][spot.operation]
+        told = "".join(f" => {note[0]}" for note in self._effects.values[calls[choice][2]].notes if note[0] != "created")
+        return f"w{who} {operation:9} {_in_words(spot.call)} -> {_shown(outcome.result[1])}{told}"
+
+    def _calls(self, disk: int, spot: int) -> tuple[tuple[int, int, int], ...]:
+        """All that can come of a process's next call: disk, place and effect."""
+        steps = self._steps.get((disk, spot))
+        if steps is None:
+            steps = self._steps[disk, spot] = tuple(self._work_out(disk, self.processes.spots[spot]))
+        return steps
+
+    def _work_out(self, disk: int, spot: Spot) -> Iterator[tuple[int, int, int]]:
+        if spot.call is None:
+            return
+        for outcome in self.disk.after(disk, spot.call):
+            after, notes = self.processes.follow(spot, outcome.result)
+            effect = Effect(spot.process, outcome.event, notes, self.disk.record(outcome.state) if notes else None)
+            yield outcome.state, after.number, self._effects.of(effect)
+
+    def _hear(self, ghost: int, effect: int, move: Move) -> int:
+        after = self._heard.get((ghost, effect))
+        if after is None:
+            try:
+                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect])
+            except Violation as violation:
+                violation.move = move
+                raise
+            after = self._heard[ghost, effect] = self._ghosts.of(heard)
+        return after
+
+    def _prepared(self) -> State:
+        scenario = self.scenario
+        self._budgets.of(((), 0))
+        budget = self._budgets.of((scenario.person, scenario.deaths))
+        spots = [self.processes.start(process, 0, _memory(process)).number for process in range(len(scenario.scripts))]
+        state = (self.disk.empty, self._ghosts.of(begin(len(spots))), budget, *spots)
+        for process, operations in scenario.before:
+            while self.processes.spots[state[3 + process]].operation < operations:
+                state = next(after for (who, _), after in self.moves(state) if who == process)
+        if scenario.forked:
+            memory = self.processes.spots[state[3]].memory._replace(pid=_memory(len(spots) - 1).pid, lock=None)
+            state = (*state[:-1], self.processes.start(len(spots) - 1, 0, memory).number)
+        return state
+
+
+def _listen(ghost: Ghost, effect: Effect) -> Ghost:
+    if effect.death:
+        return after_death(ghost, effect.who, effect.record)
+    if effect.event:
+        ghost = after_event(ghost, effect.event)
+    for note in effect.notes:
+        ghost = after_note(ghost, effect.who, note, effect.record)
+    return ghost
+
+
+def _memory(process: int) -> Memory:
+    return Memory(16 * (process + 1))
+
+
+def _in_words(call: Call) -> str:
+    verb, _, *args = call
+    if verb in ("rename commit", "link commit"):
+        args = []
+    return " ".join([verb, *map(_shown, args)])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return "record" if value else "nothing"
+    if isinstance(value, tuple):
+        return f"[{' '.join(map(_shown, value))}]"
+    return str(value)
