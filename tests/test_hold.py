@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from proof.processes import fork
 from swarm import TaskLockManager
 from swarm.errors import LockHeld, LockLost, StoreError
 from swarm.lock_table import LockTable
 from swarm.store import Store
 from swarm.store_file import FileStore
 from tests.conftest import ROOT, HandClock, Run
-from tests.processes import fork
 
 
 def eventually(condition: object, timeout: float = 20.0) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from proof.processes import Stopped, counting_os, fork
 from swarm import journal
 from swarm.journal import Journal
 from swarm.status_log import StatusLog
 from swarm.store_file import FileStore
 from tests.conftest import Run
-from tests.processes import Counting, Stopped, fork
 
 JOURNAL: Any = journal  # to put something else in the place of its `os`
 
@@ -190,28 +190,6 @@ class TestTornLine:
         assert read_all(log) == [b"one", b"tw", b"three"]
 
 
-def stopping_os(step: Callable[[], None]) -> Any:
-    """`os`, in which every call that touches the filesystem is counted."""
-    names = [
-        "open",
-        "write",
-        "pread",
-        "lseek",
-        "fstat",
-        "stat",
-        "lstat",
-        "listdir",
-        "readlink",
-        "symlink",
-        "rename",
-        "mkdir",
-        "rmdir",
-        "close",
-    ]
-    counted = Counting(os, step)
-    return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in names}})
-
-
 WORK: dict[str, Callable[[Journal], object]] = {
     "append": lambda log: log.append(b"from the sleeper"),
     "rotate": lambda log: log.rotate(),
@@ -230,7 +208,7 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
 
         def run(step: Callable[[], None], path: Path = path) -> object:
             mine = open_journal(path, max_bytes=1 if "that rotates" in work else 0)
-            JOURNAL.os = stopping_os(step)
+            JOURNAL.os = counting_os(step)
             return WORK[work](mine)
 
         child = Stopped(run, at)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from proof.processes import Counting, Stopped, race
 from swarm import handover
 from swarm.clock import Clock
 from swarm.errors import LockHeld
 from swarm.filesystem import Filesystem
 from swarm.lock_table import LockTable
 from swarm.store_file import FileStore
-from tests.processes import Counting, Stopped, race
 
 PROCESSES = 8
 

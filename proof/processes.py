@@ -1,14 +1,39 @@
-"""Real processes for the tests: many that begin at the same moment, and one that stops before a chosen system call."""
+"""Real processes: many that begin at the same moment, and one that stops before a chosen system call.
+
+On Linux a child that was forked here dies with its parent, also when it is stopped.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing import shared_memory
+from types import SimpleNamespace
 from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # before any fork
+_JOURNAL_CALLS = (
+    "open",
+    "write",
+    "pread",
+    "lseek",
+    "fstat",
+    "stat",
+    "lstat",
+    "listdir",
+    "readlink",
+    "symlink",
+    "rename",
+    "mkdir",
+    "rmdir",
+    "close",
+)
 
 
 def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[list[int]]:
@@ -39,10 +64,15 @@ def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[l
 
 def fork(work: Callable[..., object], *args: object) -> int:
     """The pid of a child that does the work and exits, 1 if it failed."""
+    parent = os.getpid()
     child = os.fork()
     if child:
         return child
     try:
+        if sys.platform == "linux":
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it ended before we asked
+                os._exit(1)
         work(*args)
     except BaseException:
         traceback.print_exc()
@@ -108,3 +138,9 @@ class Counting:
             return found(*args, **kwargs)
 
         return counted
+
+
+def counting_os(step: Callable[[], None]) -> Any:
+    """`os` for `journal`, in which every call that touches the filesystem is counted."""
+    counted = Counting(os, step)
+    return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _JOURNAL_CALLS}})
