@@ -1,0 +1,120 @@
+"""Real processes on a real filesystem: killed and stopped at random, and before every single call, while wall clocks jump.
+
+What they did is noted outside swarm and checked afterwards; see `history` for what the checker concludes. The kernel decides the
+order of events, so a seed does not repeat a run; it tells how one was made. The directory of a run that went wrong is kept.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from proof import every_call
+from proof.controls import CONTROLS, caught
+from proof.crew import Crew
+from proof.history import History
+from proof.report import Report
+from proof.worker import Plan
+
+PART = "real processes"
+WORKERS = 16
+TASKS = tuple(f"t{number}" for number in range(20))
+FALSE_CLOCKS = 4  # one worker of so many
+_PACE = 30.0  # blows a second
+_STUCK = 30.0  # seconds without an acquisition
+
+
+class Chaos(NamedTuple):
+    """What a run has seen."""
+
+    history: History
+    violations: list[str]
+    kills: int
+    stops: int
+    jumps: int
+
+
+def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
+    """Adds the rows of this part. In the full form 100,000 acquisitions, in the short one 3,000."""
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    _prove_at_random(report, seed, 3_000 if short else 100_000)
+    for operation in every_call.OPERATIONS:
+        _prove_at_every_call(report, seed, operation)
+    for control, sign in CONTROLS.items():
+        answer = caught(control, seed)
+        report.row(PART, f"control: {control}", f"caught: {sign}" if answer else f"not caught, seed {seed}", held=bool(answer))
+
+
+def run(directory: str, seed: int, acquisitions: int, report: Report | None = None) -> Chaos:
+    """The chaos at random, until there were so many acquisitions, or something is wrong that shows at once."""
+    rng = random.Random(seed)
+    crew = Crew(Plan(directory, seed, TASKS))
+    with crew:
+        for number in range(WORKERS):
+            crew.start(false_clock=number % FALSE_CLOCKS == 0)
+        done, since = 0, time.monotonic()
+        while done < acquisitions and not crew.failed:
+            time.sleep(rng.expovariate(_PACE))
+            crew.torment(rng)
+            crew.look()
+            before, done = done, crew.acquisitions
+            if done > before:
+                since = time.monotonic()
+                if report:
+                    report.progress(f"{PART}: {done:,} of {acquisitions:,} acquisitions")
+            elif time.monotonic() > since + _STUCK:
+                crew.failed.append(f"nobody could acquire anything for {_STUCK:.0f} seconds")
+        kills = crew.kills
+    history, violations = crew.examine()
+    return Chaos(history, violations, kills, crew.stops, crew.jumps)
+
+
+def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
+    with _kept_if_wrong() as (directory, wrong):
+        chaos = run(directory, seed, acquisitions, report)
+        wrong.extend(chaos.violations)
+        appended = sum(map(len, chaos.history.appended.values()))
+        figures = (
+            f"{len(chaos.history.holds):,} acquisitions, {appended:,} appends, {chaos.kills:,} kills, {chaos.stops:,} stops, "
+            f"{chaos.jumps:,} clock jumps, {chaos.history.refused:,} late writes refused"
+        )
+        what = f"{WORKERS} workers, killed and stopped at random, clock jumps"
+        report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
+
+
+def _prove_at_every_call(report: Report, seed: int, operation: str) -> None:
+    with _kept_if_wrong() as (directory, wrong):
+        stopped = every_call.run(operation, f"{directory}/stopped", seed=seed, killing=False)
+        killed = every_call.run(operation, f"{directory}/killed", seed=seed, killing=True)
+        wrong.extend(stopped.violations + killed.violations)
+        figures = (
+            f"stopped before each of {stopped.calls} calls, killed before each of {killed.calls}, "
+            f"{stopped.acquisitions + killed.acquisitions:,} acquisitions meanwhile"
+        )
+        what = f"{operation}, at every call, among {every_call.RIVALS} others"
+        report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
+
+
+@contextmanager
+def _kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
+    """A directory for a run, and a list for what is wrong with it."""
+    directory = tempfile.mkdtemp(prefix="swarm-chaos-")
+    wrong: list[str] = []
+    try:
+        yield directory, wrong
+    finally:
+        if not wrong:
+            shutil.rmtree(directory)
+
+
+def _with_wrong(figures: str, wrong: list[str], directory: str, seed: int) -> str:
+    return (
+        f"{figures}; {len(wrong)} violations, seed {seed}, kept in {directory}: {wrong[0]}"
+        if wrong
+        else f"{figures}, 0 violations"
+    )

@@ -1,0 +1,180 @@
+"""Worker processes that are killed, stopped and replaced. However it ends, none of them is left behind.
+
+Some have a false wall clock, by libfaketime, and it jumps while they run. Only that clock is false, for which
+FAKETIME_DONT_FAKE_MONOTONIC is set; with NO_FAKE_STAT they see the times of files as they are, as after a real jump.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from proof.counter import ledger
+from proof.history import History, Notes, check
+from proof.processes import fork
+from proof.worker import Plan, Worker
+from swarm.status_log import LOG
+from swarm.store_file import FileStore
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIFTS = ("+2d", "-2d", "+3000d", "-3000d", "+1h", "-90", "+0.5", "+0")
+
+
+class Crew:
+    """The workers of a plan. `failed`: what those wrote who ended by themselves."""
+
+    def __init__(self, plan: Plan) -> None:
+        plan.lay_out()
+        self.plan = plan
+        self.failed: list[str] = []
+        self.kills = 0
+        self.stops = 0
+        self.jumps = 0
+        self._notes = Notes(plan.history, "tormentor")
+        self._workers: dict[int, str] = {}
+        self._asleep: dict[int, float] = {}  # until when
+        self._started = 0
+        self._clock = Path(plan.directory) / "wall-clock"
+        self._errors = Path(plan.directory) / "errors"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        while self._workers:
+            self.kill(next(iter(self._workers)))
+        self._notes.close()
+
+    @property
+    def acquisitions(self) -> int:
+        return self.plan.tally.stat().st_size
+
+    def start(self, *, false_clock: bool = False) -> None:
+        """A worker that works until it is killed."""
+        if false_clock and not self._clock.exists():
+            self.jump(SHIFTS[0])
+        self.begin(self._work_at_a_false_time if false_clock else self._work)
+
+    def begin(self, work: Callable[[str], object]) -> int:
+        """The pid of a process of the crew that does other work; it is given its name."""
+        self._started += 1
+        name = f"w{self._started}"
+        pid = fork(self._run, work, name)
+        self._workers[pid] = name
+        return pid
+
+    def _run(self, work: Callable[[str], object], name: str) -> None:
+        sys.stderr = self._errors.open("a", buffering=1)
+        os.dup2(sys.stderr.fileno(), 2)
+        work(name)
+
+    def _work(self, name: str) -> None:
+        Worker(self.plan, name).work()
+
+    def _work_at_a_false_time(self, name: str) -> None:
+        false = {
+            "LD_PRELOAD": libfaketime(),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        os.execve(sys.executable, [sys.executable, "-m", "proof.worker", self.plan.encode(), name], {**os.environ, **false})
+
+    def torment(self, rng: random.Random) -> None:
+        """Kills and replaces one worker, stops one for a while, or lets the wall clock jump; wakes those whose time has come."""
+        self.wake()
+        awake = [pid for pid in self._workers if pid not in self._asleep]
+        what = rng.random()
+        if what < 0.3:
+            self.kill(rng.choice(list(self._workers)))
+            self.start(false_clock=rng.random() < 0.25)
+        elif what < 0.95 and len(awake) > len(self._workers) // 2:
+            self.stop(rng.choice(awake), rng.choice((0.01, 0.05, 0.1, 0.25, 0.6)))
+        else:
+            self.jump(rng.choice(SHIFTS))
+
+    def kill(self, pid: int) -> None:
+        """Also one that is stopped."""
+        self._notes.note("killed", self._workers[pid], self._notes.now())
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        name = self._forget(pid)
+        if not os.WIFSIGNALED(status):
+            self._fail(name)
+        self.kills += 1
+
+    def stop(self, pid: int, seconds: float) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        self._asleep[pid] = time.monotonic() + seconds
+        self.stops += 1
+
+    def wake(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, until in self._asleep.items() if until <= now]:
+            os.kill(pid, signal.SIGCONT)
+            del self._asleep[pid]
+
+    def stopped_itself(self, pid: int) -> bool:
+        """Waits until it stops itself, or ends."""
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            return True
+        name = self._forget(pid)
+        if status != 0:
+            self._fail(name)
+        return False
+
+    def finish(self, pid: int) -> None:
+        """Wakes one that will end by itself, and waits for that."""
+        os.kill(pid, signal.SIGCONT)
+        _, status = os.waitpid(pid, 0)
+        name = self._forget(pid)
+        if status != 0:
+            self._fail(name)
+
+    def jump(self, shift: str) -> None:
+        fresh = self._clock.with_suffix(".new")
+        fresh.write_text(shift + "\n")
+        fresh.rename(self._clock)
+        self.jumps += 1
+
+    def look(self) -> None:
+        """Notices who has ended by itself."""
+        for pid in list(self._workers):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                self._fail(self._forget(pid))
+
+    def examine(self) -> tuple[History, list[str]]:
+        """What the crew noted, and what is wrong with it. After its end."""
+        history = History.read(self.plan.history)
+        ledgers = {path.name: ledger(path) for path in self.plan.counters.iterdir()}
+        store = FileStore(str(self.plan.state))
+        lines = [line for _, line, whole in store.numbered(LOG) if whole]
+        store.close()
+        return history, [*self.failed, *check(history, ledgers, lines)]
+
+    def _forget(self, pid: int) -> str:
+        self._asleep.pop(pid, None)
+        for left in (f"/dev/shm/faketime_shm_{pid}", f"/dev/shm/sem.faketime_sem_{pid}"):  # it cleans up only at a regular exit
+            Path(left).unlink(missing_ok=True)
+        return self._workers.pop(pid)
+
+    def _fail(self, name: str) -> None:
+        self.failed.append(f"{name} ended by itself: {self._errors.read_text()[-2000:]}")
+
+
+def libfaketime() -> str:
+    found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
+    if not found:
+        raise FileNotFoundError("libfaketime is not there: install the package faketime")
+    return found[0]

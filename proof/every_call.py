@@ -1,0 +1,166 @@
+"""Stopped, or killed, before every single filesystem call of an operation, while others go on with the same tasks.
+
+A victim does the operation again and again until it comes to its call number N, and stops itself there. It sleeps until another
+has held the task and updated its counter; then it is woken and goes on where it was, or is killed. N goes on until three times in
+a row the operation went through with fewer calls: rivals make some of them longer. Several victims sleep at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from unittest.mock import patch
+
+from proof.crew import Crew
+from proof.processes import Counting, counting_os
+from proof.worker import Plan, Worker
+from swarm import journal
+from swarm.filesystem import Filesystem
+from swarm.status_log import LOG
+
+OPERATIONS = ("acquire", "takeover", "heartbeat", "release", "append", "rotate")
+TASKS = tuple(f"t{number}" for number in range(6))
+RIVALS = 3
+_TOO_SHORT = 3  # times in a row
+_STUCK = 30.0  # seconds
+
+
+class Outcome(NamedTuple):
+    calls: int
+    acquisitions: int
+    refused: int
+    violations: list[str]
+
+
+def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
+    """Victims at every call of the operation, all stopped and then woken, or all killed."""
+    outcome = Outcome(0, 0, 0, [])
+    most = 1 if operation == "rotate" else 1000  # a rotation looks at every part before: where there are many it gets ever longer
+    for number in range(1000):
+        plan = Plan(
+            f"{directory}/{number}",
+            seed,
+            TASKS,
+            leases=(0.03,),
+            patience=0.03,
+            beating=0.0,
+            dawdling=0.0,
+            leaving=1.0 if operation == "takeover" else 0.0,
+            rushing=0.0,
+            log_max_bytes=0 if operation == "rotate" else 5_000,
+        )
+        crew = Crew(plan)
+        with crew:
+            stopped = _sacrifice(crew, operation, range(outcome.calls + 1, outcome.calls + 1 + most), killing=killing)
+        history, violations = crew.examine()
+        outcome = Outcome(
+            outcome.calls + stopped, outcome.acquisitions + len(history.holds), outcome.refused + history.refused, violations
+        )
+        if stopped < most or violations:
+            break
+    return outcome
+
+
+def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> int:
+    """Victims at these calls, among rivals; how many there were, fewer than asked for where the operation has no more calls."""
+    rng = random.Random(crew.plan.seed)
+    asleep: list[tuple[int, str, int]] = []  # pid, its task, how long the task's ledger was
+    stopped = 0
+    for _ in range(RIVALS):
+        crew.start()
+    for at in calls:
+        task = TASKS[at % len(TASKS)]
+        pid = crew.begin(lambda name, task=task, at=at: _Victim(crew.plan, name, operation, task, at).run())  # type: ignore[misc]
+        if not crew.stopped_itself(pid):
+            break
+        stopped += 1
+        asleep.append((pid, task, _ledger_size(crew.plan, task)))
+        if len(asleep) == len(TASKS):
+            _end(crew, *asleep.pop(rng.randrange(len(asleep))), killing=killing)
+    while asleep:
+        _end(crew, *asleep.pop(rng.randrange(len(asleep))), killing=killing)
+    return stopped
+
+
+def _end(crew: Crew, pid: int, task: str, size: int, *, killing: bool) -> None:
+    """Ends the sleep of a victim, after somebody else has worked on its task."""
+    deadline = time.monotonic() + _STUCK
+    while _ledger_size(crew.plan, task) == size and not crew.failed:
+        if time.monotonic() > deadline:
+            crew.failed.append(f"nobody could work on {task} for {_STUCK:.0f} seconds while one that worked on it was stopped")
+        time.sleep(0.002)
+        crew.look()
+    if killing:
+        crew.kill(pid)
+    else:
+        crew.finish(pid)
+
+
+def _ledger_size(plan: Plan, task: str) -> int:
+    path = plan.counters / task
+    return path.stat().st_size if path.exists() else 0
+
+
+class _Victim:
+    """Stops itself before call number `at` of an operation, once; afterwards it ends that operation and itself."""
+
+    def __init__(self, plan: Plan, name: str, operation: str, task: str, at: int) -> None:
+        self._operation = operation
+        self._task = task
+        self._at = at
+        self._calls = 0
+        self._counts = False
+        self._slept = False
+        self._worker = Worker(plan, name, Counting(Filesystem(), self._step))  # type: ignore[arg-type]
+
+    def run(self) -> None:
+        deadline = time.monotonic() + _STUCK
+        short = 0
+        with patch.object(journal, "os", counting_os(self._step)):
+            while short < _TOO_SHORT and not self._slept:
+                assert time.monotonic() < deadline, f"{self._operation} never went through"
+                self._worker.store.close()
+                self._worker.begin_anew()
+                self._calls = 0
+                short += self._went_through()
+
+    def _step(self) -> None:
+        if not self._counts or self._slept:
+            return
+        self._calls += 1
+        if self._calls == self._at:
+            self._slept = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    @contextmanager
+    def _counted(self, *operations: str) -> Iterator[None]:
+        self._counts = self._operation in operations
+        yield
+        self._counts = False
+
+    def _went_through(self) -> bool:
+        """Does it once; whether it came to its end."""
+        worker = self._worker
+        with self._counted("append"):
+            worker.log(self._task)
+        if self._operation == "append":
+            return True
+        if self._operation == "rotate":
+            with self._counted("rotate"):
+                return worker.store.rotate(LOG)
+        with self._counted("acquire", "takeover"):
+            lock = worker.take(self._task)
+        if lock is None:
+            return False
+        if self._operation == "heartbeat":
+            with self._counted("heartbeat"):
+                worker.keep(lock)
+        worker.use(lock)
+        with self._counted("release"):
+            worker.give_back(lock)
+        return True

@@ -1,0 +1,203 @@
+"""A worker of the chaos: takes a lock, updates the task's counter, writes to the log, gives the lock back, and notes it all.
+
+It runs until it is killed. Now and then it sleeps past its lease without noticing, or leaves a lock to run out. To keep the
+tempo, `handover.PATIENCE` is shorter than its 3 seconds: `Plan.patience`.
+
+    python -m proof.worker <plan> <name>      for a worker whose wall clock libfaketime moves
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from proof.counter import Counter
+from proof.history import Notes
+from swarm import handover
+from swarm.errors import LockHeld, LockLost, NotYours
+from swarm.filesystem import Filesystem
+from swarm.lock_record import Lock
+from swarm.lock_table import LockTable
+from swarm.status_log import LOG, StatusLog
+from swarm.store_file import FileStore
+
+
+class Locks(Protocol):
+    """What is put to the proof: swarm's LockTable, or a control that must be caught."""
+
+    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock: ...
+
+    def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock: ...
+
+    def release(self, task: str, worker: str, token: int | None = None) -> Lock: ...
+
+
+Append = Callable[[str, str, int], object]  # task, worker, number of the record
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run is made; all that its workers need to know."""
+
+    directory: str
+    seed: int
+    tasks: tuple[str, ...]
+    control: str = ""  # which control stands in for swarm; "" for none
+    leases: tuple[float, ...] = (0.02, 0.05, 0.15)
+    patience: float = 0.1
+    beating: float = 0.08  # the share of holds with a heartbeat; it makes the shortest leases a second long
+    leaving: float = 0.1  # of holds that are left to run out
+    dawdling: float = 0.06  # of holds in which the worker sleeps, in half of them past its lease
+    rushing: float = 0.3  # of tries that go to the first two tasks
+    log_max_bytes: int = 50_000
+    fenced: bool = True
+
+    @property
+    def history(self) -> Path:
+        return Path(self.directory) / "history"
+
+    @property
+    def counters(self) -> Path:
+        return Path(self.directory) / "counters"
+
+    @property
+    def state(self) -> Path:
+        return Path(self.directory) / "state"
+
+    @property
+    def tally(self) -> Path:
+        """A file with one byte an acquisition."""
+        return Path(self.directory) / "tally"
+
+    def lay_out(self) -> None:
+        for path in (self.history, self.counters, self.state):
+            path.mkdir(parents=True, exist_ok=True)
+        self.tally.touch()
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Plan:
+        fields = json.loads(text)
+        return cls(**{**fields, "tasks": tuple(fields["tasks"]), "leases": tuple(fields["leases"])})
+
+
+class Worker:
+    """One process's part in a plan. `filesystem` is what its locks go through."""
+
+    def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
+        handover.PATIENCE = plan.patience
+        self.plan = plan
+        self.name = name
+        self.rng = random.Random(f"{plan.seed} {name}")
+        self._filesystem = filesystem
+        self.locks: Locks
+        self.append: Append = self._append_to_swarm
+        self.begin_anew()
+        if plan.control:
+            from proof.controls import stand_in
+
+            stand_in(self, plan.control)
+        self.notes = Notes(plan.history, name)
+        self._tally = os.open(plan.tally, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._counters = {task: Counter(plan.counters / task, fenced=plan.fenced) for task in plan.tasks}
+        self._appended = 0
+
+    def begin_anew(self) -> None:
+        """From here on it touches the store as a process does that has just begun."""
+        self.store = FileStore(str(self.plan.state), log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
+        self.locks = LockTable(self.store)
+
+    def work(self) -> None:
+        self._note_wall_clock()
+        while True:
+            task = self.rng.choice(self.plan.tasks[:2] if self.rng.random() < self.plan.rushing else self.plan.tasks)
+            lock = self.take(task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05)))
+            if lock is None:
+                _sleep(0.001)
+                continue
+            self.use(lock)
+            if self.rng.random() < 0.4:
+                self.log(task)
+            if self.rng.random() >= self.plan.leaving:
+                self.give_back(lock)
+            if self.rng.random() < 0.003:
+                self.store.rotate(LOG)
+            if self.rng.random() < 0.1:
+                self._note_wall_clock()
+
+    def take(self, task: str, *, bound: bool = False, wait: float = 0.0) -> Lock | None:
+        ttl = self.rng.choice(self.plan.leases)
+        called = self.notes.now()
+        try:
+            lock = self.locks.acquire(task, self.name, ttl, bound=bound, wait=wait)
+        except LockHeld:
+            return None
+        self.notes.note("held", task, lock.token, called, self.notes.now(), _until(lock), bound)
+        os.write(self._tally, b".")
+        return lock
+
+    def use(self, lock: Lock) -> None:
+        """Updates the counter as the holder of a lock does, and keeps the lock meanwhile."""
+        assert lock.token is not None and lock.ttl is not None
+        value = self._counters[lock.task_id].read(lock.token)
+        if self.rng.random() < self.plan.dawdling:
+            _sleep(self.rng.uniform(0, 2 * lock.ttl))
+        if self.rng.random() < self.plan.beating:
+            self.keep(lock)
+        if value is not None and self._counters[lock.task_id].write(lock.token, value + 1):
+            self.notes.note("wrote", lock.task_id, lock.token, value + 1)
+        else:
+            self.notes.note("refused", lock.task_id, lock.token)
+
+    def keep(self, lock: Lock) -> None:
+        try:
+            renewed = self.locks.heartbeat(lock.task_id, self.name, lock.token)
+        except LockLost:
+            self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
+        else:
+            self.notes.note("beat", lock.task_id, lock.token, _until(renewed))
+
+    def give_back(self, lock: Lock) -> None:
+        self.notes.note("free", lock.task_id, lock.token, self.notes.now())
+        try:
+            self.locks.release(lock.task_id, self.name, lock.token)
+        except NotYours:
+            self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
+
+    def log(self, task: str) -> None:
+        self._appended += 1
+        self.append(task, self.name, self._appended)
+        self.notes.note("appended", self._appended)
+
+    def _note_wall_clock(self) -> None:
+        self.notes.note("wall", round((time.time() - self.notes.now()) / 3600))
+
+    def _append_to_swarm(self, task: str, worker: str, number: int) -> None:
+        StatusLog(self.store).append("DONE", worker, task, meta={"number": number})
+
+
+def _until(lock: Lock) -> float:
+    return float(lock.holder["at"] + lock.ttl)
+
+
+def _sleep(seconds: float) -> None:
+    select.select([], [], [], seconds)
+
+
+def main(plan: str, name: str) -> None:
+    time.sleep = _sleep  # type: ignore[assignment]  # under libfaketime the real one fails with EINVAL
+    Worker(Plan.decode(plan), name).work()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,216 @@
+"""The proof with real processes, in its short form; its checker finds each kind of violation, and none where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from proof import chaos, every_call
+from proof.controls import CONTROLS
+from proof.counter import Counter, ledger
+from proof.crew import Crew
+from proof.history import History, check
+from proof.report import Report, Row
+from proof.worker import Plan
+
+pytestmark = pytest.mark.timeout(400)  # the short form takes half a minute where nothing else runs
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    report = Report(quiet=True)
+    chaos.prove(report, short=True)
+    return {row.what: row for row in report.rows}
+
+
+class TestShortForm:
+    def test_workers_killed_and_stopped_at_random_break_no_promise(self, rows: dict[str, Row]) -> None:
+        row = next(row for what, row in rows.items() if what.startswith("16 workers"))
+        assert row.held, row.figures
+        numbers = {what: int(number.replace(",", "")) for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)}
+        assert numbers["acquisitions"] >= 3000
+        assert min(numbers[what] for what in ("kills", "stops", "clock jumps", "late writes refused", "appends")) > 0
+
+    @pytest.mark.parametrize("operation", every_call.OPERATIONS)
+    def test_workers_stopped_and_killed_at_every_call_break_no_promise(self, operation: str, rows: dict[str, Row]) -> None:
+        row = rows[f"{operation}, at every call, among 3 others"]
+        assert row.held, row.figures
+        assert min(map(int, re.findall(r"each of (\d+)", row.figures))) > 5, "hardly a call was counted"
+
+    @pytest.mark.parametrize("control", CONTROLS)
+    def test_what_keeps_no_promise_is_caught(self, control: str, rows: dict[str, Row]) -> None:
+        assert rows[f"control: {control}"].held
+
+
+def judged(path: Path, **notes: str) -> list[str]:
+    """What the checker says of a history; `notes` by worker, events separated by semicolons. Cut to what kind it is."""
+    return kinds(check(noted(path, **notes), {}, []))
+
+
+def noted(path: Path, **notes: str) -> History:
+    for worker, events in notes.items():
+        (path / worker).write_text("".join(f"{event.strip()}\n" for event in events.split(";")))
+    return History.read(path)
+
+
+def kinds(violations: list[str]) -> list[str]:
+    return [violation.partition(":")[0] for violation in violations]
+
+
+class TestHolds:
+    """held: task, token, called, returned, until, bound."""
+
+    def test_leases_that_follow_each_other_are_right(self, tmp_path: Path) -> None:
+        assert (
+            judged(tmp_path, a="held t 1 0 1 5 False", b="held t 2 1 5.1 9 False; free t 2 6", c="held t 3 5 6.1 7 False") == []
+        )
+
+    def test_different_tasks_have_nothing_to_do_with_each_other(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False", b="held u 1 1 2 5 False") == []
+
+    def test_an_acquisition_within_anothers_lease_is_found(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False", b="held t 2 1 4.9 9 False") == ["two holders at once"]
+
+    def test_also_one_whose_own_lease_was_over_when_it_returned(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False", b="held t 2 2 4.9 4 False") == ["two holders at once"]
+
+    def test_also_behind_a_shorter_one(self, tmp_path: Path) -> None:
+        notes = {"a": "held t 1 0 1 9 False", "b": "held t 2 1 2 3 False", "c": "held t 3 1 4 5 False"}
+        assert judged(tmp_path, **notes) == ["two holders at once"] * 2
+
+    def test_a_heartbeat_makes_a_lease_longer(self, tmp_path: Path) -> None:
+        later = "held t 2 1 5.1 9 False"
+        assert judged(tmp_path, a="held t 1 0 1 5 False; beat t 1 7", b=later) == ["two holders at once"]
+
+    def test_a_release_ends_a_lease_when_it_is_called(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False; free t 1 2", b="held t 2 1 2.1 9 False") == []
+        assert judged(tmp_path, a="held t 1 0 1 5 False; free t 1 2.2") == ["two holders at once"]
+
+    def test_a_kill_ends_a_bound_lease_and_no_other(self, tmp_path: Path) -> None:
+        notes = {"tormentor": "killed a 2", "b": "held t 2 1 2.1 9 False"}
+        assert judged(tmp_path, a="held t 1 0 1 5 True", **notes) == []
+        assert judged(tmp_path, a="held t 1 0 1 5 False", **notes) == ["two holders at once"]
+
+    def test_a_bound_lease_lasts_until_the_kill(self, tmp_path: Path) -> None:
+        notes = {"tormentor": "killed a 2", "b": "held t 2 1 1.9 9 False"}
+        assert judged(tmp_path, a="held t 1 0 1 5 True", **notes) == ["two holders at once"]
+
+    def test_whoever_slept_in_acquire_past_its_lease_is_in_nobodys_way(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 8 5 False", b="held t 2 5 6 9 False") == []
+
+    def test_but_its_token_is_not_lower_than_an_earlier_ones(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 5 8 7 False", b="held t 2 1 4 4.5 False") == ["tokens out of order"]
+
+    def test_a_later_lease_with_a_lower_token_is_found(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 2 0 1 5 False", b="held t 1 1 6 9 False") == ["tokens out of order"]
+
+    def test_a_token_given_twice_is_found(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False", b="held t 1 5 6 9 False") == ["the same token twice"]
+
+    def test_whoever_loses_its_lock_within_the_lease_was_robbed(self, tmp_path: Path) -> None:
+        assert judged(tmp_path, a="held t 1 0 1 5 False; lost t 1 4.9") == ["robbed in its lease"]
+        assert judged(tmp_path, a="held t 1 0 1 5 False; lost t 1 5.1") == []
+        assert judged(tmp_path, a="held t 1 0 1 5 False; free t 1 4; lost t 1 4.9") == ["robbed in its lease"]
+
+    def test_a_torn_last_note_counts_as_none(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("held t 1 0 1 5 False\nheld t 2 1 2 ")
+        assert len(History.read(tmp_path).holds) == 1
+
+
+class TestCounters:
+    def test_updates_one_after_the_other_are_right_also_one_that_nobody_noted(self, tmp_path: Path) -> None:
+        assert check(noted(tmp_path, a="wrote t 1 1; wrote t 5 3"), {"t": [(1, 1), (2, 2), (5, 3)]}, []) == []
+
+    def test_a_lost_update_is_found(self, tmp_path: Path) -> None:
+        assert kinds(check(History(), {"t": [(1, 1), (2, 2), (3, 2)]}, [])) == ["a lost update"]
+
+    def test_an_update_that_the_counter_does_not_know_is_found(self, tmp_path: Path) -> None:
+        found = check(noted(tmp_path, a="wrote t 1 1; wrote t 2 2"), {"t": [(1, 1)]}, [])
+        assert found == ["t's counter took 2 from token 2, and does not know"]
+
+    def test_a_late_writer_is_refused_once_its_successor_has_looked(self, tmp_path: Path) -> None:
+        late, successor = Counter(tmp_path / "t"), Counter(tmp_path / "t")
+        assert late.read(1) == 0
+        assert successor.read(2) == 0
+        assert not late.write(1, 1)
+        assert late.read(1) is None
+        assert successor.write(2, 1)
+        assert ledger(tmp_path / "t") == [(2, 1)]
+
+    def test_without_a_fence_the_late_write_is_a_lost_update(self, tmp_path: Path) -> None:
+        late, successor = Counter(tmp_path / "t", fenced=False), Counter(tmp_path / "t", fenced=False)
+        late.read(1)
+        successor.read(2)
+        assert late.write(1, 1) and successor.write(2, 1)
+        assert kinds(check(History(), {"t": ledger(tmp_path / "t")}, [])) == ["a lost update"]
+
+
+class TestLog:
+    def record(self, worker: str, number: int) -> bytes:
+        return f'{{"worker": "{worker}", "meta": {{"number": {number}}}}}'.encode()
+
+    def test_every_returned_append_once_is_right_also_one_that_did_not_return_and_a_torn_piece(self, tmp_path: Path) -> None:
+        log = (self.record("a", 1), self.record("b", 1), b'{"wor', self.record("a", 2), self.record("a", 3))
+        assert check(noted(tmp_path, a="appended 1; appended 2", b="appended 1"), {}, log) == []
+
+    def test_a_lost_record_is_found(self, tmp_path: Path) -> None:
+        found = check(noted(tmp_path, a="appended 1; appended 2"), {}, [self.record("a", 2)])
+        assert found == ["the log lacks 1 records of a whose append returned, such as 1"]
+
+    def test_a_record_that_stands_twice_is_found(self, tmp_path: Path) -> None:
+        found = check(noted(tmp_path, a="appended 1"), {}, [self.record("a", 1)] * 2)
+        assert found == ["the log holds records of a twice"]
+
+    def test_records_out_of_order_are_found(self, tmp_path: Path) -> None:
+        found = check(noted(tmp_path, a="appended 1; appended 2"), {}, [self.record("a", 2), self.record("a", 1)])
+        assert found == ["the log holds records of a out of order"]
+
+
+class TestCrew:
+    def test_nobody_is_left_behind_whatever_happens(self, tmp_path: Path) -> None:
+        crew = Crew(Plan(str(tmp_path), 1, ("t",)))
+        pids: list[int] = []
+
+        def interrupted() -> None:
+            with crew:
+                for number in range(4):
+                    crew.start(false_clock=number == 0)
+                pids.extend(crew._workers)
+                crew.stop(pids[1], 100)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert len(pids) == 4
+        assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+        assert [left for left in os.listdir("/dev/shm") if left.endswith(tuple(f"_{pid}" for pid in pids))] == []
+
+    def test_a_worker_that_fails_is_told_with_its_reason(self, tmp_path: Path) -> None:
+        crew = Crew(Plan(str(tmp_path), 1, ("t",)))
+        with crew:
+            crew.begin(lambda name: 1 / 0)
+            while not crew.failed:
+                crew.look()
+        assert "ZeroDivisionError" in crew.examine()[1][0]
+
+    def test_only_the_wall_clock_of_some_is_false_and_it_jumps(self, tmp_path: Path) -> None:
+        """Without this the clock jumps of the chaos would show nothing."""
+        crew = Crew(Plan(str(tmp_path), 1, ("t",)))
+        with crew:
+            crew.start(false_clock=True)
+            walls: set[int] = set()
+            deadline = time.monotonic() + 60
+            for shift, hours in (("+2d", 48), ("-2d", -48)):
+                crew.jump(shift)
+                true = round((time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) / 3600)
+                while true + hours not in walls and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    walls = History.read(crew.plan.history).walls
+                assert true + hours in walls
+        history, violations = crew.examine()
+        assert violations == []
+        assert all(abs(hold.returned - time.clock_gettime(time.CLOCK_BOOTTIME)) < 120 for hold in history.holds)
