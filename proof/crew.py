@@ -38,6 +38,7 @@ class Crew:
         self.kills = 0
         self.stops = 0
         self.jumps = 0
+        self.removals = 0
         self._notes = Notes(plan.history, "tormentor")
         self._workers: dict[int, str] = {}
         self._asleep: dict[int, float] = {}  # until when
@@ -91,15 +92,18 @@ class Crew:
         os.execve(sys.executable, [sys.executable, "-m", "proof.worker", self.plan.encode(), name], {**os.environ, **false})
 
     def torment(self, rng: random.Random) -> None:
-        """Kills and replaces one worker, stops one for a while, or lets the wall clock jump; wakes those whose time has come."""
+        """Kills and replaces one worker, stops one for a while, lets the wall clock jump, or removes a lock's file by hand; and
+        wakes those whose time has come."""
         self.wake()
         awake = [pid for pid in self._workers if pid not in self._asleep]
         what = rng.random()
         if what < 0.3:
             self.kill(rng.choice(list(self._workers)))
             self.start(false_clock=rng.random() < 0.25)
-        elif what < 0.95 and len(awake) > len(self._workers) // 2:
+        elif what < 0.9 and len(awake) > len(self._workers) // 2:
             self.stop(rng.choice(awake), rng.choice((0.01, 0.05, 0.1, 0.25, 0.6)))
+        elif what < 0.95:
+            self.remove(rng.choice(self.plan.tasks))
         else:
             self.jump(rng.choice(SHIFTS))
 
@@ -141,6 +145,16 @@ class Crew:
         name = self._forget(pid)
         if status != 0:
             self._fail(name)
+
+    def remove(self, task: str) -> None:
+        """Removes a lock's file, as a person may at any moment."""
+        before = self._notes.now()
+        try:
+            (self.plan.state / "locks" / f"{task}.lock").unlink()
+        except FileNotFoundError:
+            return
+        self._notes.note("removed", task, before, self._notes.now())
+        self.removals += 1
 
     def jump(self, shift: str) -> None:
         fresh = self._clock.with_suffix(".new")

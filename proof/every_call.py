@@ -1,8 +1,9 @@
 """Stopped, or killed, before every single filesystem call of an operation, while others go on with the same tasks.
 
 A victim does the operation again and again until it comes to its call number N, and stops itself there. It sleeps until another
-has held the task and updated its counter; then it is woken and goes on where it was, or is killed. N goes on until three times in
-a row the operation went through with fewer calls: rivals make some of them longer. Several victims sleep at the same time.
+has held the task and updated its counter; then it is woken and goes on where it was, or is killed. Before half of those that will
+be woken, the lock's file is removed by hand. N goes on until three times in a row the operation went through with fewer calls:
+rivals make some of them longer. Several victims sleep at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OPERATIONS = ("acquire", "takeover", "heartbeat", "release", "append", "rotate")
 TASKS = tuple(f"t{number}" for number in range(6))
 RIVALS = 3
 _TOO_SHORT = 3  # times in a row
-_STUCK = 30.0  # seconds
+_STUCK = 60.0  # seconds
 
 
 class Outcome(NamedTuple):
@@ -68,7 +69,7 @@ def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
 
 def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> int:
     """Victims at these calls, among rivals; how many there were, fewer than asked for where the operation has no more calls."""
-    rng = random.Random(crew.plan.seed)
+    rng = random.Random(f"{crew.plan.seed} {calls.start}")
     asleep: list[tuple[int, str, int]] = []  # pid, its task, how long the task's ledger was
     stopped = 0
     for _ in range(RIVALS):
@@ -79,6 +80,8 @@ def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> in
         if not crew.stopped_itself(pid):
             break
         stopped += 1
+        if not killing and rng.random() < 0.5:
+            crew.remove(task)
         asleep.append((pid, task, _ledger_size(crew.plan, task)))
         if len(asleep) == len(TASKS):
             _end(crew, *asleep.pop(rng.randrange(len(asleep))), killing=killing)

@@ -11,13 +11,15 @@ yet. Times are readings of the clock that leases are reckoned by, `Clock.steady(
     refused <task> <token>                                     the protected counter refused a token as too old
     appended <number>                                          an append to the log that returned
     killed <worker> <when>                                     noted before the SIGKILL, by whoever sends it
+    removed <task> <before> <after>                            a person removed the lock's file, between these moments
     wall <shift>                                               the wall clock less the steady one, in hours
 
 What the checker concludes, and no more, so that a slow machine never gives a false alarm:
 
 - The record of a hold was there at some moment between `called` and `returned`, and from `returned` to the last `until`: nobody
   may take it before. A heartbeat that came after the lease's end and returned proves that nobody had taken it meanwhile, either.
-  One that did not return proves nothing. The hold ends earlier with the call of release, and for a bound lock with the kill.
+  One that did not return proves nothing. The hold ends earlier with the call of release, for a bound lock with the kill, and
+  with the removal by a person of any lock that could have been this one.
 - There is one record at a time, and tokens are in the order of the records. So in the order of the tokens, each acquisition
   returned after all holds before it had ended; and where one had ended before it was known (its process slept in `acquire`),
   after that acquisition was called. This one rule says that holds do not overlap and that tokens order them.
@@ -90,14 +92,20 @@ class History:
     def read(cls, directory: Path) -> History:
         history = cls()
         killed: dict[str, float] = {}
+        removed: dict[str, list[tuple[float, float]]] = {}
         for path in sorted(directory.iterdir()):
-            history._read_worker(path.name, path.read_text().split("\n")[:-1], killed)
+            history._read_worker(path.name, path.read_text().split("\n")[:-1], killed, removed)
         for hold in history.holds:
-            if hold.bound and hold.worker in killed:
-                hold.ended = min(hold.ended, killed[hold.worker])
+            if hold.bound:
+                hold.until = min(hold.until, killed.get(hold.worker, hold.until))
+            for before, after in removed.get(hold.task, []):
+                if hold.called < after and before < hold.until:
+                    hold.until = before
         return history
 
-    def _read_worker(self, worker: str, lines: list[str], killed: dict[str, float]) -> None:
+    def _read_worker(
+        self, worker: str, lines: list[str], killed: dict[str, float], removed: dict[str, list[tuple[float, float]]]
+    ) -> None:
         mine: dict[tuple[str, str], Hold] = {}
         for line in lines:
             kind, *facts = line.split(" ")
@@ -120,6 +128,8 @@ class History:
                 self.appended.setdefault(worker, []).append(int(facts[0]))
             elif kind == "killed":
                 killed[facts[0]] = float(facts[1])
+            elif kind == "removed":
+                removed.setdefault(facts[0], []).append((float(facts[1]), float(facts[2])))
             elif kind == "wall":
                 self.walls.add(int(facts[0]))
             else:

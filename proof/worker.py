@@ -123,7 +123,7 @@ class Worker:
             task = self.rng.choice(self.plan.tasks[:2] if self.rng.random() < self.plan.rushing else self.plan.tasks)
             lock = self.take(task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05)))
             if lock is None:
-                _sleep(0.001)
+                _sleep(0.005)
                 continue
             self.use(lock)
             if self.rng.random() < 0.4:

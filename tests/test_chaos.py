@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from proof.report import Report, Row
 from proof.worker import Plan
 
 pytestmark = pytest.mark.timeout(400)  # the short form takes half a minute where nothing else runs
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime and the stamps of leases are Linux's")
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +29,20 @@ def rows() -> dict[str, Row]:
     return {row.what: row for row in report.rows}
 
 
+@on_linux
 class TestShortForm:
     def test_workers_killed_and_stopped_at_random_break_no_promise(self, rows: dict[str, Row]) -> None:
         row = next(row for what, row in rows.items() if what.startswith("16 workers"))
         assert row.held, row.figures
         numbers = {what: int(number.replace(",", "")) for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)}
         assert numbers["acquisitions"] >= 3000
-        assert min(numbers[what] for what in ("kills", "stops", "clock jumps", "late writes refused", "appends")) > 0
+        assert (
+            min(
+                numbers[what]
+                for what in ("kills", "stops", "clock jumps", "locks removed by hand", "late writes refused", "appends")
+            )
+            > 0
+        )
 
     @pytest.mark.parametrize("operation", every_call.OPERATIONS)
     def test_workers_stopped_and_killed_at_every_call_break_no_promise(self, operation: str, rows: dict[str, Row]) -> None:
@@ -98,6 +107,12 @@ class TestHolds:
     def test_a_bound_lease_lasts_until_the_kill(self, tmp_path: Path) -> None:
         notes = {"tormentor": "killed a 2", "b": "held t 2 1 1.9 9 False"}
         assert judged(tmp_path, a="held t 1 0 1 5 True", **notes) == ["two holders at once"]
+
+    def test_a_removal_by_hand_ends_the_lease_that_it_may_have_met(self, tmp_path: Path) -> None:
+        notes = {"a": "held t 1 0 1 5 False; lost t 1 4.9", "b": "held t 2 1 2.3 9 False"}
+        assert judged(tmp_path, tormentor="removed t 2 2.1", **notes) == []
+        assert judged(tmp_path, tormentor="removed u 2 2.1", **notes) == ["robbed in its lease", "two holders at once"]
+        assert judged(tmp_path, tormentor="removed t 2.4 2.5", **notes) == ["two holders at once"]
 
     def test_whoever_slept_in_acquire_past_its_lease_is_in_nobodys_way(self, tmp_path: Path) -> None:
         assert judged(tmp_path, a="held t 1 0 8 5 False", b="held t 2 5 6 9 False") == []
@@ -170,6 +185,7 @@ class TestLog:
         assert found == ["the log holds records of a out of order"]
 
 
+@on_linux
 class TestCrew:
     def test_nobody_is_left_behind_whatever_happens(self, tmp_path: Path) -> None:
         crew = Crew(Plan(str(tmp_path), 1, ("t",)))
