@@ -1,11 +1,13 @@
 """Real processes on a real filesystem: killed and stopped at random, and before every single call, while wall clocks jump.
 
 What they did is noted outside swarm and checked afterwards; see `history` for what the checker concludes. The kernel decides the
-order of events, so a seed does not repeat a run; it tells how one was made. The directory of a run that went wrong is kept. Linux only.
+order of events, so a seed does not repeat a run; it tells how one was made. The directory of a run that went wrong is kept.
+Linux only.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import tempfile
@@ -45,7 +47,7 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     _prove_at_random(report, seed, 3_000 if short else 100_000)
     for operation in every_call.OPERATIONS:
-        _prove_at_every_call(report, seed, operation)
+        _prove_at_every_call(report, seed, operation, rounds=1 if short else 4)
     for control, sign in CONTROLS.items():
         answer = caught(control, seed)
         report.row(PART, f"control: {control}", f"caught: {sign}" if answer else f"not caught, seed {seed}", held=bool(answer))
@@ -89,17 +91,25 @@ def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
         report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
 
 
-def _prove_at_every_call(report: Report, seed: int, operation: str) -> None:
+def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int) -> None:
     with _kept_if_wrong() as (directory, wrong):
-        stopped = every_call.run(operation, f"{directory}/stopped", seed=seed, killing=False)
-        killed = every_call.run(operation, f"{directory}/killed", seed=seed, killing=True)
-        wrong.extend(stopped.violations + killed.violations)
+        calls = {True: 0, False: 0}  # killed, stopped
+        acquisitions = 0
+        for number, killing in itertools.product(range(rounds), (False, True)):
+            outcome = every_call.run(operation, f"{directory}/{number}-{killing}", seed=seed + number, killing=killing)
+            calls[killing] = max(calls[killing], outcome.calls)
+            acquisitions += outcome.acquisitions
+            wrong.extend(outcome.violations)
         figures = (
-            f"stopped before each of {stopped.calls} calls, killed before each of {killed.calls}, "
-            f"{stopped.acquisitions + killed.acquisitions:,} acquisitions meanwhile"
+            f"stopped before each of {calls[False]} calls, killed before each of {calls[True]}, {_times(rounds)}, "
+            f"{acquisitions:,} acquisitions meanwhile"
         )
         what = f"{operation}, at every call, among {every_call.RIVALS} others"
         report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 @contextmanager

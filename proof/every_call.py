@@ -1,9 +1,9 @@
 """Stopped, or killed, before every single filesystem call of an operation, while others go on with the same tasks.
 
 A victim does the operation again and again until it comes to its call number N, and stops itself there. It sleeps until another
-has held the task and updated its counter; then it is woken and goes on where it was, or is killed. Before half of those that will
-be woken, the lock's file is removed by hand. N goes on until three times in a row the operation went through with fewer calls:
-rivals make some of them longer. Several victims sleep at the same time.
+has held the task and updated its counter; then it is woken and goes on where it was, or is killed. Several victims sleep at the
+same time. Half of those that will be woken have the lock's file removed by hand, and are woken as soon as another has taken the
+task. N goes on until three times in a row the operation went through with fewer calls: rivals make some of them longer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
             f"{directory}/{number}",
             seed,
             TASKS,
-            leases=(0.03,),
+            leases=(0.03, 0.1) if operation == "takeover" else (0.03,),
             patience=0.03,
             beating=0.0,
             dawdling=0.0,
@@ -80,10 +80,11 @@ def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> in
         if not crew.stopped_itself(pid):
             break
         stopped += 1
+        asleep.append((pid, task, _ledger_size(crew.plan, task)))
         if not killing and rng.random() < 0.5:
             crew.remove(task)
-        asleep.append((pid, task, _ledger_size(crew.plan, task)))
-        if len(asleep) == len(TASKS):
+            _end(crew, *asleep.pop(), killing=False)
+        elif len(asleep) == len(TASKS):
             _end(crew, *asleep.pop(rng.randrange(len(asleep))), killing=killing)
     while asleep:
         _end(crew, *asleep.pop(rng.randrange(len(asleep))), killing=killing)

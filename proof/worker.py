@@ -29,6 +29,8 @@ from swarm.lock_table import LockTable
 from swarm.status_log import LOG, StatusLog
 from swarm.store_file import FileStore
 
+EVERYBODY = "everybody"  # a name under which many take locks, so that only the token tells whose one is
+
 
 class Locks(Protocol):
     """What is put to the proof: swarm's LockTable, or a control that must be caught."""
@@ -137,9 +139,10 @@ class Worker:
 
     def take(self, task: str, *, bound: bool = False, wait: float = 0.0) -> Lock | None:
         ttl = self.rng.choice(self.plan.leases)
+        worker = self.rng.choice((self.name, EVERYBODY))
         called = self.notes.now()
         try:
-            lock = self.locks.acquire(task, self.name, ttl, bound=bound, wait=wait)
+            lock = self.locks.acquire(task, worker, ttl, bound=bound, wait=wait)
         except LockHeld:
             return None
         self.notes.note("held", task, lock.token, called, self.notes.now(), _until(lock), bound)
@@ -161,7 +164,7 @@ class Worker:
 
     def keep(self, lock: Lock) -> None:
         try:
-            renewed = self.locks.heartbeat(lock.task_id, self.name, lock.token)
+            renewed = self.locks.heartbeat(lock.task_id, lock.worker, lock.token)
         except LockLost:
             self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
         else:
@@ -170,7 +173,7 @@ class Worker:
     def give_back(self, lock: Lock) -> None:
         self.notes.note("free", lock.task_id, lock.token, self.notes.now())
         try:
-            self.locks.release(lock.task_id, self.name, lock.token)
+            self.locks.release(lock.task_id, lock.worker, lock.token)
         except NotYours:
             self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
 
