@@ -28,7 +28,6 @@ from swarm.lock_table import LockTable
 _HANDOVER: Any = importlib.import_module("swarm.handover")  # to put something else in the place of its `os`
 _TABLE: Any = importlib.import_module("swarm.lock_table")  # and of its `time`
 TTL = 60.0
-MAX_HANDS = 2  # a process whose hands were destroyed more often is not followed any further
 _FAR = 1e6  # seconds: past every lease
 
 Note = tuple[Any, ...]
@@ -72,12 +71,14 @@ class Spot(NamedTuple):
 
 
 class Processes:
-    """All places that the processes of a scenario can come to. `scripts` are their operations."""
+    """All places that the processes of a scenario can come to. `scripts` are their operations; a process is not followed any
+    further once it needs more hands than `max_hands`."""
 
-    def __init__(self, scripts: list[list[str]], code: Code) -> None:
+    def __init__(self, scripts: list[list[str]], code: Code, max_hands: int) -> None:
         self.scripts = scripts
         self.spots: list[Spot] = []
         self._code = code
+        self._max_hands = max_hands
         steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path")]
         self._handover = _with_scopes(code.handover, steps)
         self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
@@ -123,7 +124,7 @@ class Processes:
         return spot
 
     def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
-        run = _Run(process, memory, history)
+        run = _Run(process, memory, history, self._max_hands)
         store = _Store(self._handover, run)
         lock = None
         try:
@@ -174,7 +175,7 @@ class _OutOfResults(BaseException):
 class _Run:
     """One run of an operation: the history to give again, and what came of it."""
 
-    def __init__(self, process: int, memory: Memory, history: History) -> None:
+    def __init__(self, process: int, memory: Memory, history: History, max_hands: int) -> None:
         self.process = process
         self.memory = memory
         self.history = list(history)
@@ -184,6 +185,7 @@ class _Run:
         self.last_read: bytes | None = None
         self.waited = False
         self.hands_made = memory.hands_made
+        self.max_hands = max_hands
         self.fresh = _Counter(memory.names_used)
         self._given = 0
 
@@ -390,7 +392,7 @@ class _Os:
         if size < 8:
             return bytes(size)  # where a sweep begins: all it finds is looked at anyway
         self._run.hands_made += 1
-        if self._run.hands_made > MAX_HANDS:
+        if self._run.hands_made > self._run.max_hands:
             self._run.ask("stop")
         return bytes([*bytes(size - 2), self._run.memory.pid, self._run.hands_made])
 

@@ -2,8 +2,8 @@
 
 A state is a tuple of numbers: the disk's state, what the monitor remembers, what the person and death may still do, and the place
 of each process. In each state every process may make its next call, with every result that it can have; the person may touch the
-lock file; and a process may be killed, and another be started in its place. To be killed for good, or to be stopped for ever, is to
-make no more calls: each state stands for that too.
+lock file; and a process may be killed, and another be started in its place. To be killed for good, or to be stopped for ever, is
+to make no more calls: each state stands for that too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Scenario(NamedTuple):
     person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
     deaths: int = 0  # how many processes are killed and replaced by new ones
     forked: bool = False  # the last process is a fork of the first
+    hands: int = 1  # a process that needs more of them, because others have destroyed its own, is not followed any further
 
 
 class Numbers(Generic[T]):
@@ -64,7 +65,7 @@ class World:
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
         self.disk = Disk()
-        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code())
+        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.hands)
         self._ghosts: Numbers[Ghost] = Numbers()
         self._effects: Numbers[Effect] = Numbers()
         self._budgets: Numbers[tuple[tuple[str, ...], int]] = Numbers()

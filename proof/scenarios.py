@@ -1,0 +1,36 @@
+"""What the explorer goes through to the end. Each process that has lost as many hands as it may is not followed any further."""
+
+from __future__ import annotations
+
+from proof.world import Scenario
+
+_CYCLE = ["acquire", "heartbeat", "release"]
+_TURN = ["acquire", "release"]
+_HELD = ((0, 1),)  # w0 has the lock when the story begins
+
+TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
+TWO_TURNS = Scenario("two take a free lock and give it back", [_TURN, _TURN])
+HOLDER_AND_TAKEOVER = Scenario("a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, hands=2)
+HOLDER_AND_TURN = Scenario("a holder keeps it, gives it back; another takes over, gives it back", [_CYCLE, _TURN], _HELD)
+PERSON_REMOVES = Scenario("the same, and a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), hands=2)
+PERSON_WRITES = Scenario("a release, a takeover, a person writes the file", [_TURN, ["acquire"]], _HELD, person=("write", "rm"))
+PERSON_EDITS = Scenario("a heartbeat, a takeover, a person edits it", [_CYCLE[:2], ["acquire"]], _HELD, person=("edit", "rm"))
+PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_TURN, ["acquire"]], _HELD, person=("empty",))
+PERSON_AND_NEWCOMER = Scenario(
+    "a heartbeat, a newcomer, a person removes it twice", [_CYCLE[:2], ["acquire"]], _HELD, person=("rm", "rm")
+)
+TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD)
+TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, ["acquire"], ["acquire"]], _HELD)
+THREE_AND_PERSON = Scenario("a heartbeat, two takeovers, a person", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD, person=("rm",))
+SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, hands=2)
+SWEEPER_AND_PERSON = Scenario(
+    "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
+)
+DEATH = Scenario("a cycle and a turn, one is killed and begins anew", [_CYCLE, _TURN], _HELD, deaths=1)
+DEATH_AND_PERSON = Scenario(
+    "a cycle and a takeover, one is killed, a person removes it", [_CYCLE, ["acquire"]], _HELD, person=("rm",), deaths=1
+)
+FORK = Scenario("a parent keeps it, gives it back; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
+
+ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
+SHORT = [TWO_FRESH, PERSON_EMPTIES]
