@@ -5,6 +5,7 @@ Each state of the disk is also looked at as the last one, with nobody left alive
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -41,6 +42,8 @@ def explore(
     transitions = depth = 0
     complete = True
     violation, trace = "", []
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking through millions of states for it takes longer than finding them
     try:
         while frontier and complete:
             following = []
@@ -63,6 +66,9 @@ def explore(
         trace = _way(world, came_from, _pack(state))
         if found.move:
             trace.append(world.describe(state, found.move))
+    finally:
+        if collecting:
+            gc.enable()
     seconds = time.monotonic() - begun
     return Exploration(len(came_from), transitions, depth, len(world.disk), seconds, complete, violation, tuple(trace))
 

@@ -40,6 +40,12 @@ class Report:
             sys.stderr.write(f"{_verdict(row):6} {row.part}: {row.what}: {row.figures} ({row.seconds:.0f} s)\n")
             sys.stderr.flush()
 
+    def say(self, *lines: str) -> None:
+        """What a reader needs to know beside the figures, such as the trace of what went wrong."""
+        if not self._quiet:
+            self.progress("")
+            sys.stderr.writelines(f"       {line}\n" for line in lines)
+
     @property
     def held(self) -> bool:
         return all(row.held for row in self.rows)

@@ -22,6 +22,9 @@ PERSON_AND_NEWCOMER = Scenario(
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD)
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, ["acquire"], ["acquire"]], _HELD)
 THREE_AND_PERSON = Scenario("a heartbeat, two takeovers, a person", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD, person=("rm",))
+GATE_LEFT_OPEN = Scenario(
+    "a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD, asleep=3
+)
 SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, hands=2)
 SWEEPER_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
@@ -33,4 +36,4 @@ DEATH_AND_PERSON = Scenario(
 FORK = Scenario("a parent keeps it, gives it back; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
 
 ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
-SHORT = [TWO_FRESH, PERSON_EMPTIES]
+SHORT = [HOLDER_AND_TURN, PERSON_EMPTIES, PERSON_WRITES]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from proof import scenarios
 from proof.disk import PRIVATE
+from proof.random_depth import CROWD
 from proof.simulated_process import Code
 from proof.world import Scenario
 from swarm import handover, lock_table
@@ -268,7 +269,7 @@ ALL = [
     Variant("a break-lock around takeover only", Code(_BreakLockAroundTakeoverOnly), scenarios.HOLDER_AND_TAKEOVER),
     Variant("a symbolic link in the path", Code(_SymlinkInThePath), scenarios.HOLDER_AND_TAKEOVER),
     Variant("a kill that does nothing", Code(_KillDoesNothing), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a gate name used twice", Code(_GateNameUsedTwice), scenarios.TWO_TAKEOVERS_AND_HEARTBEAT),
+    Variant("a gate name used twice", Code(_GateNameUsedTwice), scenarios.GATE_LEFT_OPEN),
     Variant("a heartbeat outside the gate", Code(_HeartbeatOutsideTheGate), scenarios.HOLDER_AND_TAKEOVER),
     Variant("verify skipped", Code(_VerifySkipped), scenarios.HOLDER_AND_TAKEOVER),
     Variant("fresh acquisition without clear", Code(_FreshWithoutClear), scenarios.PERSON_REMOVES),
@@ -280,3 +281,5 @@ ALL = [
     Variant("a sweeper that removes any gate", Code(sweep=_sweep_any_gate), scenarios.SWEEPER),
     Variant("one hand shared across fork", Code(_HandSharedAcrossFork), scenarios.FORK),
 ]
+IN_A_CROWD = Variant("a lost comparison closes all gates", Code(_LostComparisonClosesAllGates), CROWD)
+"""It takes four processes, more than the explorer goes through to the end: random runs must find it."""

@@ -8,12 +8,15 @@ to make no more calls: each state stands for that too.
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Hashable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from proof.disk import Call, Disk
+from proof.disk import TASK, Call, Disk
 from proof.monitor import PERSON, Ghost, Violation, after_death, after_event, after_note, begin
 from proof.simulated_process import Code, Memory, Note, Processes, Spot
+from swarm.lock_record import decode
 
 State = tuple[int, ...]
 Move = tuple[int, int]
@@ -28,6 +31,7 @@ class Scenario(NamedTuple):
     name: str
     scripts: list[list[str]]
     before: tuple[tuple[int, int], ...] = ()
+    asleep: int = 0  # how many calls of its next operation w0 has made then, too
     person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
     deaths: int = 0  # how many processes are killed and replaced by new ones
     forked: bool = False  # the last process is a fork of the first
@@ -82,28 +86,41 @@ class World:
                 ghost_after = self._hear(ghost, effect, (place - 3, choice))
                 yield (place - 3, choice), (disk_after, ghost_after, budget, *state[3:place], spot_after, *state[place + 1 :])
         if budget:  # 0 is nothing left
-            yield from self._rare_moves(state)
+            for who in (*range(len(state) - 3), PERSON):
+                calls = 0 if who == PERSON else len(self._calls(disk, state[3 + who]))
+                for choice in range(calls, self.choices(state, who)):
+                    yield (who, choice), self.apply(state, (who, choice))
 
-    def _rare_moves(self, state: State) -> Iterator[tuple[Move, State]]:
+    def choices(self, state: State, who: int) -> int:
+        """How many things somebody can do."""
+        actions, deaths = self._budgets.values[state[2]]
+        if who == PERSON:
+            return len(actions)
+        spot = state[3 + who]
+        return len(self._calls(state[0], spot)) + bool(deaths and self.processes.spots[spot].history)
+
+    def is_death(self, state: State, move: Move) -> bool:
+        return move[0] != PERSON and move[1] == len(self._calls(state[0], state[3 + move[0]]))
+
+    def apply(self, state: State, move: Move) -> State:
+        """The state after a move. Raises Violation."""
         disk, ghost, budget = state[:3]
+        who, choice = move
         actions, deaths = self._budgets.values[budget]
-        for choice, action in enumerate(actions):
-            outcome = self.disk.after(disk, ("person", PERSON, action))[0]
+        if who == PERSON:
+            outcome = self.disk.after(disk, ("person", PERSON, actions[choice]))[0]
             left = self._budgets.of((actions[:choice] + actions[choice + 1 :], deaths))
             effect = self._effects.of(Effect(PERSON, outcome.event, (), None))
-            yield (PERSON, choice), (outcome.state, self._hear(ghost, effect, (PERSON, choice)), left, *state[3:])
-        if not deaths:
-            return
-        left = self._budgets.of((actions, deaths - 1))
-        for place, number in enumerate(state[3:], 3):
-            spot = self.processes.spots[number]
-            if spot.history:
-                choice = len(self._calls(disk, number))
-                effect = self._effects.of(Effect(spot.process, None, (), self.disk.record(disk), death=True))
-                ghost_after = self._hear(ghost, effect, (place - 3, choice))
-                disk_after = self.disk.forget_process(disk, spot.process)
-                after = self.processes.restart(spot).number
-                yield (place - 3, choice), (disk_after, ghost_after, left, *state[3:place], after, *state[place + 1 :])
+            return outcome.state, self._hear(ghost, effect, move), left, *state[3:]
+        spot = self.processes.spots[state[3 + who]]
+        if self.is_death(state, move):
+            effect = self._effects.of(Effect(who, None, (), self.disk.record(disk), death=True))
+            disk = self.disk.forget_process(disk, who)
+            after = self.processes.restart(spot).number
+            budget = self._budgets.of((actions, deaths - 1))
+        else:
+            disk, after, effect = self._calls(disk, spot.number)[choice]
+        return disk, self._hear(ghost, effect, move), budget, *state[3 : 3 + who], after, *state[4 + who :]
 
     def check_dead_end(self, disk: int) -> None:
         """With everybody else dead and all leases over, somebody new must get the lock, keep it and give it back."""
@@ -125,14 +142,15 @@ class World:
         if who == PERSON:
             return f"person  {self._budgets.values[state[2]][0][choice]}"
         spot = self.processes.spots[state[3 + who]]
-        calls = self._calls(state[0], spot.number)
-        if choice == len(calls):
+        if self.is_death(state, move):
             return f"w{who}      is killed, and begins anew as another process"
         assert spot.call is not None
-        outcome = self.disk.after(state[0], spot.call)[choice]
+        kind, value = self.disk.after(state[0], spot.call)[choice].result
+        effect = self._effects.values[self._calls(state[0], spot.number)[choice][2]]
+        answer = errno.errorcode[value] if kind == "error" else "" if value is None else _shown(value)
+        told = "".join(f"   => {note[0]}" for note in effect.notes if note[0] != "created")
         operation = self.processes.scripts[who][spot.operation]
-        told = "".join(f" => {note[0]}" for note in self._effects.values[calls[choice][2]].notes if note[0] != "created")
-        return f"w{who} {operation:9} {_in_words(spot.call)} -> {_shown(outcome.result[1])}{told}"
+        return f"w{who} {operation:9} {_in_words(spot.call)}{answer and ' -> '}{answer}{told}"
 
     def _calls(self, disk: int, spot: int) -> tuple[tuple[int, int, int], ...]:
         """All that can come of a process's next call: disk, place and effect."""
@@ -169,6 +187,8 @@ class World:
         for process, operations in scenario.before:
             while self.processes.spots[state[3 + process]].operation < operations:
                 state = next(after for (who, _), after in self.moves(state) if who == process)
+        for _ in range(scenario.asleep):
+            state = next(after for (who, _), after in self.moves(state) if who == 0)
         if scenario.forked:
             memory = self.processes.spots[state[3]].memory._replace(pid=_memory(len(spots) - 1).pid, lock=None)
             state = (*state[:-1], self.processes.start(len(spots) - 1, 0, memory).number)
@@ -193,12 +213,16 @@ def _in_words(call: Call) -> str:
     verb, _, *args = call
     if verb in ("rename commit", "link commit"):
         args = []
+    elif verb in ("write_new", "unlink"):
+        args = args[: 2 if verb == "write_new" else 1]
     return " ".join([verb, *map(_shown, args)])
 
 
 def _shown(value: Any) -> str:
+    """A value of a call, short: the lock as worker#token, hands and gates without what is the same in all of them."""
     if isinstance(value, bytes):
-        return "record" if value else "nothing"
+        found = decode(value, TASK)
+        return f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]" if found else "[nothing]"
     if isinstance(value, tuple):
-        return f"[{' '.join(map(_shown, value))}]"
-    return str(value)
+        return f"({' '.join(map(_shown, value))})"
+    return re.sub(r"h0{8,}|private/", "", re.sub(r"~(.{4})[0-9a-f]{28}~", r"~\1~", str(value)))
