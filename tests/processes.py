@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing import shared_memory
 from typing import Any
 
@@ -74,16 +74,29 @@ class Stopped:
         os.close(answer)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         self.finished = not os.WIFSTOPPED(status)
-        if self.finished:
-            os.close(self._answer)
+        self._result = self._end() if self.finished else b""
 
     def go_on(self) -> Any:
         """Lets it run to its end; what the work returned, or the name of the error it raised."""
-        os.kill(self.pid, signal.SIGCONT)
+        self.wake()
+        return self.answer()
+
+    def wake(self) -> None:
+        if not self.finished:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def answer(self) -> Any:
+        """What the work of one that was woken returned, or the name of the error it raised."""
+        if not self.finished:
+            self._result = self._end()
+            self.finished = True
+            os.waitpid(self.pid, 0)
+        return pickle.loads(self._result)
+
+    def _end(self) -> bytes:
         data = os.read(self._answer, 65536)
         os.close(self._answer)
-        os.waitpid(self.pid, 0)
-        return pickle.loads(data)
+        return data
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -92,15 +105,16 @@ class Stopped:
 
 
 class Counting:
-    """Stands in for an object and calls `step` before each of its methods."""
+    """Stands in for an object and calls `step` before each of its methods, or before some of them."""
 
-    def __init__(self, inner: Any, step: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None) -> None:
         self._inner = inner
         self._step = step
+        self._only = only
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found) or isinstance(found, type):
+        if not callable(found) or isinstance(found, type) or (self._only is not None and name not in self._only):
             return found
 
         def counted(*args: Any, **kwargs: Any) -> Any:
