@@ -94,7 +94,7 @@ def loop_mounted(path: Path, size: str = "16M") -> Iterator[Disk]:
     below.mkdir()
     image = below / f"image-{os.getpid()}"
     script = (
-        f"mount -t tmpfs tmpfs '{below}' && truncate -s {size} '{image}' && mkfs.ext4 -q -m 0 '{image}' &&"
+        f"mount -t tmpfs tmpfs '{below}' && truncate -s {size} '{image}' && PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -m 0 '{image}' &&"
         f" mount -o loop '{image}' '{path}'"
     )
     with _kept(path, script) as disk:
