@@ -94,7 +94,7 @@ class Handover:
                 self._fs.write_new(mine, data)
                 self._fs.link(mine, self.path(name))
             except FileExistsError:
-                self._discard(mine)
+                self._tidy(mine)
                 return False
             except FileNotFoundError:
                 self._drop(hand)
@@ -103,7 +103,7 @@ class Handover:
             except BaseException:
                 self._drop(hand)
                 raise
-            self._discard(mine)
+            self._tidy(mine)
             others = self._clear(name, [])
             if self.read(name) != data:
                 return False
@@ -180,7 +180,7 @@ class Handover:
                 others = self._clear(name, gates)
                 if self.read(name) != old:
                     self._close(gates)  # not the others: one of them may be for the record that is there now
-                    self._discard(mine)
+                    self._tidy(mine)
                     return False
                 if new is None:
                     self._fs.rename(self.path(name), mine)
@@ -191,14 +191,14 @@ class Handover:
                 self._lay_out()
                 continue
             except Busy:
-                self._discard(mine)
+                self._tidy(mine)
                 raise
             except BaseException:
                 self._drop(hand)
                 raise
             self._close(gates + others)
             if new is None:
-                self._discard(mine)
+                self._tidy(mine)
             return True
         raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
 
@@ -227,7 +227,7 @@ class Handover:
 
     def _close(self, gates: list[str]) -> None:
         for gate in gates:
-            self._discard(f"{self._gates}/{gate}")
+            self._tidy(f"{self._gates}/{gate}")
 
     def _kill(self, hand: str) -> None:
         """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
@@ -275,6 +275,13 @@ class Handover:
         except FileNotFoundError:
             pass
 
+    def _tidy(self, path: str) -> None:
+        """Removes what is of no more use. Where that fails, what was done is done all the same, and a sweep will see to it."""
+        try:
+            self._fs.unlink(path)
+        except OSError:
+            pass
+
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
         owner, hand = self._hand
@@ -300,7 +307,10 @@ class Handover:
         """Gives up a hand of this process that failed: whatever it had begun is over, and nobody need wait for it."""
         if self._hand[1] == hand:
             self._hand = (0, "")
-        self._kill(hand)
+        try:
+            self._kill(hand)
+        except OSError:
+            pass  # it is never used again; and what failed before this is what is to be told
 
     def _lay_out(self) -> None:
         """Makes every directory that is missing."""

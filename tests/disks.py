@@ -88,14 +88,14 @@ def mounted(path: Path, options: str, also: str = "") -> AbstractContextManager[
 
 
 @contextmanager
-def loop_mounted(path: Path, size: str = "16M") -> Iterator[Disk]:
+def loop_mounted(path: Path, size: str, inodes: int = 2000) -> Iterator[Disk]:
     """An ext4 on `path`, in an image in memory, on a loop device that ends with the block."""
     below = path.with_name(f"{path.name}-below")
     below.mkdir()
     image = below / f"image-{os.getpid()}"
     script = (
-        f"mount -t tmpfs tmpfs '{below}' && truncate -s {size} '{image}' && PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -m 0 '{image}' &&"
-        f" mount -o loop '{image}' '{path}'"
+        f"PATH=$PATH:/usr/sbin:/sbin && mount -t tmpfs tmpfs '{below}' && truncate -s {size} '{image}' &&"
+        f" mkfs.ext4 -q -m 0 -N {inodes} '{image}' && mount -o loop '{image}' '{path}'"
     )
     with _kept(path, script) as disk:
         yield disk
