@@ -13,7 +13,7 @@ sleeper, whenever it wakes, gets ENOENT and does nothing.
     <private>/hands/h<random>/            a process's hand; its name is never used again
     <private>/gates/<name>~<mark>~<k>     a symlink to a hand's name: its owner is about to change the record with this mark
     <private>/tickets/<shard>             one byte a ticket
-    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later boot are larger than all before
+    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later epoch are larger than all before
 
 The rules, each of which is needed:
 
@@ -75,6 +75,7 @@ class Handover:
         return f"{self._live}/{name}{SUFFIX}"
 
     def read(self, name: str) -> bytes | None:
+        self._refuse_link(self._live)
         try:
             return self._fs.read(self.path(name))
         except FileNotFoundError:
@@ -92,6 +93,7 @@ class Handover:
             hand, mine = self._fresh_name()
             try:
                 self._fs.write_new(mine, data)
+                self._listed(self._gates)  # raises where they cannot be seen: later, the record would stand already
                 self._fs.link(mine, self.path(name))
             except FileExistsError:
                 self._tidy(mine)
@@ -120,9 +122,17 @@ class Handover:
     def ticket(self, name: str) -> int:
         boot = self._boot()
         for _ in range(ATTEMPTS):
+            self._refuse_link(self._private)
+            self._refuse_link(self._tickets)
             try:
                 epoch = self._current_epoch(boot)
-                return epoch * TICKETS_PER_BOOT + self._fs.draw(self._ticket_path(name), sync=not boot)
+                try:
+                    drawn = self._fs.draw(self._ticket_path(name), sync=not boot)
+                except FileNotFoundError:
+                    self._begin_epoch(epoch + 1, boot)  # before there are counters again: they will begin anew
+                    raise
+                if not self._is_over(epoch):
+                    return epoch * TICKETS_PER_BOOT + drawn
             except FileNotFoundError:
                 self._epoch = None
                 self._lay_out()
@@ -130,7 +140,11 @@ class Handover:
 
     def last_ticket(self, name: str) -> int:
         try:
-            return self._current_epoch(self._boot()) * TICKETS_PER_BOOT + self._fs.size(self._ticket_path(name))
+            while True:
+                epoch = self._current_epoch(self._boot())
+                size = self._fs.size(self._ticket_path(name))
+                if not self._is_over(epoch):
+                    return epoch * TICKETS_PER_BOOT + size
         except FileNotFoundError:
             return 0
 
@@ -275,6 +289,14 @@ class Handover:
         except FileNotFoundError:
             pass
 
+    def _refuse_link(self, path: str) -> None:
+        """Behind a planted link there is somebody else's directory, with files that could be taken for swarm's."""
+        try:
+            self._fs.readlink(path)
+        except OSError:
+            return  # a directory, or nothing: or whatever it is, the call that needs it will say
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
     def _tidy(self, path: str) -> None:
         """Removes what is of no more use. Where that fails, what was done is done all the same, and a sweep will see to it."""
         try:
@@ -284,6 +306,7 @@ class Handover:
 
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
+        self._refuse_link(self._private)
         owner, hand = self._hand
         if not hand or owner != os.getpid():
             try:
@@ -321,16 +344,13 @@ class Handover:
         return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"
 
     def _current_epoch(self, boot: str) -> int:
-        """How many boots have drawn tickets before this one. Its number is on disk, for good, before its first ticket
-        is given."""
+        """A number that grows with every boot, and when the counters were removed. It is on disk, for good, before its first
+        ticket is given."""
         while self._epoch is None:
             names = self._fs.names(self._epochs)
             last = max((int(name) for name in names if name.isdigit()), default=-1)
             if last < 0 or self._fs.readlink(f"{self._epochs}/{last}") != (boot or "-"):
-                try:
-                    self._fs.symlink(boot or "-", f"{self._epochs}/{last + 1}")
-                except FileExistsError:
-                    pass
+                self._begin_epoch(last + 1, boot)
             elif f"{last}.synced" in names:
                 self._epoch = last
             else:
@@ -341,6 +361,19 @@ class Handover:
                 except FileExistsError:
                     pass
         return self._epoch
+
+    def _begin_epoch(self, number: int, boot: str) -> None:
+        try:
+            self._fs.symlink(boot or "-", f"{self._epochs}/{number}")
+        except FileExistsError:
+            pass
+
+    def _is_over(self, epoch: int) -> bool:
+        """Whether somebody has begun the next epoch: one who sees another boot, or no counters."""
+        if not self._fs.exists(f"{self._epochs}/{epoch + 1}"):
+            return False
+        self._epoch = None
+        return True
 
 
 def _is_hand(name: str) -> bool:

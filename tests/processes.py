@@ -1,14 +1,19 @@
-"""Real processes for the tests: many that begin at the same moment, and one that stops before a chosen system call."""
+"""Real processes for the tests: many that begin at the same moment, one that does what it is told, and one that stops
+before a chosen system call."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
 import traceback
 from collections.abc import Callable, Collection
 from multiprocessing import shared_memory
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple, Self
+
+from swarm.errors import SwarmError
 
 
 def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[list[int]]:
@@ -48,6 +53,46 @@ def fork(work: Callable[..., object], *args: object) -> int:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+class Refusal(NamedTuple):
+    """An error of swarm's, as a process tells it to another."""
+
+    kind: str
+    text: str
+
+
+class Worker:
+    """A child that does what it is told, one thing after the other: the test decides when, and nothing is timed. Killed
+    at the end of the block."""
+
+    def __init__(self, target: object, first: Callable[[], object] = int) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+
+        def serve() -> None:
+            first()
+            while True:
+                verb, args = theirs.recv()
+                try:
+                    theirs.send(attrgetter(verb)(target)(*args))
+                except SwarmError as error:
+                    theirs.send(Refusal(type(error).__name__, str(error)))
+
+        self._pid = fork(serve)
+        theirs.close()
+
+    def __call__(self, verb: str, *args: object) -> Any:
+        """What a method of the target answers in the child."""
+        self._ours.send((verb, args))
+        return self._ours.recv()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._ours.close()
 
 
 class Stopped:
