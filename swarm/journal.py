@@ -61,7 +61,13 @@ class Journal:
         with self._mutex:
             while True:
                 fd, number, identity = self._writer or self._open_writer()
-                end = self._write(fd, line + b"\n")
+                try:
+                    end = self._write(fd, line + b"\n")
+                except OSError:
+                    self._close_writer()
+                    if self._is_live(identity):
+                        raise
+                    continue  # a file that was rotated need not take any more: the live one may
                 if self._is_live(identity) or self._counts(identity, end):
                     break
                 self._close_writer()
