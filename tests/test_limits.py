@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from swarm.clock import Clock
 from swarm.errors import StoreError
 from swarm.lock_table import LockTable
 from tests.conftest import ROOT
 from tests.processes import fork
 from tests.test_takeover import table
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 
 VERBS: dict[str, Callable[[LockTable], object]] = {
     "acquire": lambda locks: locks.acquire("n", "w", 60, bound=True),
@@ -184,5 +187,18 @@ def test_a_lock_that_may_not_be_written_whole_is_not_had(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         assert locks.store.keys("locks") == []
         assert refusals(locks, ["acquire", "release"]) == []
+
+    in_a_child(work)
+
+
+def test_who_cannot_ask_for_the_boot_now_is_not_remembered_as_without_one() -> None:
+    def work() -> None:
+        clock = Clock()
+        opened = without_descriptors(0)
+        with pytest.raises(StoreError, match="ulimit -n"):
+            clock.boot()
+        for fd in opened:
+            os.close(fd)
+        assert clock.boot() == Clock().boot() != ""
 
     in_a_child(work)
