@@ -19,6 +19,7 @@ import pytest
 import swarm.watch  # noqa: F401  # who has dropped its privileges may not be able to load it
 from swarm import TaskLockManager
 from swarm.errors import LockLost
+from swarm.lease import Lease
 from swarm.store_file import FileStore
 from tests.conftest import ROOT
 from tests.disks import needs_root
@@ -111,11 +112,9 @@ def test_a_holder_that_lost_its_permission_beyond_its_lease_is_told_and_can_take
         lost: list[LockLost] = []
         with manager.hold("t", ttl=1.0, on_lost=lost.append) as lease:
             os.write(says, b"held")
-            while not lost:
-                time.sleep(0.002)
-            assert lease.seconds_left == 0
             with pytest.raises(LockLost, match="could not be refreshed"):
-                lease.check()
+                keep_checking(lease)
+            assert (len(lost), lease.seconds_left) == (1, 0)
             os.write(says, b"lost")
             os.read(answers, 1)
         with manager.hold("t", ttl=60) as again:
@@ -135,6 +134,12 @@ def test_a_holder_that_lost_its_permission_beyond_its_lease_is_told_and_can_take
             os.close(fd)
 
 
+def keep_checking(lease: Lease) -> None:
+    while True:
+        lease.check()  # while the lease runs it is sure, whether or not the lock can be read
+        time.sleep(0.002)
+
+
 CONTENDER = """
 import mmap, os, sys, time
 from swarm.errors import LockHeld
@@ -142,6 +147,10 @@ from swarm.lock_table import LockTable
 from swarm.store_file import FileStore
 
 state, shared, rounds, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+if first:
+    for _ in range(2):
+        os.waitpid(os.fork() or os._exit(0), 0)
+    time.sleep(0.1)
 file = open(shared, "r+b")
 memory = mmap.mmap(file.fileno(), 0)
 arrived = memoryview(memory)[:64].cast("q")
@@ -179,7 +188,7 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 
 
 @needs_root
-def test_workers_in_two_pid_namespaces_with_the_same_pids_have_one_winner_each_time(tmp_path: Path) -> None:
+def test_workers_in_two_pid_namespaces_have_one_winner_each_time(tmp_path: Path) -> None:
     rounds = 200
     shared = tmp_path / "shared"
     shared.write_bytes(bytes(128 + 8 * rounds))
@@ -190,13 +199,13 @@ def test_workers_in_two_pid_namespaces_with_the_same_pids_have_one_winner_each_t
         for first in (0, 4)
     ]
     try:
-        done = [group.communicate(timeout=100) for group in groups]
+        done = [group.communicate(timeout=60) for group in groups]
     finally:
         for group in groups:
             group.kill()
             group.wait()
     assert [group.returncode for group in groups] == [0, 0], done
-    assert done[0][0] == done[1][0] == "[2, 3, 4, 5]\n", "the same pids, of other processes"
+    assert [pids for pids, _ in done] == ["[2, 3, 4, 5]\n", "[4, 5, 6, 7]\n"], "some pids are of others there, some of none"
     won = shared.read_bytes()[128:]
     winners = [[me for me in range(8) if won[me * rounds + number]] for number in range(rounds)]
     assert [len(who) for who in winners] == [1] * rounds
@@ -204,6 +213,7 @@ def test_workers_in_two_pid_namespaces_with_the_same_pids_have_one_winner_each_t
 
 
 def test_workers_paused_together_beyond_their_leases_know_it_and_are_refused(tmp_path: Path) -> None:
+    """Their successors have the same names, as those who are started again by a supervisor: only tokens tell them apart."""
     tasks = range(4)
     state = str(tmp_path / "state")
 
@@ -220,7 +230,7 @@ def test_workers_paused_together_beyond_their_leases_know_it_and_are_refused(tmp
     def hold(task: int) -> None:
         refused = 0
         lost = ""
-        manager = TaskLockManager("paused", FileStore(state))
+        manager = TaskLockManager("w", FileStore(state))
         with manager.hold(f"t{task}", ttl=1.0) as lease:
             (tmp_path / f"began-{task}").write_text(str(lease.token))
             try:
@@ -231,10 +241,10 @@ def test_workers_paused_together_beyond_their_leases_know_it_and_are_refused(tmp
             except LockLost as error:
                 lost = str(error)
         again = table(Path(state)).store.read(f"locks/t{task}")
-        (tmp_path / f"paused-{task}").write_text(json.dumps([lost, refused, json.loads(again or b"{}").get("worker")]))
+        (tmp_path / f"paused-{task}").write_text(json.dumps([lost, refused, json.loads(again or b"{}").get("token")]))
 
     def take_over(task: int) -> None:
-        with TaskLockManager("rival", FileStore(state)).hold(f"t{task}", ttl=60, wait=60) as lease:
+        with TaskLockManager("w", FileStore(state)).hold(f"t{task}", ttl=60, wait=60) as lease:
             assert use(tmp_path / f"resource-{task}", lease.token)
             (tmp_path / f"taken-{task}").write_text(str(lease.token))
             await_all((tmp_path / f"paused-{task}").exists)
@@ -258,8 +268,7 @@ def test_workers_paused_together_beyond_their_leases_know_it_and_are_refused(tmp
         lost, refused, owner = json.loads((tmp_path / f"paused-{task}").read_text())
         assert lost
         assert refused <= 1, "it may have been paused between asking and writing, once; and then the token is what counts"
-        assert owner == "rival"
-        assert int((tmp_path / f"taken-{task}").read_text()) > int((tmp_path / f"began-{task}").read_text())
+        assert owner == int((tmp_path / f"taken-{task}").read_text()) > int((tmp_path / f"began-{task}").read_text())
 
 
 def await_all(there: Callable[[], bool]) -> None:
