@@ -111,7 +111,7 @@ class Handover:
                 return False
             self._close([gate for gate in others if _parse_gate(gate)[1] != _mark(data)])
             return True
-        raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+        raise self._disappearing()
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
         return self._change(name, old, new)
@@ -214,7 +214,7 @@ class Handover:
             if new is None:
                 self._tidy(mine)
             return True
-        raise StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
+        raise self._disappearing()
 
     def _open_gate(self, name: str, mark: str, hand: str) -> list[str]:
         """Opens a gate for the record with this mark; all its gates up to that one, of which only the last has a living hand."""
@@ -309,13 +309,17 @@ class Handover:
         self._refuse_link(self._private)
         owner, hand = self._hand
         if not hand or owner != os.getpid():
-            try:
-                hand = self._make_hand()
-            except FileNotFoundError:
-                self._lay_out()
-                hand = self._make_hand()
+            hand = self._take_hand()
             self.sweep()
         return hand, f"{self._hands}/{hand}/{next(self._fresh):x}"
+
+    def _take_hand(self) -> str:
+        for _ in range(ATTEMPTS):
+            try:
+                return self._make_hand()
+            except FileNotFoundError:
+                self._lay_out()
+        raise self._disappearing()
 
     def _make_hand(self) -> str:
         hand = "h" + os.urandom(8).hex()
@@ -334,6 +338,9 @@ class Handover:
             self._kill(hand)
         except OSError:
             pass  # it is never used again; and what failed before this is what is to be told
+
+    def _disappearing(self) -> StoreError:
+        return StoreError(f"the working directories under {self._private} keep disappearing. Stop what removes them.")
 
     def _lay_out(self) -> None:
         """Makes every directory that is missing."""
