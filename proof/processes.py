@@ -1,4 +1,4 @@
-"""Real processes: many that begin at the same moment, and one that stops before a chosen system call.
+"""Real processes: many that begin at the same moment, one that does what it is told, and one that stops before a chosen call.
 
 On Linux a child that was forked here dies with its parent, also when it is stopped.
 """
@@ -6,15 +6,19 @@ On Linux a child that was forked here dies with its parent, also when it is stop
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from multiprocessing import shared_memory
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, Self
+
+from swarm.errors import SwarmError
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # before any fork
@@ -80,6 +84,46 @@ def fork(work: Callable[..., object], *args: object) -> int:
     os._exit(0)
 
 
+class Refusal(NamedTuple):
+    """An error of swarm's, as a process tells it to another."""
+
+    kind: str
+    text: str
+
+
+class Worker:
+    """A child that does what it is told, one thing after the other: the test decides when, and nothing is timed. Killed
+    at the end of the block."""
+
+    def __init__(self, target: object, first: Callable[[], object] = int) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+
+        def serve() -> None:
+            first()
+            while True:
+                verb, args = theirs.recv()
+                try:
+                    theirs.send(attrgetter(verb)(target)(*args))
+                except SwarmError as error:
+                    theirs.send(Refusal(type(error).__name__, str(error)))
+
+        self._pid = fork(serve)
+        theirs.close()
+
+    def __call__(self, verb: str, *args: object) -> Any:
+        """What a method of the target answers in the child."""
+        self._ours.send((verb, args))
+        return self._ours.recv()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._ours.close()
+
+
 class Stopped:
     """A child that stopped itself before its call number `at` of the calls it counts; `finished` if it made fewer."""
 
@@ -104,16 +148,29 @@ class Stopped:
         os.close(answer)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         self.finished = not os.WIFSTOPPED(status)
-        if self.finished:
-            os.close(self._answer)
+        self._result = self._end() if self.finished else b""
 
     def go_on(self) -> Any:
         """Lets it run to its end; what the work returned, or the name of the error it raised."""
-        os.kill(self.pid, signal.SIGCONT)
+        self.wake()
+        return self.answer()
+
+    def wake(self) -> None:
+        if not self.finished:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def answer(self) -> Any:
+        """What the work of one that was woken returned, or the name of the error it raised."""
+        if not self.finished:
+            self._result = self._end()
+            self.finished = True
+            os.waitpid(self.pid, 0)
+        return pickle.loads(self._result)
+
+    def _end(self) -> bytes:
         data = os.read(self._answer, 65536)
         os.close(self._answer)
-        os.waitpid(self.pid, 0)
-        return pickle.loads(data)
+        return data
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -122,15 +179,16 @@ class Stopped:
 
 
 class Counting:
-    """Stands in for an object and calls `step` before each of its methods."""
+    """Stands in for an object and calls `step` before each of its methods, or before some of them."""
 
-    def __init__(self, inner: Any, step: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None) -> None:
         self._inner = inner
         self._step = step
+        self._only = only
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found) or isinstance(found, type):
+        if not callable(found) or isinstance(found, type) or (self._only is not None and name not in self._only):
             return found
 
         def counted(*args: Any, **kwargs: Any) -> Any:

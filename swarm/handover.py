@@ -13,7 +13,7 @@ sleeper, whenever it wakes, gets ENOENT and does nothing.
     <private>/hands/h<random>/            a process's hand; its name is never used again
     <private>/gates/<name>~<mark>~<k>     a symlink to a hand's name: its owner is about to change the record with this mark
     <private>/tickets/<shard>             one byte a ticket
-    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later boot are larger than all before
+    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later epoch are larger than all before
 
 The rules, each of which is needed:
 
@@ -28,6 +28,10 @@ The rules, each of which is needed:
 - Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
   written.
 - A forked child makes a hand of its own.
+
+What swarm did not make itself in <private> holds nobody up: a gate that names no hand is nobody's, and what cannot be cleared
+away stays where it is. A counter that cannot be used, or a hand that cannot be destroyed, is an error: going on without it could
+give a task two holders.
 """
 
 from __future__ import annotations
@@ -52,12 +56,15 @@ PATIENCE = 3.0  # seconds that an open gate is respected
 SWEEP_AGE = 3600.0  # seconds after which residue is taken for a crash's
 SWEEP_BATCH = 16  # entries looked at when a hand is made
 TICKET_SHARDS = 251  # a file a task would cost a disk block each
-TICKETS_PER_BOOT = 1_000_000_000
+TICKETS_PER_EPOCH = 1_000_000_000
+EPOCHS = 1_000_000_000  # so that a token fits into 64 bits
 ATTEMPTS = 1000  # a hand destroyed this often in a row is not bad luck
 
 
 class Handover:
     """Compare-and-swap for the files of one directory. Threads may share it; a forked child may too."""
+
+    DIRECTORIES = ("hands", "gates", "tickets", "epochs")
 
     def __init__(
         self, live: str, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem
@@ -105,7 +112,11 @@ class Handover:
 
     def last_ticket(self, name: str) -> int:
         try:
-            return self._current_epoch(self._boot()) * TICKETS_PER_BOOT + self._fs.size(self._ticket_path(name))
+            while True:
+                epoch = self._current_epoch()
+                size = self._fs.size(self._ticket_path(name))
+                if not self._is_over(epoch):
+                    return epoch * TICKETS_PER_EPOCH + size
         except FileNotFoundError:
             return 0
 
@@ -118,16 +129,10 @@ class Handover:
     def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
         """Clears away what crashed processes left, if it is older than `age`."""
         for hand in _some(self._listed(self._hands), batch):
-            if hand != self._hand[1] and self._older(f"{self._hands}/{hand}", age):
-                self._kill(hand)
+            if hand != self._hand[1]:
+                self._clear_away(self._sweep_hand, hand, age)
         for gate in _some(self._listed(self._gates), batch):
-            if not self._older(f"{self._gates}/{gate}", age):
-                continue
-            self._kill(self._hand_of(gate))
-            name, mark = _parse_gate(gate)
-            record = self.read(name) if mark else None
-            if record is None or _mark(record) != mark:
-                self._close([gate])
+            self._clear_away(self._sweep_gate, gate, age)
 
     def close(self) -> None:
         """Gives the hand back. The next change makes a new one."""
@@ -158,12 +163,12 @@ class Handover:
             self._fs.write_new(mine, data)
             self._fs.link(mine, self.path(name))
         except FileExistsError:
-            self._discard(mine)
+            self._tidy(mine)
             return False
         except BaseException:
             self._drop(hand)
             raise
-        self._discard(mine)
+        self._tidy(mine)
         others = self._clear(name, [])
         if self.read(name) != data:
             return False
@@ -180,31 +185,33 @@ class Handover:
             others = self._clear(name, gates)
             if self.read(name) != old:
                 self._close(gates)  # not the others: one of them may be for the record that is there now
-                self._discard(mine)
+                self._tidy(mine)
                 return False
             if new is None:
                 self._fs.rename(self.path(name), mine)
             else:
                 self._fs.rename(mine, self.path(name))
         except Busy:
-            self._discard(mine)
+            self._tidy(mine)
             raise
         except BaseException:
             self._drop(hand)
             raise
         self._close(gates + others)
         if new is None:
-            self._discard(mine)
+            self._tidy(mine)
         return True
 
     def _try_to_draw(self, name: str) -> int:
-        boot = self._boot()
-        try:
-            epoch = self._current_epoch(boot)
-            return epoch * TICKETS_PER_BOOT + self._fs.draw(self._ticket_path(name), sync=not boot)
-        except FileNotFoundError:
-            self._epoch = None
-            raise
+        while True:
+            epoch = self._current_epoch()
+            try:
+                drawn = self._fs.draw(self._ticket_path(name), sync=not self._boot())
+            except FileNotFoundError:
+                self._epoch = None
+                raise
+            if not self._is_over(epoch):
+                return epoch * TICKETS_PER_EPOCH + drawn
 
     def _open_gate(self, name: str, mark: str, hand: str) -> list[str]:
         """Opens a gate for the record with this mark; all its gates up to that one, of which only the last has a living hand."""
@@ -231,7 +238,7 @@ class Handover:
 
     def _close(self, gates: list[str]) -> None:
         for gate in gates:
-            self._discard(f"{self._gates}/{gate}")
+            self._tidy(f"{self._gates}/{gate}")  # one that stays costs the next a look, never a record
 
     def _kill(self, hand: str) -> None:
         """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
@@ -254,11 +261,16 @@ class Handover:
                     raise
 
     def _hand_of(self, gate: str) -> str:
+        hand = self._target(f"{self._gates}/{gate}")
+        return hand if _is_hand(hand) else "?"  # closed meanwhile, or planted: either way nobody acts through it
+
+    def _target(self, path: str) -> str:
+        """Where a link leads, "" for anything else."""
         try:
-            return self._fs.readlink(f"{self._gates}/{gate}")
+            return self._fs.readlink(path)
         except OSError as error:
             if isinstance(error, FileNotFoundError) or error.errno == errno.EINVAL:
-                return "?"  # closed meanwhile, or planted: either way nobody acts through it
+                return ""
             raise
 
     def _older(self, path: str, age: float) -> bool:
@@ -278,6 +290,30 @@ class Handover:
             self._fs.unlink(path)
         except FileNotFoundError:
             pass
+
+    def _tidy(self, path: str) -> None:
+        """Removes what is of no more use. Where that fails, what was done is done all the same, and a sweep will see to it."""
+        self._clear_away(self._discard, path)
+
+    def _clear_away(self, clear: Callable[[*Args], None], *args: *Args) -> None:
+        """Whoever clears away on its way must not fail for it."""
+        try:
+            clear(*args)
+        except OSError:
+            pass
+
+    def _sweep_hand(self, hand: str, age: float) -> None:
+        if self._older(f"{self._hands}/{hand}", age):
+            self._kill(hand)
+
+    def _sweep_gate(self, gate: str, age: float) -> None:
+        if not self._older(f"{self._gates}/{gate}", age):
+            return
+        self._kill(self._hand_of(gate))
+        name, mark = _parse_gate(gate)
+        record = self.read(name) if mark else None
+        if record is None or _mark(record) != mark:
+            self._close([gate])
 
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
@@ -300,42 +336,63 @@ class Handover:
         """Gives up a hand of this process that failed: whatever it had begun is over, and nobody need wait for it."""
         if self._hand[1] == hand:
             self._hand = (0, "")
-        self._kill(hand)
+        self._clear_away(self._kill, hand)  # it is never used again; and what failed before this is what is to be told
 
     def _lay_out(self) -> None:
-        """Makes every directory that is missing."""
-        for path in (self._live, self._hands, self._gates, self._tickets, self._epochs):
+        """Makes every directory that is missing. Counters begin anew, so first of all an epoch does."""
+        for path in (self._live, self._hands, self._gates, self._epochs):
             self._ensure(path)
+        if not self._fs.exists(self._tickets):
+            self._begin_epoch(self._last_epoch() + 1)
+        self._ensure(self._tickets)
 
     def _ticket_path(self, name: str) -> str:
         return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"
 
-    def _current_epoch(self, boot: str) -> int:
-        """How many boots have drawn tickets before this one. Its number is on disk, for good, before its first ticket
-        is given."""
+    def _current_epoch(self) -> int:
+        """A number that grows with every boot, and when the counters were removed. It is on disk, for good, before its first
+        ticket is given."""
         while self._epoch is None:
-            names = self._fs.names(self._epochs)
-            last = max((int(name) for name in names if name.isdigit()), default=-1)
-            if last < 0 or self._fs.readlink(f"{self._epochs}/{last}") != (boot or "-"):
-                try:
-                    self._fs.symlink(boot or "-", f"{self._epochs}/{last + 1}")
-                except FileExistsError:
-                    pass
-            elif f"{last}.synced" in names:
+            last = self._last_epoch()
+            if last < 0 or self._target(f"{self._epochs}/{last}") != (self._boot() or "-"):
+                self._begin_epoch(last + 1)
+            elif self._fs.exists(f"{self._epochs}/{last}.synced"):
                 self._epoch = last
             else:
                 for path in (self._epochs, self._private, os.path.dirname(self._private)):
                     self._fs.sync_dir(path)
-                try:
-                    self._fs.symlink("-", f"{self._epochs}/{last}.synced")
-                except FileExistsError:
-                    pass
+                self._mark_epoch(f"{last}.synced", "-")
         return self._epoch
+
+    def _last_epoch(self) -> int:
+        return max((int(name) for name in self._fs.names(self._epochs) if _is_epoch(name)), default=-1)
+
+    def _begin_epoch(self, number: int) -> None:
+        if number >= EPOCHS:
+            raise StoreError(f"{self._epochs}/{number - 1} was not made by swarm: so many boots nobody has seen. Remove it.")
+        self._mark_epoch(str(number), self._boot() or "-")
+
+    def _mark_epoch(self, name: str, text: str) -> None:
+        try:
+            self._fs.symlink(text, f"{self._epochs}/{name}")
+        except FileExistsError:
+            pass
+
+    def _is_over(self, epoch: int) -> bool:
+        """Whether somebody has begun the next epoch: one who sees another boot, or no counters."""
+        if not self._fs.exists(f"{self._epochs}/{epoch + 1}"):
+            return False
+        self._epoch = None
+        return True
 
 
 def _is_hand(name: str) -> bool:
     """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
     return len(name) == 17 and name[0] == "h" and not set(name[1:]) - set("0123456789abcdef")
+
+
+def _is_epoch(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= 10 and str(int(name)) == name and int(name) < EPOCHS
 
 
 def _some(names: list[str], count: int) -> list[str]:

@@ -61,7 +61,13 @@ class Journal:
         with self._mutex:
             while True:
                 fd, number, identity = self._writer or self._open_writer()
-                end = self._write(fd, line + b"\n")
+                try:
+                    end = self._write(fd, line + b"\n")
+                except OSError:
+                    self._close_writer()
+                    if self._is_live(identity):
+                        raise
+                    continue  # a file that was rotated need not take any more: the live one may
                 if self._is_live(identity) or self._counts(identity, end):
                     break
                 self._close_writer()
@@ -147,14 +153,17 @@ class Journal:
         number = max(self._filled(), default=0) + 1
         mine = f"{self._parts}/{number:010d}-{os.urandom(4).hex()}"
         os.mkdir(mine, DIR_MODE)
-        if not self._outrun(mine, number):
-            _remove_if_empty(mine)
-            return False
         try:
+            if not self._outrun(mine, number):
+                _remove_if_empty(mine)
+                return False
             os.rename(self._path, f"{mine}/part")
         except FileNotFoundError:  # outrun ourselves, or nothing there any more
             _remove_if_empty(mine)
             return False
+        except BaseException:
+            _remove_if_empty(mine)
+            raise
         self._settle(mine)
         return True
 
@@ -233,7 +242,10 @@ class Journal:
         """How many bytes of a part count; decides it if nobody has."""
         while True:
             try:
-                return int(os.readlink(f"{part}/end"))
+                said = os.readlink(f"{part}/end")
+                if not (said.isascii() and said.isdigit()):
+                    raise OSError(errno.EINVAL, "does not say where the part ends", f"{part}/end")
+                return int(said)
             except FileNotFoundError:
                 pass
             fd = os.open(f"{part}/part", os.O_RDONLY | os.O_CLOEXEC)
@@ -285,6 +297,8 @@ class Journal:
         return found
 
     def _rotations(self) -> list[tuple[int, str]]:
+        if os.path.islink(self._parts):  # what looks like a rotation's empty directory is removed
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._parts)
         try:
             entries = os.listdir(self._parts)
         except FileNotFoundError:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 
+from swarm.errors import StoreError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _START_TICKS, _STATE, _THREADS = 19, 0, 17  # fields of /proc/<pid>/stat, counted after the command's name
 
 
@@ -56,8 +59,15 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
 
 
 def boot_id() -> str:
-    """The identity of this boot of this machine, "" where the system does not tell."""
-    return _read("/proc/sys/kernel/random/boot_id").strip()
+    """The identity of this boot of this machine, "" where the system does not tell; StoreError where it cannot be asked now."""
+    try:
+        return _load(_BOOT_ID).strip()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+    except OSError as error:
+        # Not "": who is remembered as without a boot would be, for as long as the process lives.
+        cure = "Close some files, or raise the limit with ulimit -n."
+        raise StoreError(f"the identity of this boot cannot be read: {_BOOT_ID}: {error.strerror}. {cure}") from error
 
 
 def namespace(kind: str) -> str:
@@ -87,12 +97,14 @@ def _machine() -> str:
 
 def _read(path: str) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY)
+        return _load(path)
     except OSError:
         return ""
+
+
+def _load(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 4096).decode(errors="replace")
-    except OSError:
-        return ""
     finally:
         os.close(fd)

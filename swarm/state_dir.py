@@ -54,6 +54,8 @@ _CURES = {
     errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",
     errno.EISDIR: "Remove that directory: a lock is a file.",
     errno.EMFILE: "Too many files are open: raise the limit with ulimit -n.",
+    errno.ENFILE: "Too many files are open on this machine: close some, or raise fs.file-max.",
+    errno.EFBIG: "It may not grow any more: rotate the log, or raise the limit with ulimit -f.",
     errno.ENOSPC: "Free some space, then try again.",
     errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
     errno.EINVAL: "Move it away: swarm makes it anew.",

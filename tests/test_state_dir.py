@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +18,11 @@ import pytest
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import StoreError
 from tests.conftest import ROOT, Run, script_environment
+from tests.disks import Disk, Done, exhaust_inodes, fill, mounted, needs_root
 
 NOBODY = 65534
 AS_ROOT = os.geteuid() == 0
 pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine's own /tmp/ai_swarm
-
-needs_root = pytest.mark.skipif(
-    (not AS_ROOT and "CI" not in os.environ) or sys.platform != "linux",
-    reason="mounts need root on Linux; in CI that is a failure",
-)
-
-Done = subprocess.CompletedProcess[str]
 
 
 def expect_unusable(done: Done, *words: str) -> None:
@@ -642,63 +632,6 @@ class TestDefaultPath:
         machine.environment["SWARM_STATE_DIR"] = "/tmp/ai_swarm"
         assert machine.run("lock", "acquire", "t", "w").returncode == 0
         assert (machine.seen / "mine" / "locks" / "t.lock").exists()
-
-
-class Disk:
-    """A filesystem that is mounted in a mount namespace of its own. `seen` is how the test, outside, reaches it."""
-
-    def __init__(self, pid: int, path: Path) -> None:
-        self.pid = pid
-        self.path = path
-        self.seen = Path(f"/proc/{pid}/root{path}")
-        self.scripts = ROOT / "scripts"
-        self.environment = script_environment(AI_SWARM_DIR=str(path / "state"))
-        self.prefix: list[str] = []
-
-    def run(self, face: str, *args: str) -> Done:
-        script = self.scripts / ("swarm_lock.sh" if face == "lock" else "swarm_status_log.sh")
-        return self.inside(*self.prefix, str(script), *args, env=self.environment)
-
-    def inside(self, *command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Done:
-        enter = ["nsenter", "--target", str(self.pid), "--mount", *([f"--wdns={cwd}"] if cwd else []), "--"]
-        return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=30, env=env)
-
-
-@contextmanager
-def mounted(path: Path, options: str, also: str = "") -> Iterator[Disk]:
-    """A tmpfs on `path`, in a mount namespace that ends with the block."""
-    path.mkdir(exist_ok=True)
-    script = f"{also} mount -t tmpfs -o '{options}' tmpfs '{path}' && echo ready && exec sleep 300"
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
-        try:
-            assert keeper.stdout is not None
-            assert keeper.stdout.readline() == "ready\n"
-            yield Disk(keeper.pid, path)
-        finally:
-            keeper.send_signal(signal.SIGKILL)
-
-
-def fill(path: Path) -> None:
-    """Writes until the disk is full."""
-    with path.open("wb", buffering=0) as ballast:
-        try:
-            while True:
-                ballast.write(b"\0" * 4096)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-
-
-def exhaust_inodes(path: Path) -> None:
-    """Creates files until there can be no more."""
-    path.mkdir()
-    try:
-        for number in count():
-            (path / str(number)).touch()
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
 
 
 def give(path: Path) -> None:
