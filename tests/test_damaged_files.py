@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import jsonschema
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from swarm import process
+from swarm import process, validation
 from swarm.clock import Clock
-from swarm.errors import LockHeld, NotYours
+from swarm.errors import LockHeld, NotYours, StoreError
 from swarm.lock_record import UNREADABLE_GRACE
 from swarm.lock_table import LockTable
 from swarm.status_log import StatusLog
@@ -33,6 +34,7 @@ from swarm.store_file import FileStore
 from tests.command_line import run, run_on
 from tests.conftest import HandClock
 from tests.damage import DEEP, broken, records
+from tests.test_schemas import INVALID, VALID
 
 MANY = settings(max_examples=4 * settings().max_examples)
 
@@ -198,6 +200,13 @@ def test_a_damaged_identity_does_not_prove_that_a_live_process_is_gone(key: str,
         assert found is not None and found[1].active
 
 
+def test_a_name_with_a_line_break_forges_no_line_of_the_faults() -> None:
+    with state_with(**{"a\nb: forged": b"{"}):
+        answer = run("log", "validate")
+    assert answer.code == 1
+    assert answer.out.count(b"\n") == 1 + answer.out.count(b"is not a valid name") and b"\nb: forged" not in answer.out
+
+
 # Log lines --------------------------------------------------------------------------------------------------
 
 RECORD = {
@@ -246,3 +255,31 @@ def test_a_damaged_line_is_skipped_and_counted_and_hides_none_beside_it(damage: 
         assert run("log", "validate").code == 1 or not log.damaged
         last = log.append("DONE", "w", "t")
         assert log.tail(1) == [last]
+
+
+# Schemas ----------------------------------------------------------------------------------------------------
+
+SCHEMAS = {name: validation.load_schema(name) for name in ("status-record", "lock")}
+
+
+@MANY
+@given(some.data(), some.sampled_from(sorted(SCHEMAS)))
+def test_a_damaged_schema_is_refused_or_means_what_the_jsonschema_library_says(data: some.DataObject, name: str) -> None:
+    schema = data.draw(broken(records(SCHEMAS[name], {**SCHEMAS[name]["properties"]})))
+    with state_with(t=b'{"worker": "w"}') as store:
+        Path(store.root, "status.log").write_bytes(neighbour(1) + b"\n")
+        (Path(store.root) / "schemas").mkdir()
+        for other, good in SCHEMAS.items():
+            path = Path(store.root, "schemas", f"{other}.schema.json")
+            path.write_bytes(schema if other == name else json.dumps(good).encode())
+        with mock.patch.object(validation, "__file__", f"{store.root}/validation.py"):
+            checked = run("log", "validate")
+            try:
+                loaded = validation.load_schema(name)
+            except StoreError:
+                assert checked.code == 3 and f"{name}.schema.json cannot be used".encode() in checked.err
+                return
+            assert checked.code in (0, 1)
+    library = jsonschema.Draft202012Validator(loaded)
+    for value in [*VALID[name], *INVALID[name]]:
+        assert (not list(validation.check(value, loaded))) == library.is_valid(value), value
