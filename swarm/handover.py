@@ -28,6 +28,10 @@ The rules, each of which is needed:
 - Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
   written.
 - A forked child makes a hand of its own.
+
+What swarm did not make itself in <private> holds nobody up: a gate that names no hand is nobody's, and what cannot be cleared
+away stays where it is. A counter that cannot be used, or a hand that cannot be destroyed, is an error: going on without it could
+give a task two holders.
 """
 
 from __future__ import annotations
@@ -42,6 +46,9 @@ from swarm.filesystem import Filesystem
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVarTuple
+
+    Args = TypeVarTuple("Args")
 
 SUFFIX = ".lock"
 PATIENCE = 3.0  # seconds that an open gate is respected
@@ -49,11 +56,14 @@ SWEEP_AGE = 3600.0  # seconds after which residue is taken for a crash's
 SWEEP_BATCH = 16  # entries looked at when a hand is made
 TICKET_SHARDS = 251  # a file a task would cost a disk block each
 TICKETS_PER_BOOT = 1_000_000_000
+BOOTS = 1_000_000_000  # so that a token fits into 64 bits
 ATTEMPTS = 1000  # a hand destroyed this often in a row is not bad luck
 
 
 class Handover:
     """Compare-and-swap for the files of one directory. Threads may share it; a forked child may too."""
+
+    DIRECTORIES = ("hands", "gates", "tickets", "epochs")
 
     def __init__(
         self, live: str, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem
@@ -143,16 +153,23 @@ class Handover:
     def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
         """Clears away what crashed processes left, if it is older than `age`."""
         for hand in _some(self._listed(self._hands), batch):
-            if hand != self._hand[1] and self._older(f"{self._hands}/{hand}", age):
-                self._kill(hand)
+            if hand != self._hand[1]:
+                self._try_to(self._sweep_hand, hand, age)
         for gate in _some(self._listed(self._gates), batch):
-            if not self._older(f"{self._gates}/{gate}", age):
-                continue
-            self._kill(self._hand_of(gate))
-            name, mark = _parse_gate(gate)
-            record = self.read(name) if mark else None
-            if record is None or _mark(record) != mark:
-                self._close([gate])
+            self._try_to(self._sweep_gate, gate, age)
+
+    def _sweep_hand(self, hand: str, age: float) -> None:
+        if self._older(f"{self._hands}/{hand}", age):
+            self._kill(hand)
+
+    def _sweep_gate(self, gate: str, age: float) -> None:
+        if not self._older(f"{self._gates}/{gate}", age):
+            return
+        self._kill(self._hand_of(gate))
+        name, mark = _parse_gate(gate)
+        record = self.read(name) if mark else None
+        if record is None or _mark(record) != mark:
+            self._close([gate])
 
     def close(self) -> None:
         """Gives the hand back. The next change makes a new one."""
@@ -227,7 +244,14 @@ class Handover:
 
     def _close(self, gates: list[str]) -> None:
         for gate in gates:
-            self._discard(f"{self._gates}/{gate}")
+            self._try_to(self._discard, f"{self._gates}/{gate}")  # it costs the next one a look, never a record
+
+    def _try_to(self, clear: Callable[[*Args], None], *args: *Args) -> None:
+        """Clearing away: whoever does it on the way must not fail for it."""
+        try:
+            clear(*args)
+        except OSError:
+            pass
 
     def _kill(self, hand: str) -> None:
         """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
@@ -250,11 +274,16 @@ class Handover:
                     raise
 
     def _hand_of(self, gate: str) -> str:
+        hand = self._target(f"{self._gates}/{gate}")
+        return hand if _is_hand(hand) else "?"  # closed meanwhile, or planted: either way nobody acts through it
+
+    def _target(self, path: str) -> str:
+        """Where a link leads, "" for anything else."""
         try:
-            return self._fs.readlink(f"{self._gates}/{gate}")
+            return self._fs.readlink(path)
         except OSError as error:
             if isinstance(error, FileNotFoundError) or error.errno == errno.EINVAL:
-                return "?"  # closed meanwhile, or planted: either way nobody acts through it
+                return ""
             raise
 
     def _older(self, path: str, age: float) -> bool:
@@ -315,8 +344,10 @@ class Handover:
         is given."""
         while self._epoch is None:
             names = self._fs.names(self._epochs)
-            last = max((int(name) for name in names if name.isdigit()), default=-1)
-            if last < 0 or self._fs.readlink(f"{self._epochs}/{last}") != (boot or "-"):
+            last = max((int(name) for name in names if _is_epoch(name)), default=-1)
+            if last < 0 or self._target(f"{self._epochs}/{last}") != (boot or "-"):
+                if last + 1 >= BOOTS:
+                    raise StoreError(f"{self._epochs}/{last} was not made by swarm: so many boots nobody has seen. Remove it.")
                 try:
                     self._fs.symlink(boot or "-", f"{self._epochs}/{last + 1}")
                 except FileExistsError:
@@ -336,6 +367,10 @@ class Handover:
 def _is_hand(name: str) -> bool:
     """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
     return len(name) == 17 and name[0] == "h" and not set(name[1:]) - set("0123456789abcdef")
+
+
+def _is_epoch(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < BOOTS
 
 
 def _some(names: list[str], count: int) -> list[str]:

@@ -1,0 +1,229 @@
+"""What lies in swarm's own directories may be of any kind, left there by a crash, a backup, a person or a stranger.
+
+Whatever it is: a lock that somebody holds stays held, a task that nobody holds can be had, every whole record is read, and
+nothing outside the state directory is touched. Where that cannot be, the error names the entry, and removing it is the cure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from swarm import handover
+from swarm.errors import LockHeld, StoreError
+from swarm.lock_table import LockTable
+from swarm.status_log import StatusLog
+from swarm.store_file import FileStore
+from tests.command_line import run
+
+T = TypeVar("T")
+MANY = settings(max_examples=4 * settings().max_examples)
+HAND = "h" + "0" * 16
+EXPIRED = b'{"worker": "gone", "expires_at": "2020-01-01"}'
+
+
+def socket_at(path: str) -> None:
+    short = f"{tempfile.gettempdir()}/swarm-test-{os.getpid()}"  # a socket can be made under a name of 108 bytes at most
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(short)
+    os.rename(short, path)
+
+
+def file_with(data: bytes) -> Callable[[str], None]:
+    def make(path: str) -> None:
+        Path(path).write_bytes(data)
+
+    return make
+
+
+def directory_with(*names: str) -> Callable[[str], None]:
+    def make(path: str) -> None:
+        os.mkdir(path)
+        for name in names:
+            Path(path, name).write_bytes(b'{"task_id": "foreign"}\n')
+
+    return make
+
+
+def nested(path: str) -> None:
+    os.makedirs(f"{path}/inner/most")
+
+
+def link_to(target: str) -> Callable[[str], None]:
+    return lambda path: os.symlink(target, path)
+
+
+KINDS: dict[str, Callable[[str], None]] = {
+    "file": file_with(b"not what belongs here"),
+    "empty file": file_with(b""),
+    "directory": os.mkdir,
+    "directory with a file": directory_with("junk"),
+    "directory with a part": directory_with("part"),
+    "directory in a directory": nested,
+    "fifo": os.mkfifo,
+    "socket": socket_at,
+    "link to itself": lambda path: os.symlink(os.path.basename(path), path),
+    "link to a hand": link_to(HAND),
+    "link out": link_to("../../../treasure"),
+    "link out by a file": link_to("../../../treasure/gold"),
+    "link to the root": link_to("/"),
+    "dangling link": link_to("nowhere"),
+    "long link": link_to("x" * 300),
+    "longest link": link_to("9" * 4000),
+    "strange link": link_to(os.fsdecode(b"a\nb\xff\x1b[31m")),
+    "number": link_to("7"),
+    "negative number": link_to("-5"),
+    "strange number": link_to("²"),
+}
+MARK = handover._mark(EXPIRED)
+SHARDS = {task: str(int.from_bytes(task.encode(), "big") % handover.TICKET_SHARDS) for task in ("held", "old", "free", "torn")}
+PLACES = {
+    "gates": [
+        f"old~{MARK}~0",
+        f"old~{MARK}~1",
+        "held~x~0",
+        "free~x~0",
+        "torn~~0",
+        "old~",
+        "~~",
+        "²",
+        "a\nb",
+        "x" * 250,
+        os.fsdecode(b"\xff~\xff~0"),
+    ],
+    "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
+    "epochs": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
+    "tickets": [*SHARDS.values(), "x", "²", "a\nb"],
+}
+PLANTED = some.sampled_from(sorted(PLACES)).flatmap(
+    lambda place: some.tuples(some.just(place), some.sampled_from(PLACES[place]), some.sampled_from(sorted(KINDS)))
+)
+AGES = some.sampled_from([0.0, 10.0, 10_000.0, -10_000.0])
+
+
+@contextmanager
+def around(treasure: str = "gold") -> Iterator[Path]:
+    """A state directory beside a treasure; fails if the treasure was touched."""
+    root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
+    try:
+        (root / "treasure").mkdir()
+        (root / "treasure" / treasure).write_text("gold")
+        (root / "state").mkdir()
+        before = os.stat(root / "treasure").st_mtime_ns
+        with mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")), mock.patch.object(handover, "PATIENCE", 0.0):
+            yield root / "state"
+        assert os.listdir(root / "treasure") == [treasure] and os.stat(root / "treasure").st_mtime_ns == before
+        assert (root / "treasure" / treasure).read_text() == "gold"
+    finally:
+        shutil.rmtree(root)
+
+
+def plant(path: str, kind: str, age: float) -> None:
+    if os.path.lexists(path):
+        remove(path)
+    KINDS[kind](path)
+    os.utime(path, (time.time() - age,) * 2, follow_symlinks=False)
+
+
+def remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def cured(work: Callable[[], T], planted: list[str]) -> T:
+    """What `work` gives, once every entry that its errors name has been removed. Only what was planted may be named."""
+    while True:
+        try:
+            return work()
+        except StoreError as error:
+            told = str(error)
+        (named,) = {path for path in planted if f"{path}:" in told or f"{path} " in told or f"{path}/" in told}
+        remove(named)
+        planted.remove(named)
+
+
+@MANY
+@given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
+@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", "old~x~0", "link to a hand"), 0.0)])
+@example([(("epochs", "999999999", "dangling link"), 0.0)])
+def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
+    with around() as state:
+        mine = LockTable(FileStore(str(state)))
+        lock = mine.acquire("held", "owner", 10_000)
+        for task, data in (("old", EXPIRED), ("torn", b"{")):
+            (state / "locks" / f"{task}.lock").write_bytes(data)
+            os.utime(state / "locks" / f"{task}.lock", (1, 1))
+        planted = []
+        for (place, name, kind), age in plants:
+            path = f"{state}/.locks/{place}/{name}"
+            if path not in planted and not (place == "tickets" and os.path.exists(path)):  # a counter lost is a counter lost
+                plant(path, kind, age)
+                planted.append(path)
+
+        record = (state / "locks" / "held.lock").read_bytes()
+        assert run("lock", "list").code == 0
+        assert run("lock", "acquire", "held", "thief").code == 1
+        table = LockTable(FileStore(str(state)))
+        with pytest.raises(LockHeld):
+            table.acquire("held", "thief", 60)
+        assert (state / "locks" / "held.lock").read_bytes() == record
+
+        for task in ("old", "free", "torn"):
+            assert run("lock", "acquire", task, "v").code in (0, 3)
+            if table.look(task) is None or not table.look(task)[1].active:  # type: ignore[index]
+                assert cured(lambda task=task: table.acquire(task, "v", 60), planted).worker == "v"  # type: ignore[misc]
+            with pytest.raises(LockHeld):
+                LockTable(FileStore(str(state))).acquire(task, "thief", 60)
+        table.store._space("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
+        assert cured(lambda: table.heartbeat("held", "owner", lock.token), planted).token == lock.token
+        assert cured(lambda: table.release("held", "owner", lock.token), planted).token == lock.token
+        again = cured(lambda: table.acquire("held", "successor", 60), planted)
+        assert again.token is not None and lock.token is not None and again.token > lock.token
+
+
+@pytest.mark.parametrize("age", [10.0, -10.0, 100_000.0])
+def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ever(age: float) -> None:
+    with around() as state, mock.patch.object(handover, "PATIENCE", 3.0):
+        table = LockTable(FileStore(str(state)))
+        table.acquire("other", "w", 60)
+        (state / "locks" / "old.lock").write_bytes(EXPIRED)
+        (state / ".locks" / "hands" / HAND).mkdir()
+        gate = f"{state}/.locks/gates/old~{MARK}~0"
+        plant(gate, "link to a hand", 0.0)
+        with pytest.raises(LockHeld):
+            table.acquire("old", "v", 60)
+        plant(gate, "link to a hand", age)
+        assert table.acquire("old", "v", 60).worker == "v"
+
+
+OWN = ["locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".locks/epochs", ".status"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_link_in_place_of_one_of_swarms_directories_is_refused(name: str) -> None:
+    with around() as state:
+        store = FileStore(str(state))
+        LockTable(store).acquire("t", "w", 60)
+        StatusLog(store).append("START", "w", "t")
+        assert store.rotate("status")
+        StatusLog(store).append("START", "w", "t")
+        store.close()
+        shutil.rmtree(state / name)
+        (state / name).symlink_to("../" * (1 + name.count("/")) + "treasure")
+        command = ("log", "rotate") if name == ".status" else ("lock", "acquire", "u", "w")
+        answer = run(*command)
+        assert answer.code == 3 and f"{name} is a symbolic link".encode() in answer.err
