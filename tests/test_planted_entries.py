@@ -6,6 +6,7 @@ nothing outside the state directory is touched. Where that cannot be, the error 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -227,3 +228,116 @@ def test_a_link_in_place_of_one_of_swarms_directories_is_refused(name: str) -> N
         command = ("log", "rotate") if name == ".status" else ("lock", "acquire", "u", "w")
         answer = run(*command)
         assert answer.code == 3 and f"{name} is a symbolic link".encode() in answer.err
+
+
+# The parts of the log ---------------------------------------------------------------------------------------
+
+ENDS = ["abc", "-5", "0x10", "1e2", " 5", "²", "٣", "1000000", "9" * 4000, "+5"]
+NAMES = [
+    "0000000001-x",
+    "0000000003-x",
+    "0000000050-x",
+    "0000000000-x",
+    "²-x",
+    "٣-x",
+    "9" * 19 + "-x",
+    "x",
+    "a\nb",
+    os.fsdecode(b"\xff-x"),
+    "-",
+]
+
+
+def lines(found: Any) -> list[int]:
+    return [json.loads(line)["meta"]["n"] for line in found]
+
+
+def read_all(state: Path) -> list[int]:
+    return lines(line for line, _, _ in StatusLog(FileStore(str(state))).follow("", silence=0.0))
+
+
+@contextmanager
+def log_of_four() -> Iterator[tuple[Path, list[Path]]]:
+    """Records 1 to 4, of which the first three were put aside one by one."""
+    with around("part") as state:
+        for number in range(1, 5):
+            store = FileStore(str(state))
+            StatusLog(store).append("START", "w", "t", meta={"n": number})
+            store.close()
+            assert number == 4 or store.rotate("status")
+        yield state, sorted((state / ".status").iterdir())
+
+
+def expect_records(state: Path, expected: list[int]) -> None:
+    """By every way of reading, also after more is appended and put aside."""
+    for number in (5, 6):
+        log = StatusLog(FileStore(str(state)))
+        assert read_all(state) == lines(log.tail(100)) == lines(line for line, _ in log.query("t")) == expected
+        assert lines(run("log", "query", "t").out.splitlines()) == expected
+        assert run("log", "validate").code == 0
+        log.append("START", "w", "t", meta={"n": number})
+        expected = [*expected, number]
+        assert log.store.rotate("status"), "residue does not keep the log from being rotated"
+        assert read_all(state) == expected
+
+
+@MANY
+@given(some.lists(some.tuples(some.sampled_from(NAMES), some.sampled_from(sorted(KINDS))), min_size=1, max_size=4), AGES)
+def test_nothing_among_the_parts_hides_a_record(plants: list[tuple[str, str]], age: float) -> None:
+    with log_of_four() as (state, _):
+        for name, kind in plants:
+            holds_a_part = kind == "directory with a part" and name.partition("-")[0].isascii() and name[0].isdigit()
+            if not holds_a_part or len(name) > 18:  # otherwise it is a part, as good as any other
+                plant(f"{state}/.status/{name}", kind, age)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_that_makes_no_sense_counts_as_the_files_own(end: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        (parts[at] / "end").unlink()
+        (parts[at] / "end").symlink_to(end)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["file", "directory", "fifo", "socket", "link to itself", "link out", "long link"])
+def test_an_end_that_is_no_number_counts_as_the_files_own(kind: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        plant(str(parts[at] / "end"), kind, 0.0)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("harm", ["part removed", "part and end removed", "emptied", "cut short", "end within the line"])
+def test_a_part_that_is_gone_or_torn_takes_no_other_with_it(harm: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        if harm in ("part removed", "part and end removed"):
+            (parts[at] / "part").unlink()
+        if harm in ("part and end removed", "end within the line"):
+            (parts[at] / "end").unlink()
+        if harm in ("emptied", "cut short"):
+            os.truncate(parts[at] / "part", 0 if harm == "emptied" else 10)
+        if harm == "end within the line":
+            (parts[at] / "end").symlink_to("10")
+        expect_records(state, [number for number in (1, 2, 3, 4) if number != at + 1])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link to itself", "link out by a file", "socket"])
+def test_a_part_that_is_no_file_is_an_error_that_names_it(kind: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        plant(str(parts[at] / "part"), kind, 0.0)
+        planted = [str(parts[at] / "part")]
+        assert run("log", "query", "t").code == run("log", "validate").code == 3
+        StatusLog(FileStore(str(state))).append("START", "w", "t", meta={"n": 5}) if at < 2 else None
+        expected = [number for number in (1, 2, 3, 4) if number != at + 1] + ([5] if at < 2 else [])
+        assert cured(lambda: read_all(state), planted) == expected
+        assert planted == []
+
+
+def test_a_log_that_leads_nowhere_is_an_error_and_no_endless_loop() -> None:
+    with around() as state:
+        (state / "status.log").symlink_to("nowhere/at/all")
+        assert run("log", "append", "START", "w", "t").code == 3
