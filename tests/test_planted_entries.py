@@ -102,6 +102,7 @@ PLACES = {
         "²",
         "a\nb",
         "x" * 250,
+        "x" * 251 + "~m~0",
         os.fsdecode(b"\xff~\xff~0"),
     ],
     "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
@@ -145,16 +146,25 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def cured(work: Callable[[], T], planted: list[str]) -> T:
-    """What `work` gives, once every entry that its errors name has been removed. Only what was planted may be named."""
+def cured(work: Callable[[], T], excuses: list[str]) -> T:
+    """What `work` gives, once every entry that its errors name has been removed. Only an excuse may be named."""
     while True:
         try:
             return work()
         except StoreError as error:
             told = str(error)
-        (named,) = {path for path in planted if f"{path}:" in told or f"{path} " in told or f"{path}/" in told}
-        remove(named)
-        planted.remove(named)
+        named = [path for path in excuses if f"{path}:" in told or f"{path} " in told or f"{path}/" in told]
+        assert len(named) == 1, told
+        remove(named[0])
+        excuses.remove(named[0])
+
+
+def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
+    """Whether this is a counter that cannot be drawn from, or a hand with a gate that cannot be destroyed."""
+    if place == "hands":
+        has_gate = any(gate == "gates" and leads == "link to a hand" for (gate, _, leads), _ in plants)
+        return name == HAND and kind == "directory in a directory" and has_gate
+    return (place == "tickets" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
 
 
 @MANY
@@ -168,12 +178,13 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
         for task, data in (("old", EXPIRED), ("torn", b"{")):
             (state / "locks" / f"{task}.lock").write_bytes(data)
             os.utime(state / "locks" / f"{task}.lock", (1, 1))
-        planted = []
+        planted, excuses = [], []
         for (place, name, kind), age in plants:
             path = f"{state}/.locks/{place}/{name}"
             if path not in planted and not (place == "tickets" and os.path.exists(path)):  # a counter lost is a counter lost
                 plant(path, kind, age)
                 planted.append(path)
+                excuses += [path] if is_excuse(place, name, kind, plants) else []
 
         record = (state / "locks" / "held.lock").read_bytes()
         assert run("lock", "list").code == 0
@@ -184,15 +195,15 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
         assert (state / "locks" / "held.lock").read_bytes() == record
 
         for task in ("old", "free", "torn"):
-            assert run("lock", "acquire", task, "v").code in (0, 3)
+            assert run("lock", "acquire", task, "v").code in ((0, 3) if excuses else (0,))
             if table.look(task) is None or not table.look(task)[1].active:  # type: ignore[index]
-                assert cured(lambda task=task: table.acquire(task, "v", 60), planted).worker == "v"  # type: ignore[misc]
+                assert cured(lambda task=task: table.acquire(task, "v", 60), excuses).worker == "v"  # type: ignore[misc]
             with pytest.raises(LockHeld):
                 LockTable(FileStore(str(state))).acquire(task, "thief", 60)
         table.store._space("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
-        assert cured(lambda: table.heartbeat("held", "owner", lock.token), planted).token == lock.token
-        assert cured(lambda: table.release("held", "owner", lock.token), planted).token == lock.token
-        again = cured(lambda: table.acquire("held", "successor", 60), planted)
+        assert cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
+        assert cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
+        again = cured(lambda: table.acquire("held", "successor", 60), excuses)
         assert again.token is not None and lock.token is not None and again.token > lock.token
 
 
