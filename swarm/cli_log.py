@@ -63,7 +63,7 @@ def validate(call: Call) -> int:
         if call.json:
             found.append({"place": place, "fault": fault})
         else:
-            terminal.out(f"{place}: {fault}\n")
+            terminal.out(terminal.shown(f"{place}: {fault}") + "\n")
     terminal.transient("")
     if call.json:
         terminal.out(jsontext.dumps({"schema_version": 1, "valid": not count, "faults": found}) + "\n")

@@ -9,7 +9,7 @@ Rotation moves the file aside while writers hold it open, so moving alone would 
     <path>                          the live file
     <parts>/<number>-<random>/      made by one rotation; empty until the live file has been renamed into it
         part                        the file
-        end                         a symlink whose target is the number of bytes of `part` that count
+        end                         a symlink whose target is the number of bytes of `part` that count; only whole lines do
 
 - The first to create `end` settles where the part ends. What a late writer adds behind it does not count; the writer
   notices, because the live path is another file than the one it wrote to, and appends its line again.
@@ -17,6 +17,9 @@ Rotation moves the file aside while writers hold it open, so moving alone would 
   lines behind it.
 - A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the
   other's rename, however long it slept. So parts are numbered in the order in which they were filled.
+
+What swarm did not make itself in <parts> hides nothing: a part that somebody removed is passed over, an `end` that makes no
+sense counts as the file's own, and only real directories are looked at. What is there and cannot be read is an error.
 
 A cursor is "number:offset:fingerprint"; the live file's number is one more than the last part's.
 """
@@ -84,9 +87,12 @@ class Journal:
             last = max(parts, default=0) + 1
             lines: list[bytes] = []
             for at in [n for n in (*sorted(parts), last) if n >= number] or [last]:
-                fd, end = (live, size) if at == last else self._open_part(parts[at])
-                if fd is None:
+                if at == last and live is None:
                     return lines, f"{at}:0"
+                opened = (live, size) if at == last and live is not None else self._open_part(parts[at])
+                if opened is None:
+                    continue
+                fd, end = opened
                 try:
                     known = _fingerprint(fd, end)
                     if at != number or (fingerprint and fingerprint != known) or not _at_line_start(fd, offset, end):
@@ -119,7 +125,10 @@ class Journal:
         for older in sorted(parts, reverse=True):
             if len(lines) >= count:
                 break
-            fd, end = self._open_part(parts[older])
+            opened = self._open_part(parts[older])
+            if opened is None:
+                continue
+            fd, end = opened
             try:
                 lines = _last_lines(fd, end, count - len(lines)) + lines
             finally:
@@ -130,7 +139,12 @@ class Journal:
         live, size, parts = self._snapshot()
         try:
             for number in sorted(parts):
-                yield from _numbered(f"{parts[number]}/part", f"{parts[number]}/part", self._settle(parts[number]))
+                opened = self._open_part(parts[number])
+                if opened is not None:
+                    try:
+                        yield from _numbered(opened[0], f"{parts[number]}/part", opened[1])
+                    finally:
+                        os.close(opened[0])
             if live is not None:
                 yield from _numbered(live, self._path, size)
         finally:
@@ -207,6 +221,8 @@ class Journal:
             try:
                 fd = os.open(self._path, _OPEN, FILE_MODE)
             except FileNotFoundError:
+                if os.path.islink(self._path):  # to where no file can be made
+                    raise
                 self._ensure(os.path.dirname(self._path))
                 continue
             try:
@@ -234,29 +250,21 @@ class Journal:
         """Whether what was written up to `end` of a file that is no longer live is in the part it became."""
         parts = self._filled()
         for number in sorted(parts, reverse=True):
-            if _identity(os.stat(f"{parts[number]}/part")) == identity:
+            try:
+                same = _identity(os.lstat(f"{parts[number]}/part")) == identity
+            except FileNotFoundError:
+                continue
+            if same:
                 return end <= self._settle(parts[number])
         return False
 
     def _settle(self, part: str) -> int:
         """How many bytes of a part count; decides it if nobody has."""
-        while True:
-            try:
-                said = os.readlink(f"{part}/end")
-                if not (said.isascii() and said.isdigit()):
-                    raise OSError(errno.EINVAL, "does not say where the part ends", f"{part}/end")
-                return int(said)
-            except FileNotFoundError:
-                pass
-            fd = os.open(f"{part}/part", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                end = _last_newline(fd, os.fstat(fd).st_size)
-            finally:
-                os.close(fd)
-            try:
-                os.symlink(str(end), f"{part}/end")
-            except FileExistsError:
-                pass
+        opened = self._open_part(part)
+        if opened is None:
+            return 0
+        os.close(opened[0])
+        return opened[1]
 
     def _snapshot(self) -> tuple[int | None, int, dict[int, str]]:
         """The live file, opened, its size, and the parts before it."""
@@ -266,9 +274,7 @@ class Journal:
             except FileNotFoundError:
                 return None, 0, self._filled()
             try:
-                found = os.fstat(live)  # before looking for a rotation: what is added to a rotated file may not count
-                if not stat.S_ISREG(found.st_mode):
-                    raise _not_a_file(self._path)
+                found = _regular(live, self._path)  # before looking for a rotation: what is added to a rotated file may not count
                 parts = self._filled()
                 if self._is_live(_identity(found)):
                     return live, found.st_size, parts
@@ -277,10 +283,24 @@ class Journal:
                 raise
             os.close(live)  # rotated between opening and looking
 
-    def _open_part(self, part: str) -> tuple[int, int]:
-        """A part, opened, and where it ends."""
-        end = self._settle(part)
-        return os.open(f"{part}/part", os.O_RDONLY | os.O_CLOEXEC), end
+    def _open_part(self, part: str) -> tuple[int, int] | None:
+        """A part, opened, and how many bytes of it count, which is decided if nobody has; None if somebody removed it."""
+        try:
+            fd = os.open(f"{part}/part", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            size = _regular(fd, f"{part}/part").st_size
+            while (said := _end_of(part)) is None:
+                try:
+                    os.symlink(str(_last_newline(fd, size)), f"{part}/end")
+                except FileExistsError:
+                    pass
+            size = os.fstat(fd).st_size  # after `end` was settled: it may have been settled for more
+            return fd, _last_newline(fd, min(int(said), size) if said.isascii() and said.isdigit() else size)
+        except BaseException:
+            os.close(fd)
+            raise
 
     def _filled(self) -> dict[int, str]:
         """The parts by their numbers."""
@@ -293,22 +313,22 @@ class Journal:
             # Only the last can be empty, or one of two that claim the same number: each rotation removes all others.
             filled = paths if number < last and len(paths) == 1 else [path for path in paths if _holds_a_part(path)]
             if filled:
-                found[number] = filled[0]
+                found[number] = min(filled)  # two only where somebody has copied one
         return found
 
     def _rotations(self) -> list[tuple[int, str]]:
-        if os.path.islink(self._parts):  # what looks like a rotation's empty directory is removed
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._parts)
         try:
-            entries = os.listdir(self._parts)
+            with os.scandir(self._parts) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
-        numbered = ((entry.partition("-")[0], entry) for entry in entries)
-        return [(int(number), f"{self._parts}/{entry}") for number, entry in numbered if number.isdigit()]
+        numbered = ((name.partition("-")[0], f"{self._parts}/{name}") for name in names)
+        return [(int(number), path) for number, path in numbered if number.isascii() and number.isdigit() and len(number) <= 18]
 
     def _outrun(self, mine: str, number: int) -> bool:
         """Makes sure that no other rotation can fill a directory any more; False if one was faster."""
-        return not any(path != mine and not _remove_if_empty(path) and other >= number for other, path in self._rotations())
+        others = [(other, path) for other, path in self._rotations() if path != mine and not _remove_if_empty(path)]
+        return not any(other >= number and _holds_a_part(path) for other, path in others)
 
     def _close_writer(self) -> None:
         if self._writer:
@@ -342,6 +362,25 @@ def _not_a_file(path: str) -> OSError:
     return OSError(errno.EINVAL, "is not a regular file", path)
 
 
+def _regular(fd: int, path: str) -> os.stat_result:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_a_file(path)
+    return found
+
+
+def _end_of(part: str) -> str | None:
+    """What a part's `end` says, None if it is not settled."""
+    try:
+        return os.readlink(f"{part}/end")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return ""  # not a link: swarm did not make it
+
+
 def _remove_if_empty(path: str) -> bool:
     try:
         os.rmdir(path)
@@ -356,8 +395,8 @@ def _remove_if_empty(path: str) -> bool:
 
 def _holds_a_part(path: str) -> bool:
     try:
-        os.stat(f"{path}/part")
-    except (FileNotFoundError, NotADirectoryError):
+        os.lstat(f"{path}/part")
+    except FileNotFoundError:
         return False
     return True
 
@@ -370,7 +409,7 @@ def _lines_from(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes],
     """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
     data = os.pread(fd, min(limit or _LINE, end - start), start)
     while b"\n" not in data and start + len(data) < end:
-        more = os.pread(fd, min(max(limit, _BLOCK), end - start - len(data)), start + len(data))
+        more = os.pread(fd, min(max(limit, _BLOCK, len(data)), end - start - len(data)), start + len(data))
         if not more:
             break
         data += more
@@ -378,8 +417,8 @@ def _lines_from(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes],
     return data.split(b"\n")[:-1], start + len(data)
 
 
-def _numbered(source: str | int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
-    with open(source, "rb", closefd=isinstance(source, str)) as file:
+def _numbered(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
+    with open(fd, "rb", closefd=False) as file:
         for number, line in enumerate(file, 1):
             if file.tell() > end:
                 return  # behind the end of a part, or appended since we looked
@@ -388,6 +427,8 @@ def _numbered(source: str | int, path: str, end: int) -> Iterator[tuple[str, byt
 
 def _last_newline(fd: int, end: int) -> int:
     """The end of the last whole line before `end`."""
+    if end > 0 and os.pread(fd, 1, end - 1) == b"\n":
+        return end
     while end > 0:
         begin = max(0, end - _BLOCK)
         at = os.pread(fd, end - begin, begin).rfind(b"\n")

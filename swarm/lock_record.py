@@ -114,7 +114,7 @@ def decode(data: bytes, task_id: str) -> Lock | None:
     if not isinstance(record, dict):
         return None
     holder = record.get("holder")
-    holder = holder if isinstance(holder, dict) else {}
+    holder = holder if isinstance(holder, dict) and all(map(_is_plain, holder.values())) else {}
     worker = _worker(record, holder)
     if not worker:
         return None
@@ -201,6 +201,11 @@ def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
     """Either vocabulary. Where they disagree one of them was edited: the one that the stamp does not know."""
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker
+
+
+def _is_plain(value: object) -> bool:
+    """Whether swarm could have written this into `holder`: text, a number that is one, or nothing."""
+    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and value - value == 0)
 
 
 def _text(value: object) -> str:

@@ -33,13 +33,13 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
     """Whether the process with this identity and boot has provably ended, seen from a process in `boot` and `time_ns`."""
-    pid = who.get("pid")
-    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not boot:
+    pid, its_boot = who.get("pid"), who.get("boot")
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not boot:
         return False
-    if who.get("boot") != boot:
+    if its_boot != boot:
         # Another boot of this very machine: nothing survived it. Another machine: we cannot look.
         machine = _machine()
-        return bool(machine and who.get("boot")) and (who.get("machine"), who.get("host")) == (machine, os.uname().nodename)
+        return bool(machine and its_boot) and (who.get("machine"), who.get("host")) == (machine, os.uname().nodename)
     if who.get("pid_ns") != namespace("pid"):
         return False
     try:
@@ -55,7 +55,7 @@ def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
         return True  # dead and not yet reaped; with more threads only its first one has ended
     # Start times are shown shifted in another time namespace and prove nothing across.
     start = who.get("start")
-    return bool(start) and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
+    return isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
 
 
 def boot_id() -> str:

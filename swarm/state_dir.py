@@ -39,6 +39,12 @@ class StateDir:
         if found.st_uid != os.geteuid():
             raise StoreError(f"the default state directory {self._path} belongs to somebody else and is not used. {cure}")
 
+    def refuse_links(self, *paths: str) -> None:
+        """Through a link in place of a directory of its own, swarm would write to and clear away what is not its own."""
+        for path in paths:
+            if os.path.islink(path):
+                raise StoreError(f"{path} is a symbolic link and is not used. Put a directory in its place.")
+
     def explained(self, error: OSError) -> StoreError:
         """The system's error, with what to do about it."""
         path = error.filename2 or error.filename or self._path
@@ -52,7 +58,7 @@ _CURES = {
     errno.EPERM: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.EACCES: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",
-    errno.EISDIR: "Remove that directory: a lock is a file.",
+    errno.EISDIR: "Remove that directory: swarm needs a file there.",
     errno.EMFILE: "Too many files are open: raise the limit with ulimit -n.",
     errno.ENFILE: "Too many files are open on this machine: close some, or raise fs.file-max.",
     errno.EFBIG: "It may not grow any more: rotate the log, or raise the limit with ulimit -f.",
@@ -61,5 +67,6 @@ _CURES = {
     errno.EINVAL: "Move it away: swarm makes it anew.",
     errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
     errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
+    errno.ENXIO: "Remove it: swarm needs a plain file there, no pipe and no socket.",
     errno.EDQUOT: "Your quota is used up: free some space, then try again.",
 }

@@ -164,9 +164,11 @@ class FileStore:
         if space not in self._spaces:
             from swarm.handover import Handover  # here and below: a command pays only for what it uses
 
+            live, private = f"{self.root}/{space}", f"{self.root}/.{space}"
+            self._directory.refuse_links(live, private, *(f"{private}/{name}" for name in Handover.DIRECTORIES))
             self._spaces[space] = Handover(
-                f"{self.root}/{space}",
-                f"{self.root}/.{space}",
+                live,
+                private,
                 boot=self.clock.boot,
                 ensure=self._directory.ensure,
                 fs=self._filesystem,
@@ -177,9 +179,9 @@ class FileStore:
         if log not in self._logs:
             from swarm.journal import Journal
 
-            self._logs[log] = Journal(
-                f"{self.root}/{log}.log", f"{self.root}/.{log}", ensure=self._directory.ensure, max_bytes=self.log_max_bytes
-            )
+            path, parts = f"{self.root}/{log}.log", f"{self.root}/.{log}"
+            self._directory.refuse_links(parts)
+            self._logs[log] = Journal(path, parts, ensure=self._directory.ensure, max_bytes=self.log_max_bytes)
         return self._logs[log]
 
     def _watch(self, path: str) -> Watch:

@@ -85,9 +85,15 @@ def lock_faults(data: bytes, task: str, schema: dict[str, Any]) -> Iterator[str]
 
 def load_schema(name: str) -> dict[str, Any]:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "schemas", f"{name}.schema.json")
-    with open(path, "rb") as file:
-        schema: dict[str, Any] = jsontext.loads(file.read(), strict=True)
-    return schema
+    try:
+        with open(path, "rb") as file:
+            schema = jsontext.loads(file.read(), strict=True)
+        if not _is_schema(schema):
+            raise ValueError("not a schema, or one with a keyword that is not implemented")
+    except (OSError, ValueError) as error:
+        raise StoreError(f"the schema {path} cannot be used: {error}. Install swarm anew.") from None
+    whole: dict[str, Any] = schema
+    return whole
 
 
 def check(value: object, schema: dict[str, Any], at: str = "") -> Iterator[str]:
@@ -120,9 +126,42 @@ def check(value: object, schema: dict[str, Any], at: str = "") -> Iterator[str]:
                 yield f"{name} is {_short(value)}, which does not match {rule}"
         elif keyword in ("minimum", "maximum"):
             if _has_type(value, "number") and (value < rule if keyword == "minimum" else value > rule):
-                yield f"{name} is {value}, but its {keyword} is {rule}"
+                yield f"{name} is {_short(value)}, but its {keyword} is {rule}"
         elif keyword not in _ANNOTATIONS:
             raise ValueError(f"the schema uses {keyword}, which is not implemented")
+
+
+def _is_schema(schema: object) -> bool:
+    """Whether `check` understands all of it."""
+    return isinstance(schema, dict) and all(_is_rule(keyword, rule) for keyword, rule in schema.items())
+
+
+def _is_rule(keyword: str, rule: object) -> bool:
+    if keyword == "type":
+        return isinstance(rule, str) and rule in _TYPES
+    if keyword == "enum":
+        return isinstance(rule, list)
+    if keyword == "anyOf":
+        return isinstance(rule, list) and bool(rule) and all(map(_is_schema, rule))
+    if keyword == "required":
+        return isinstance(rule, list) and all(isinstance(key, str) for key in rule)
+    if keyword == "properties":
+        return isinstance(rule, dict) and all(map(_is_schema, rule.values()))
+    if keyword == "minLength":
+        return _has_type(rule, "integer")
+    if keyword == "pattern":
+        return isinstance(rule, str) and _compiles(rule)
+    if keyword in ("minimum", "maximum"):
+        return _has_type(rule, "number")
+    return keyword in _ANNOTATIONS
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
 
 
 class _Fault:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from swarm.clock import Clock
 from swarm.store import Store
@@ -17,6 +18,13 @@ from swarm.store_memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLES = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_WORKER", "SWARM_LOG_MAX_BYTES", "SWARM_PYTHON")
+
+# Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof
+# (--hypothesis-profile=prove) draws many more, and others each time; a failure prints the line that brings it back.
+_ALWAYS = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("usual", max_examples=30, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
+settings.register_profile("prove", max_examples=600, derandomize=False, **_ALWAYS)  # type: ignore[arg-type]
+settings.load_profile("usual")
 
 
 class HandClock(Clock):
