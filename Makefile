@@ -38,6 +38,10 @@ format: $(ENVIRONMENT) ## mend formatting and what the linter can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+.PHONY: prove
+prove: packages $(ENVIRONMENT) ## show that no task has two holders and no record is lost (ARGS="--short interleavings" for some)
+	$(BIN)/python -m proof $(ARGS)
+
 .PHONY: bench
 bench: $(ENVIRONMENT) ## measure (ARGS are passed on)
 	$(BIN)/python -m bench $(ARGS)

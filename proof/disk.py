@@ -29,9 +29,11 @@ Result = tuple[str, Any]
 """("ok", value) or ("error", errno)."""
 
 _DIRECTORY = "directory"
+_HANDS = f"{PRIVATE}/hands/"
+_IN_A_HAND = ("mkdir", "write_new", "link", "unlink")
 _State = dict[Any, Any]
 # path -> _DIRECTORY, ("link", target), ("counter", size), or an inode's number; inode's number -> content;
-# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True
+# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True; ("known", hand) -> True
 
 
 class Outcome(NamedTuple):
@@ -74,6 +76,11 @@ class Disk:
         if known is None:
             known = self._known[state, call] = tuple(self._outcomes(state, call))
         return known
+
+    def is_private(self, state: int, call: Call) -> bool:
+        """Whether a call is about a hand that no gate has ever named, so that nobody else can notice or hinder it."""
+        hand = str(call[2] if len(call) > 2 else "").removeprefix(_HANDS).partition("/")[0]
+        return call[0] in _IN_A_HAND and call[2].startswith(_HANDS) and ("known", hand) not in self._states[state]
 
     def forget_process(self, state: int, process: int) -> int:
         """The state once a process is dead: nobody is on the way in its stead."""
@@ -195,6 +202,7 @@ def _rmdir(files: _State, _: int, path: str) -> None:
     if _inside(files, place):
         raise Failure(errno.ENOTEMPTY)
     del files[place]
+    files.pop(("known", os.path.basename(place)), None)
     _break_walks(files, lambda walk: walk[0] == "rename" and any(os.path.dirname(end) == place for end in walk[1:]))
 
 
@@ -222,6 +230,8 @@ def _unlink(files: _State, _: int, path: str, *_compared: bytes | None) -> None:
 
 def _symlink(files: _State, _: int, target: str, path: str) -> None:
     files[_vacant(files, path)] = ("link", target)
+    if _HANDS + target in files:
+        files["known", target] = True
 
 
 def _readlink(files: _State, _: int, path: str) -> str:

@@ -107,7 +107,7 @@ def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | No
     if kind == "acquired":
         if grip and grip[0] != rest[0]:
             raise Violation(f"w{who} was told that it has the lock with another record than it wrote last")
-        return ghost._replace(order=_in_order(ghost.order, who, rest[1]))
+        return ghost._replace(order=_in_order(ghost.order, who, rest[1])) if ghost.order else ghost
     if kind == "swept":
         return ghost
     if kind == "kept":

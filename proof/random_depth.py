@@ -10,7 +10,7 @@ import random
 from typing import NamedTuple
 
 from proof.monitor import PERSON, Violation
-from proof.simulated_process import Code
+from proof.simulated_process import Code, Rules
 from proof.world import Move, Scenario, State, World
 
 _CYCLE = ["acquire", "heartbeat", "heartbeat", "release"]
@@ -19,7 +19,7 @@ CROWD = Scenario(
     scripts=[_CYCLE * 8] * 4 + [["acquire", "release"] * 12] * 3 + [["sweep"] * 8],
     person=("rm", "write", "rm", "edit", "empty", "rm", "write"),
     deaths=6,
-    hands=40,
+    rules=Rules(hands=40),
 )
 _SEEDS_A_WORLD = 20  # what was worked out for one seed helps the next, but memory has an end
 

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from proof.simulated_process import Rules
 from proof.world import Scenario
 
 _CYCLE = ["acquire", "heartbeat", "release"]
 _TURN = ["acquire", "release"]
+_TWO_HANDS = Rules(hands=2)
+_TWO = [["acquire"], ["acquire"]]
+_THREE: Any = {"at_once": True, "rules": Rules(tickets=False)}
 _HELD = ((0, 1),)  # w0 has the lock when the story begins
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
 TWO_TURNS = Scenario("two take a free lock and give it back", [_TURN, _TURN])
-HOLDER_AND_TAKEOVER = Scenario("a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, hands=2)
+HOLDER_AND_TAKEOVER = Scenario(
+    "a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_TWO_HANDS
+)
 HOLDER_AND_TURN = Scenario("a holder keeps it, gives it back; another takes over, gives it back", [_CYCLE, _TURN], _HELD)
-PERSON_REMOVES = Scenario("the same, and a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), hands=2)
+PERSON_REMOVES = Scenario(
+    "the same, and a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_HANDS
+)
 PERSON_WRITES = Scenario("a release, a takeover, a person writes the file", [_TURN, ["acquire"]], _HELD, person=("write", "rm"))
 PERSON_EDITS = Scenario("a heartbeat, a takeover, a person edits it", [_CYCLE[:2], ["acquire"]], _HELD, person=("edit", "rm"))
 PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_TURN, ["acquire"]], _HELD, person=("empty",))
 PERSON_AND_NEWCOMER = Scenario(
     "a heartbeat, a newcomer, a person removes it twice", [_CYCLE[:2], ["acquire"]], _HELD, person=("rm", "rm")
 )
-TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD)
-TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, ["acquire"], ["acquire"]], _HELD)
-THREE_AND_PERSON = Scenario("a heartbeat, two takeovers, a person", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD, person=("rm",))
-GATE_LEFT_OPEN = Scenario(
-    "a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], ["acquire"], ["acquire"]], _HELD, asleep=3
+TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_THREE)
+TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_THREE)
+TWO_TAKEOVERS_AND_PERSON = Scenario(
+    "a release, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, person=("rm",), **_THREE
 )
-SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, hands=2)
+THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_THREE)
+GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_THREE)
+SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD)
 SWEEPER_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
 )

@@ -42,6 +42,14 @@ class Code(NamedTuple):
     sweep: Callable[[Handover], None] = Handover.sweep  # what the sweeper does
 
 
+class Rules(NamedTuple):
+    """What the processes of a scenario may do. One that needs more `hands`, because others have destroyed its own, is not
+    followed any further. Without `tickets` everybody draws its own at the right moment, which takes no steps."""
+
+    hands: int = 1
+    tickets: bool = True
+
+
 class Memory(NamedTuple):
     """What a process keeps from one operation to the next."""
 
@@ -71,14 +79,13 @@ class Spot(NamedTuple):
 
 
 class Processes:
-    """All places that the processes of a scenario can come to. `scripts` are their operations; a process is not followed any
-    further once it needs more hands than `max_hands`."""
+    """All places that the processes of a scenario can come to. `scripts` are their operations."""
 
-    def __init__(self, scripts: list[list[str]], code: Code, max_hands: int) -> None:
+    def __init__(self, scripts: list[list[str]], code: Code, rules: Rules) -> None:
         self.scripts = scripts
         self.spots: list[Spot] = []
         self._code = code
-        self._max_hands = max_hands
+        self._rules = rules
         steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path")]
         self._handover = _with_scopes(code.handover, steps)
         self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
@@ -124,7 +131,7 @@ class Processes:
         return spot
 
     def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
-        run = _Run(process, memory, history, self._max_hands)
+        run = _Run(process, memory, history, self._rules)
         store = _Store(self._handover, run)
         lock = None
         try:
@@ -175,7 +182,7 @@ class _OutOfResults(BaseException):
 class _Run:
     """One run of an operation: the history to give again, and what came of it."""
 
-    def __init__(self, process: int, memory: Memory, history: History, max_hands: int) -> None:
+    def __init__(self, process: int, memory: Memory, history: History, rules: Rules) -> None:
         self.process = process
         self.memory = memory
         self.history = list(history)
@@ -185,7 +192,8 @@ class _Run:
         self.last_read: bytes | None = None
         self.waited = False
         self.hands_made = memory.hands_made
-        self.max_hands = max_hands
+        self.drawn = 8 * memory.names_used  # an attempt uses a name for each ticket that it draws, or more
+        self.rules = rules
         self.fresh = _Counter(memory.names_used)
         self._given = 0
 
@@ -216,7 +224,7 @@ class _Run:
         if begun < len(self.history) and self.history[begun][0] == name:
             _, kind, answer, left = self.history[begun]
             self._given += 1
-            handover._hand, self.fresh.used, self.hands_made, self.compared, self.last_read, self.waited = left
+            handover._hand, self.fresh.used, self.hands_made, self.drawn, self.compared, self.last_read, self.waited = left
             if kind == "raised":
                 raise _thawed_error(*answer)
             return list(answer[1]) if answer[0] is list else answer[1]
@@ -232,7 +240,7 @@ class _Run:
 
     def _sum_up(self, begun: int, name: str, kind: str, answer: Any, handover: Handover) -> None:
         if self._given > begun:
-            left = (handover._hand, self.fresh.used, self.hands_made, self.compared, self.last_read, self.waited)
+            left = (handover._hand, self.fresh.used, self.hands_made, self.drawn, self.compared, self.last_read, self.waited)
             self.history[begun : self._given] = [(name, kind, answer, left)]
             self._given = begun + 1
 
@@ -325,7 +333,18 @@ class _Calls:
         return list(self._run.ask("names", path))
 
     def draw(self, path: str, *, sync: bool) -> int:
-        size: int = self._run.ask("draw", path)
+        return self._ticket("draw", path)
+
+    def size(self, path: str) -> int:
+        return self._ticket("size", path)
+
+    def _ticket(self, verb: str, path: str) -> int:
+        """Where tickets are no matter, each process draws its own, and finds that it was the last that was drawn."""
+        run = self._run
+        if not run.rules.tickets:
+            run.drawn += verb == "draw"
+            return 1000 * (run.process + 1) + run.drawn
+        size: int = run.ask(verb, path)
         return size
 
     def exists(self, path: str) -> bool:
@@ -399,7 +418,7 @@ class _Os:
         if size < 8:
             return bytes(size)  # where a sweep begins: all it finds is looked at anyway
         self._run.hands_made += 1
-        if self._run.hands_made > self._run.max_hands:
+        if self._run.hands_made > self._run.rules.hands:
             self._run.ask("stop")
         return bytes([*bytes(size - 2), self._run.memory.pid, self._run.hands_made])
 

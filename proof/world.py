@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from proof.disk import TASK, Call, Disk
 from proof.monitor import PERSON, Ghost, Violation, after_death, after_event, after_note, begin
-from proof.simulated_process import Code, Memory, Note, Processes, Spot
+from proof.simulated_process import Code, Memory, Note, Processes, Rules, Spot
 from swarm.lock_record import decode
 
 State = tuple[int, ...]
@@ -35,7 +35,8 @@ class Scenario(NamedTuple):
     person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
     deaths: int = 0  # how many processes are killed and replaced by new ones
     forked: bool = False  # the last process is a fork of the first
-    hands: int = 1  # a process that needs more of them, because others have destroyed its own, is not followed any further
+    at_once: bool = False  # what nobody else can notice or hinder is done before anything else: fewer states to go through
+    rules: Rules = Rules()
 
 
 class Numbers(Generic[T]):
@@ -69,7 +70,7 @@ class World:
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
         self.disk = Disk()
-        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.hands)
+        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.rules)
         self._ghosts: Numbers[Ghost] = Numbers()
         self._effects: Numbers[Effect] = Numbers()
         self._budgets: Numbers[tuple[tuple[str, ...], int]] = Numbers()
@@ -81,6 +82,10 @@ class World:
     def moves(self, state: State) -> Iterator[tuple[Move, State]]:
         """What can happen next and where it leads. Raises Violation, with the move that did it."""
         disk, ghost, budget = state[:3]
+        private = self._private(state) if self.scenario.at_once else None
+        if private is not None:
+            yield (private, 0), self.apply(state, (private, 0))
+            return
         for place, spot in enumerate(state[3:], 3):
             for choice, (disk_after, spot_after, effect) in enumerate(self._calls(disk, spot)):
                 ghost_after = self._hear(ghost, effect, (place - 3, choice))
@@ -90,6 +95,14 @@ class World:
                 calls = 0 if who == PERSON else len(self._calls(disk, state[3 + who]))
                 for choice in range(calls, self.choices(state, who)):
                     yield (who, choice), self.apply(state, (who, choice))
+
+    def _private(self, state: State) -> int | None:
+        """A process whose next call is nobody else's business."""
+        for who, spot in enumerate(state[3:]):
+            call = self.processes.spots[spot].call
+            if call is not None and self.disk.is_private(state[0], call):
+                return who
+        return None
 
     def choices(self, state: State, who: int) -> int:
         """How many things somebody can do."""
@@ -171,7 +184,7 @@ class World:
         after = self._heard.get((ghost, effect))
         if after is None:
             try:
-                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect])
+                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect], self.scenario.rules.tickets)
             except Violation as violation:
                 violation.move = move
                 raise
@@ -190,19 +203,19 @@ class World:
         for _ in range(scenario.asleep):
             state = next(after for (who, _), after in self.moves(state) if who == 0)
         if scenario.forked:
-            memory = self.processes.spots[state[3]].memory._replace(pid=_memory(len(spots) - 1).pid, lock=None)
+            memory = self.processes.spots[state[3]].memory._replace(pid=_memory(len(spots) - 1).pid, hands_made=0, lock=None)
             state = (*state[:-1], self.processes.start(len(spots) - 1, 0, memory).number)
         return state
 
 
-def _listen(ghost: Ghost, effect: Effect) -> Ghost:
+def _listen(ghost: Ghost, effect: Effect, tickets: bool) -> Ghost:
     if effect.death:
         return after_death(ghost, effect.who, effect.record)
     if effect.event:
         ghost = after_event(ghost, effect.event)
     for note in effect.notes:
         ghost = after_note(ghost, effect.who, note, effect.record)
-    return ghost
+    return ghost if tickets else ghost._replace(order=())
 
 
 def _memory(process: int) -> Memory:

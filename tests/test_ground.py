@@ -97,6 +97,9 @@ def test_permission_lost_is_said_and_got_over(place: str, mode: int, state: Path
         assert [answer for answer in said if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
         for one, task in ((worker, "n"), (newcomer, "m")):
             assert one("heartbeat", "t", "w", token).token == token
+            if place == ".locks/gates":  # a lock that stood already could not be taken back: its worker can give it back now
+                one("release", task, "w")
+                left[task] = False
             assert left[task] or one("acquire", task, "w", 60).token, "who was told no did not have it"
             assert one("release", task, "w").task_id == task
         assert worker("store.append", "status", b"last")

@@ -24,7 +24,6 @@ PLACES = (
     ".status",
     ".status/0000000001-planted",
     ".status/0000000009-planted",
-    ".status/{part}",
     ".status/{part}/part",
     ".status/{part}/end",
 )
