@@ -1,4 +1,4 @@
-"""`python -m proof [--short] [PART…]`: runs the proof, or some parts of it, and prints a table. Exits with 1 if something fails."""
+"""`python -m proof [--short] [PART…]`: runs the proof, or parts of it, and prints a table. Exits with 1 if something fails."""
 
 from __future__ import annotations
 

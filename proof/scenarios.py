@@ -32,11 +32,11 @@ PERSON_AND_NEWCOMER = Scenario(
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_THREE)
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_THREE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
-    "a release, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, person=("rm",), **_THREE
+    "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_THREE
 )
 THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_THREE)
 GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_THREE)
-SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD)
+SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, rules=_TWO_HANDS)
 SWEEPER_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
 )
