@@ -132,9 +132,10 @@ def prepare(place: Path) -> None:
 
 def run(place: Path, report: Report) -> str:
     """Lets mutmut do its work; what it said. Whatever a mutant left running or stopped ends with it."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    (place / "tmp").mkdir()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(place / "tmp")}
     environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "proof/mutation_run.py", "run", "--max-children", str(WORKERS)]
+    command = [sys.executable, "-m", "proof.mutation_run", "run", "--max-children", str(WORKERS)]
     said = ""
     with subprocess.Popen(
         command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

@@ -8,10 +8,23 @@ nothing once; and every plain condition is turned round.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import libcst as cst
-from mutmut.__main__ import cli
+import mutmut.__main__ as program
 from mutmut.mutation.mutators import mutation_operators
+from mutmut.state import state
+
+# The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
+OWN = {
+    "handover": ["handover", "hands_and_tickets", "takeover", "stores"],
+    "lock_table": ["lock_table", "task_lock", "hold", "takeover"],
+    "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
+    "lease": ["lease", "hold"],
+    "journal": ["journal", "journal_appending", "journal_reading", "stores"],
+    "status_log": ["status_log", "status_broadcaster"],
+    "store_file": ["store_file", "stores", "task_lock", "hold"],
+}
 
 
 def without_call(node: cst.Expr) -> Iterable[cst.CSTNode]:
@@ -34,6 +47,13 @@ def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), node.test))
 
 
+def only_own_tests() -> None:
+    """Against each function, of the tests that reach it, those that are of use for its module."""
+    for function, tests in state().tests_by_mangled_function_name.items():
+        files = {f"tests/test_{name}.py" for name in OWN[function.split(".")[1]]}
+        tests.intersection_update([test for test in tests if test.partition("::")[0] in files])
+
+
 def main() -> None:
     assert isinstance(mutation_operators, list)
     mutation_operators.extend(
@@ -45,7 +65,14 @@ def main() -> None:
             (cst.While, turned_round),
         ]
     )
-    cli()
+    collect = program.collect_or_load_stats
+
+    def collect_and_choose(*args: Any, **options: Any) -> None:
+        collect(*args, **options)
+        only_own_tests()
+
+    program.collect_or_load_stats = collect_and_choose
+    program.cli()
 
 
 if __name__ == "__main__":

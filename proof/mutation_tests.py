@@ -1,7 +1,7 @@
 """A plugin of pytest: which of the chosen tests are of use against a mutant.
 
-A script starts a Python without mutmut, in which no mutant can live. And a race of processes never ends when one of them fails.
-A test that never ends is told apart from one that fails.
+Not those that run a script: that starts a Python without mutmut, in which no mutant can live. Nor a race of processes: it never
+ends when one of them fails. A test that never ends is told apart from one that fails.
 """
 
 from __future__ import annotations

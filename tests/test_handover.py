@@ -136,6 +136,24 @@ class TestChanging:
         assert place.residue() == [gate.name] and not (place.hands / ("h" + "a" * 16)).exists()
 
     @CHANGES
+    def test_a_gate_left_open_for_a_record_that_is_gone_is_closed(self, new: bytes | None, place: Place) -> None:
+        place.write(b"other")
+        place.gate(b"old")
+        (place.hands / ("h" + "a" * 16)).rmdir()
+        assert self.change(place.somebody(), new) is False
+        assert place.residue() == []
+
+    @CHANGES
+    @pytest.mark.parametrize("directory", ["hands", "gates"])
+    def test_a_working_directory_that_was_removed_is_made_again(self, directory: str, new: bytes | None, place: Place) -> None:
+        someone = place.somebody()
+        assert someone.create("t", b"old")
+        someone.close()
+        (place.private / directory).rmdir()
+        assert self.change(someone, new) is True
+        assert place.record() == new and place.residue() == []
+
+    @CHANGES
     def test_nobody_barges_in_while_somebody_is_at_it(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
         gate = place.gate(b"old")
