@@ -70,10 +70,10 @@ def prove(report: Report, *, short: bool) -> None:
         prepare(Path(place))
         said = run(Path(place), report)
         for module in modules():
-            _row(report, module, list(outcomes(Path(place), module)), explained, said)
+            add_row(report, module, list(outcomes(Path(place), module)), explained, said)
 
 
-def _row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], said: str) -> None:
+def add_row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], said: str) -> None:
     survivors = [outcome for outcome in found if not outcome.killed]
     unexplained = [outcome for outcome in survivors if outcome.mutant not in explained]
     timeouts = sum(outcome.timed_out for outcome in found)

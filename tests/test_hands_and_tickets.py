@@ -67,12 +67,13 @@ class TestHands:
         assert len(os.listdir(place.hands)) == 1
 
     def test_a_hand_that_is_being_filled_is_destroyed_all_the_same(self, place: Place) -> None:
+        place.write(b"old")
         place.gate(b"earlier")
         rival = place.hands / ("h" + "a" * 16)
         (rival / "0").touch()
         fs = Meddled()
         fs.before("rmdir", (rival / "1").touch)
-        assert place.somebody(fs).create("t", b"new")
+        assert place.somebody(fs).replace("t", b"old", b"new")
         assert not rival.exists()
 
     def test_a_hand_that_cannot_be_destroyed_is_an_error_and_nothing_is_changed(self, place: Place) -> None:
@@ -169,6 +170,13 @@ class TestSweeping:
         assert not gone.is_symlink() and not missing.is_symlink()
         assert os.listdir(place.hands) == ["h" + "3" * 16], "a sweep closes no gate whose hand lives"
 
+    def test_young_gates_among_them_do_not_end_a_sweep(self, place: Place) -> None:
+        for number in range(15):
+            age = handover.SWEEP_AGE + (60 if number % 2 else -60)
+            place.gate(b"x", name=f"t{number}", hand=f"h{number:016x}", age=age)
+        place.somebody().sweep()
+        assert len(os.listdir(place.gates)) == 8
+
     def test_what_is_no_gate_goes_too(self, place: Place) -> None:
         planted = place.gate(b"x").with_name("planted")
         planted.touch()
@@ -188,6 +196,16 @@ class TestSweeping:
         assert len(os.listdir(place.hands)) == 53
         someone.sweep()
         assert len(os.listdir(place.gates)) == 53 - handover.SWEEP_BATCH
+
+    def test_every_entrys_turn_comes_whatever_stays(self, place: Place) -> None:
+        old = [f"h{number:016x}" for number in range(0, 100, 20)]
+        for number in range(100):
+            name = f"h{number:016x}"
+            self.old_hand(place, name, handover.SWEEP_AGE + (60 if name in old else -60))
+        someone = place.somebody()
+        for _ in range(200):
+            someone.sweep()
+        assert len(os.listdir(place.hands)) == 95
 
     def test_entries_that_vanish_meanwhile_do_no_harm(self, place: Place) -> None:
         hand = self.old_hand(place, "h" + "0" * 16, handover.SWEEP_AGE + 60)
