@@ -34,6 +34,12 @@ class TestHands:
         (after,) = os.listdir(place.hands)
         assert before != after
 
+    def test_whoever_is_forgotten_gives_its_hand_back(self, place: Place) -> None:
+        someone = place.somebody()
+        assert someone.create("t", b"one")
+        del someone
+        assert os.listdir(place.hands) == []
+
     def test_a_hand_with_something_in_it_is_left_to_a_sweep(self, place: Place) -> None:
         someone = place.somebody()
         assert someone.create("t", b"one")
