@@ -16,7 +16,7 @@ from tests.conftest import HandClock
 
 
 @pytest.fixture
-def log(store: Store) -> StatusLog:
+def status(store: Store) -> StatusLog:
     return StatusLog(store)
 
 
@@ -25,8 +25,8 @@ def tasks(found: list[bytes]) -> list[str]:
 
 
 class TestWriting:
-    def test_a_record_says_everything_in_both_vocabularies(self, log: StatusLog) -> None:
-        line = log.append("DONE", "w", "t", "because", {"retry_count": 1})
+    def test_a_record_says_everything_in_both_vocabularies(self, status: StatusLog) -> None:
+        line = status.append("DONE", "w", "t", "because", {"retry_count": 1})
         assert list(json.loads(line).items()) == [
             ("timestamp", "2026-02-02T02:40:00.000Z"),
             ("type", "DONE"),
@@ -37,15 +37,15 @@ class TestWriting:
             ("message", "because"),
             ("meta", {"retry_count": 1}),
         ]
-        assert log.store.tail("status", 1)[0] == [line]
+        assert status.store.tail("status", 1)[0] == [line]
 
-    def test_what_was_not_said_is_left_out(self, log: StatusLog) -> None:
-        assert list(json.loads(log.append("DONE", "w", "t"))) == ["timestamp", "type", "state", "worker", "task_id"]
-        assert json.loads(log.append("DONE", "w", "t", meta={}))["meta"] == {}
+    def test_what_was_not_said_is_left_out(self, status: StatusLog) -> None:
+        assert list(json.loads(status.append("DONE", "w", "t"))) == ["timestamp", "type", "state", "worker", "task_id"]
+        assert json.loads(status.append("DONE", "w", "t", meta={}))["meta"] == {}
 
     @pytest.mark.parametrize("state", STATES)
-    def test_every_state_is_taken(self, state: str, log: StatusLog) -> None:
-        assert json.loads(log.append(state, "w", "t"))["state"] == state
+    def test_every_state_is_taken(self, state: str, status: StatusLog) -> None:
+        assert json.loads(status.append(state, "w", "t"))["state"] == state
 
     @pytest.mark.parametrize(
         ("call", "said"),
@@ -58,20 +58,20 @@ class TestWriting:
             (("DONE", "w", "t", "", "x"), "^meta must be"),
         ],
     )
-    def test_what_is_wrong_is_said_and_nothing_written(self, call: tuple[Any, ...], said: str, log: StatusLog) -> None:
+    def test_what_is_wrong_is_said_and_nothing_written(self, call: tuple[Any, ...], said: str, status: StatusLog) -> None:
         with pytest.raises(BadInput, match=said):
-            log.append(*call)
-        assert log.tail(10) == []
+            status.append(*call)
+        assert status.tail(10) == []
 
     def test_a_record_may_be_as_long_as_the_rule_says_and_no_longer(
-        self, log: StatusLog, monkeypatch: pytest.MonkeyPatch
+        self, status: StatusLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rest = len(log.append("DONE", "w", "t", meta={"x": ""}))
+        rest = len(status.append("DONE", "w", "t", meta={"x": ""}))
         monkeypatch.setattr(status_log, "MAX_RECORD_BYTES", 1000)
-        assert len(log.append("DONE", "w", "t", meta={"x": "y" * (1000 - rest)})) == 1000
+        assert len(status.append("DONE", "w", "t", meta={"x": "y" * (1000 - rest)})) == 1000
         with pytest.raises(BadInput, match=r"^the record has 1001 bytes, at most 1000 are allowed\. Put the text in a file\.$"):
-            log.append("DONE", "w", "t", meta={"x": "y" * (1001 - rest)})
-        assert len(log.tail(10)) == 2
+            status.append("DONE", "w", "t", meta={"x": "y" * (1001 - rest)})
+        assert len(status.tail(10)) == 2
 
 
 DAMAGE = [b'{"torn', b"", b"[1]", b"  ", b"not json"]  # five lines, three of which are damaged and two merely empty
@@ -79,15 +79,15 @@ DAMAGE = [b'{"torn', b"", b"[1]", b"  ", b"not json"]  # five lines, three of wh
 
 class TestReading:
     @pytest.fixture
-    def damaged(self, log: StatusLog) -> StatusLog:
+    def damaged(self, status: StatusLog) -> StatusLog:
         """Three records, with damage before, between and behind them."""
         for number in range(3):
             for line in DAMAGE:
-                log.store.append("status", line)
-            log.append("DONE", "w", f"t{number}")
+                status.store.append("status", line)
+            status.append("DONE", "w", f"t{number}")
         for line in DAMAGE:
-            log.store.append("status", line)
-        return log
+            status.store.append("status", line)
+        return status
 
     @pytest.mark.parametrize("count", range(5))
     def test_tail_gives_that_many_records_although_lines_are_damaged(self, count: int, damaged: StatusLog) -> None:
@@ -100,22 +100,22 @@ class TestReading:
         damaged.tail(0)
         assert damaged.damaged == 0
 
-    def test_tail_asks_for_more_only_while_there_may_be_more(self, log: StatusLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tail_asks_for_more_only_while_there_may_be_more(self, status: StatusLog, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[int] = []
-        real = type(log.store).tail
+        real = type(status.store).tail
 
         def counting(self: Store, name: str, count: int) -> Any:
             asked.append(count)
             return real(self, name, count)
 
         for number in range(20):
-            log.append("DONE", "w", f"t{number}")
-        monkeypatch.setattr(type(log.store), "tail", counting)
-        assert len(log.tail(5)) == 5 and asked == [5]
+            status.append("DONE", "w", f"t{number}")
+        monkeypatch.setattr(type(status.store), "tail", counting)
+        assert len(status.tail(5)) == 5 and asked == [5]
         for line in DAMAGE:
-            log.store.append("status", line)
-        assert tasks(log.tail(5)) == [f"t{number}" for number in range(15, 20)] and asked == [5, 5, 10]
-        assert len(log.tail(100)) == 20 and asked == [5, 5, 10, 100]
+            status.store.append("status", line)
+        assert tasks(status.tail(5)) == [f"t{number}" for number in range(15, 20)] and asked == [5, 5, 10]
+        assert len(status.tail(100)) == 20 and asked == [5, 5, 10, 100]
 
     def test_reading_goes_on_behind_damage(self, damaged: StatusLog) -> None:
         found, cursor = damaged.read()
@@ -135,10 +135,10 @@ class TestReading:
         assert seen == ["t0", "t1", "t2"]
         assert damaged.read(cursor, one=True)[0] == []
 
-    def test_many_are_read_at_once(self, log: StatusLog) -> None:
+    def test_many_are_read_at_once(self, status: StatusLog) -> None:
         for number in range(300):
-            log.append("DONE", "w", f"t{number}", "x" * 1000)
-        assert len(log.read()[0]) == 300
+            status.append("DONE", "w", f"t{number}", "x" * 1000)
+        assert len(status.read()[0]) == 300
 
     def test_a_query_gives_the_records_of_one_task_and_no_others(self, damaged: StatusLog) -> None:
         damaged.append("DONE", "w", "other", "t1", {"task_id": "t1"})
@@ -150,40 +150,40 @@ class TestReading:
         assert [record.get("state") for _, record in found] == ["DONE", "ERROR", None]
         assert found[1][0] == damaged.tail(2)[0] and damaged.damaged == 1
 
-    def test_a_query_reads_to_the_end_of_a_long_log(self, log: StatusLog) -> None:
+    def test_a_query_reads_to_the_end_of_a_long_log(self, status: StatusLog) -> None:
         for number in range(60):
-            log.append("DONE", "w", "t" if number % 10 == 0 else "other", "x" * 60_000)
-        assert len(list(log.query("t"))) == 6
+            status.append("DONE", "w", "t" if number % 10 == 0 else "other", "x" * 60_000)
+        assert len(list(status.query("t"))) == 6
 
-    def test_the_end_is_behind_the_last_line(self, log: StatusLog) -> None:
-        begin = log.end()
-        log.append("DONE", "w", "t")
-        assert log.read(begin)[0] and log.read(log.end())[0] == []
+    def test_the_end_is_behind_the_last_line(self, status: StatusLog) -> None:
+        begin = status.end()
+        status.append("DONE", "w", "t")
+        assert status.read(begin)[0] and status.read(status.end())[0] == []
 
 
 class TestFollowing:
-    def test_from_now_on_or_since_a_cursor(self, log: StatusLog) -> None:
-        log.append("DONE", "w", "before")
-        middle = log.end()
-        log.append("START", "w", "a")
-        log.append("DONE", "w", "b")
-        assert list(log.follow(silence=0.0)) == []
-        assert [record["task_id"] for _, record, _ in log.follow(middle, silence=0.0)] == ["a", "b"]
-        assert [record["task_id"] for _, record, _ in log.follow("", silence=0.0)] == ["before", "a", "b"]
+    def test_from_now_on_or_since_a_cursor(self, status: StatusLog) -> None:
+        status.append("DONE", "w", "before")
+        middle = status.end()
+        status.append("START", "w", "a")
+        status.append("DONE", "w", "b")
+        assert list(status.follow(silence=0.0)) == []
+        assert [record["task_id"] for _, record, _ in status.follow(middle, silence=0.0)] == ["a", "b"]
+        assert [record["task_id"] for _, record, _ in status.follow("", silence=0.0)] == ["before", "a", "b"]
 
-    def test_each_record_comes_with_the_cursor_behind_it(self, log: StatusLog) -> None:
+    def test_each_record_comes_with_the_cursor_behind_it(self, status: StatusLog) -> None:
         for task in "abc":
-            log.append("DONE", "w", task)
-        for number, (line, record, cursor) in enumerate(list(log.follow("", silence=0.0))):
+            status.append("DONE", "w", task)
+        for number, (line, record, cursor) in enumerate(list(status.follow("", silence=0.0))):
             assert json.loads(line)["task_id"] == record["task_id"] == "abc"[number]
-            assert tasks([line for line, _ in log.read(cursor)[0]]) == list("abc"[number + 1 :])
+            assert tasks([line for line, _ in status.read(cursor)[0]]) == list("abc"[number + 1 :])
 
-    def test_only_what_was_asked_for(self, log: StatusLog) -> None:
+    def test_only_what_was_asked_for(self, status: StatusLog) -> None:
         for state, task in (("START", "a"), ("DONE", "a"), ("DONE", "b")):
-            log.append(state, "w", task)
+            status.append(state, "w", task)
 
         def seen(**filters: Any) -> list[tuple[str, str]]:
-            return [(record["state"], record["task_id"]) for _, record, _ in log.follow("", silence=0.0, **filters)]
+            return [(record["state"], record["task_id"]) for _, record, _ in status.follow("", silence=0.0, **filters)]
 
         assert seen(task="a") == [("START", "a"), ("DONE", "a")]
         assert seen(state="DONE") == [("DONE", "a"), ("DONE", "b")]
