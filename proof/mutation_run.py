@@ -23,7 +23,11 @@ OWN = {
     "lease": ["lease", "hold"],
     "journal": ["journal", "journal_appending", "journal_reading", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
-    "store_file": ["store_file", "stores", "task_lock", "hold"],
+    "store_file": ["store_file", "stores"],
+    "task_lock": ["task_lock", "hold"],
+    "filesystem": ["filesystem", "handover", "hands_and_tickets"],
+    "process": ["process", "lock_record"],
+    "clock": ["clock", "clock_jumps"],
 }
 
 
