@@ -96,6 +96,12 @@ class TestHolding:
             assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
             assert lost.value.task_id == "t"
 
+    def test_at_the_very_moment_it_is_out(self, table: Table) -> None:
+        with Lease(table, "t", "w", 100, on_lost=lambda error: None) as lease:
+            table.hand.pass_time(99)
+            with pytest.raises(LockLost, match="ran out"):
+                lease.check()
+
     def test_a_lost_lease_has_no_seconds_left(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             table.remove()
@@ -115,6 +121,7 @@ class TestHolding:
                 assert table.look("t") is not None
 
             assert os.waitpid(fork(child), 0)[1] == 0
+            lease.check()
             assert lease.seconds_left > 50
 
     def test_before_it_begins_it_has_no_token(self, table: Table) -> None:
@@ -143,6 +150,33 @@ class TestHolding:
         with pytest.raises(RuntimeError, match="new thread"):
             Lease(table, "t", "w", 60).__enter__()
         assert table.look("t") is None
+
+    def test_an_interrupt_while_it_begins_stops_its_thread_at_once(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = threading.Thread.start
+
+        def interrupted(self: threading.Thread) -> None:
+            real(self)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        lease = Lease(table, "t", "w", 300)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__enter__()
+        assert table.look("t") is None
+        assert lease._thread is not None
+        lease._thread.join(5)
+        assert not lease._thread.is_alive()
+
+    def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def overtaken(self: threading.Thread) -> None:
+            table.remove()
+            table.acquire("t", "w", 60)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", overtaken)
+        with pytest.raises(KeyboardInterrupt):
+            Lease(table, "t", "w", 300).__enter__()
+        assert table.look("t") is not None
 
     @pytest.mark.parametrize("also", [StoreError("gone"), NotYours("t", "gone")])
     def test_then_the_first_error_is_told(self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
