@@ -26,10 +26,13 @@ class Table(LockTable):
         self.hand = clock
         self.failing: dict[str, BaseException] = {}
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.slow = 0.0
 
     def acquire(self, *args: Any, **options: Any) -> Any:
         self.asked.append(("acquire", options))
-        return super().acquire(*args, **options)
+        lock = super().acquire(*args, **options)
+        self.hand.pass_time(self.slow)
+        return lock
 
     def release(self, *args: Any) -> Any:
         return self._unless_failing("release", super().release, *args)
@@ -95,6 +98,16 @@ class TestHolding:
                 lease.check()
             assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
             assert lost.value.task_id == "t"
+
+    def test_the_lease_runs_from_what_was_written_and_not_from_when_that_was_heard(self, table: Table) -> None:
+        table.slow = 10.0
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(49)
+
+    def test_where_there_are_no_stamps_it_runs_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(59)
 
     def test_at_the_very_moment_it_is_out(self, table: Table) -> None:
         with Lease(table, "t", "w", 100, on_lost=lambda error: None) as lease:
@@ -314,6 +327,18 @@ class TestBeating:
             table.remove()
             assert ended(lease)
             assert [str(error) for error in told] == ["There is no lock for t. Stop working on the task."]
+
+    def test_a_beat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            replaced = False
+            while not replaced:
+                data = table.store.read("locks/t")
+                assert data is not None
+                replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
+            assert ended(lease)
+            assert "it has token 2, yours was 1" in str(told[0])
+        assert table.look("t") is not None
 
     def test_a_beat_that_comes_too_late_tells_so_and_touches_nothing(self, table: Table) -> None:
         told: list[LockLost] = []

@@ -263,6 +263,14 @@ class TestKeeping:
         assert reason(worker="bob", token=8) == "The lock for t is not yours any more: it has token 8, yours was 7."
         assert reason(worker="bob", task_id="u") == "The lock for t is not yours: its file says that it is for u."
 
+    @pytest.mark.parametrize("verb", ["release", "heartbeat", "look"])
+    def test_a_lock_that_names_no_task_is_for_the_one_under_whose_name_it_stands(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
+        shared.write(task_id=None, worker="bob")
+        found = getattr(locks, verb)(*(("t",) if verb == "look" else ("t", "bob")))
+        assert (found[0] if verb == "look" else found).task_id == "t"
+
     def test_a_release_tells_what_was_released_and_a_heartbeat_what_is_now(self, locks: LockTable, shared: Meddled) -> None:
         taken = locks.acquire("t", "alice", 60)
         shared.hand.pass_time(10)
