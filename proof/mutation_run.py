@@ -18,7 +18,7 @@ from mutmut.state import state
 # The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
 OWN = {
     "handover": ["handover", "hands_and_tickets", "takeover", "stores"],
-    "lock_table": ["lock_table", "task_lock", "hold", "takeover"],
+    "lock_table": ["lock_table", "task_lock", "hold"],
     "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
     "lease": ["lease", "hold"],
     "journal": ["journal", "journal_appending", "journal_reading", "stores"],

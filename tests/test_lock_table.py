@@ -132,6 +132,24 @@ class TestTaking:
         assert str(held.value) == "Lock already exists for t: another worker is taking it over now."
         assert (held.value.task_id, held.value.holder) == ("t", holder)
 
+    def test_whoever_yields_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="alice", ttl=1, acquired_at="2026-01-01")
+        shared.busy("replace", 1)
+        shared.busy("remove", 1, seconds=5.0)
+        before = shared.hand.steady()
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60)
+        assert shared.hand.steady() == before
+
+    def test_a_lock_has_its_token_from_the_first_moment(self, locks: LockTable, shared: Meddled) -> None:
+        """It is not written without one and given one then."""
+
+        def fail() -> None:
+            pytest.fail("it was written again")
+
+        shared.before("replace", fail)
+        assert locks.acquire("t", "bob", 60).token == 1
+
     def test_whoever_was_faster_is_seen(self, locks: LockTable, shared: Meddled) -> None:
         shared.before("create", lambda: LockTable(shared).acquire("t", "alice", 60))
         with pytest.raises(LockHeld, match="held by alice"):
@@ -168,6 +186,19 @@ class TestTaking:
         shared.before("create", lambda: shared.ticket(KEY))
         shared.before("replace", broken)
         with pytest.raises(StoreError, match="fire"):
+            locks.acquire("t", "bob", 60)
+        assert locks.look("t") is None
+
+    def test_also_where_the_interrupt_comes_just_after_the_new_token_was_written(self, locks: LockTable, shared: Meddled) -> None:
+        real = shared.replace
+
+        def interrupted(key: str, old: bytes, new: bytes) -> bool:
+            real(key, old, new)
+            raise KeyboardInterrupt
+
+        shared.before("create", lambda: shared.ticket(KEY))
+        shared.replace = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
             locks.acquire("t", "bob", 60)
         assert locks.look("t") is None
 
@@ -255,7 +286,9 @@ class TestKeeping:
             with pytest.raises(error) as refused:
                 getattr(locks, verb)("t", "bob", 7)
             assert getattr(refused.value, "task_id", "") == "t"
-            return str(refused.value).removesuffix(" Stop working on the task." if verb == "heartbeat" else "")
+            text, advice = str(refused.value), " Stop working on the task." if verb == "heartbeat" else ""
+            assert text.endswith(advice)
+            return text.removesuffix(advice)
 
         assert reason() == "There is no lock for t."
         assert reason(beat=1) == "The lock for t cannot be understood, so nobody can say that it is bob's."
