@@ -177,14 +177,18 @@ def outcomes(place: Path, module: str) -> Iterator[Outcome]:
 
 def _undecorated(source: str) -> str:
     lines = source.splitlines()
+    module = ast.parse(source).body
+    own = {node.name for node in module if isinstance(node, ast.FunctionDef)}
     calls = []
-    for holder in [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]:
+    for holder in [node for node in module if isinstance(node, ast.ClassDef)]:
         for function in [node for node in holder.body if isinstance(node, ast.FunctionDef)]:
             for decorator in function.decorator_list:
                 if isinstance(decorator, ast.Name):
                     lines[decorator.lineno - 1] = ""
                     name = f"{holder.name}.{function.name}"
-                    calls.append(f"{name} = {decorator.id}({name})")
+                    # A decorator of this module has mutants too, and at the time of the import none of them is alive yet.
+                    late = "(lambda inner: lambda *args, **options: {0}(inner)(*args, **options))({1})"
+                    calls.append(f"{name} = " + (late if decorator.id in own else "{0}({1})").format(decorator.id, name))
     return "\n".join([*lines, *calls, ""])
 
 

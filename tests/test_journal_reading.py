@@ -260,7 +260,7 @@ class TestRotating:
         place.live.mkdir(parents=True)
         with pytest.raises(OSError, match="is not a regular file") as refused:
             place.somebody().rotate()
-        assert (refused.value.errno, refused.value.filename) == (22, str(place.live))
+        assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(place.live)
         place.live.rmdir()
         place.live.symlink_to("elsewhere")
         with pytest.raises(StoreError, match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$"):

@@ -92,6 +92,7 @@ class TestPlaces:
         assert files.keys("locks", limit=2) == ["locks/a", "locks/b"]
         assert files.keys("locks", after="locks/a") == ["locks/b", "locks/c"]
         assert files.keys("locks", after="locks/aa", limit=1) == ["locks/b"]
+        assert files.create("LOCKS/a", b"") and files.keys("LOCKS") == ["LOCKS/a"]
 
     def test_an_age_is_that_of_the_record(self, files: FileStore) -> None:
         files.create("locks/a", b"")
