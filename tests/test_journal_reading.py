@@ -149,6 +149,11 @@ class TestAmount:
         assert log.read("", 1000) == ([b"one", b"two"], "2:0")
         assert log.tail(1)[0] == [b"two"] and place.lines() == [b"one", b"two"]
 
+    def test_whoever_settles_first_where_a_part_ends_decides(self, place: Place) -> None:
+        part = place.part(1, b"one\ntwo\n")
+        place.before("symlink", lambda: (part / "end").symlink_to("4"))
+        assert place.somebody().read("", 1000)[0] == [b"one"]
+
     def test_a_part_nobody_settled_ends_with_its_last_whole_line(self, place: Place) -> None:
         part = place.part(1, b"one\ntwo\ntor")
         assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
@@ -171,6 +176,14 @@ class TestTail:
             assert log.tail(count)[0] == lines[-count:]
         assert log.tail(1)[1].startswith("1:210000:")
 
+    @pytest.mark.parametrize("size", [1, 2, 65_535, 65_536, 65_537, 65_538, 131_071, 131_072, 131_073])
+    def test_every_line_of_files_that_end_where_blocks_end(self, size: int, place: Place) -> None:
+        data = (b"\n" + b"123456789\n" * 20_000)[:size]
+        data = data[:-1] + b"\n"
+        place.live.parent.mkdir(parents=True)
+        place.live.write_bytes(data)
+        assert place.somebody().tail(10**6)[0] == data.split(b"\n")[:-1]
+
     def test_a_log_of_one_unfinished_line_has_none(self, place: Place) -> None:
         place.live.parent.mkdir(parents=True)
         place.live.write_bytes(b"x" * 200_000)
@@ -183,6 +196,9 @@ class TestTail:
         read = place.count("pread")
         assert log.tail(10)[0] == [b"123456789"] * 10
         assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * journal._BLOCK + 100
+        read.clear()
+        assert len(log.tail(10_000)[0]) == 10_000
+        assert len(read) <= 4, "two blocks hold them, and one more look finds where the last line ends"
         assert log.tail(0)[0] == []
 
 
@@ -250,6 +266,8 @@ class TestRotating:
         place.live.parent.mkdir(parents=True)
         place.live.touch()
         assert place.somebody().rotate() is False and place.live.exists()
+        place.live.write_bytes(b"\n")
+        assert place.somebody().rotate() is True
 
     def test_a_file_that_is_large_enough_goes(self, place: Place) -> None:
         place.somebody().append(b"123")

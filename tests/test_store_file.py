@@ -85,6 +85,14 @@ class TestPlaces:
         files.prepare("locks")
         assert os.listdir(files.root) == ["locks"]
 
+    def test_a_path_that_somebody_chose_is_used_and_a_guessed_one_only_if_it_is_ours(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        assert FileStore(f"{tmp_path}/link").create("locks/a", b"") is True
+        assert FileStore(f"{tmp_path}/real", trusted=False).create("locks/b", b"") is True
+        with pytest.raises(StoreError, match="is a symbolic link and is not used"):
+            FileStore(f"{tmp_path}/link", trusted=False)
+
     def test_keys_come_in_pages(self, files: FileStore) -> None:
         for name in "cab":
             files.create(f"locks/{name}", b"")
