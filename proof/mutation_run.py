@@ -21,7 +21,7 @@ OWN = {
     "lock_table": ["lock_table", "task_lock", "hold"],
     "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
     "lease": ["lease", "hold"],
-    "journal": ["journal", "journal_appending", "journal_reading", "stores"],
+    "journal": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],
     "task_lock": ["task_lock", "hold"],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from swarm import journal
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput
 from swarm.journal import Journal
 from tests.journal_place import Place
 
@@ -105,6 +106,10 @@ class TestCursor:
     def test_one_of_full_length_is_taken(self, place: Place) -> None:
         assert place.somebody().read("9" * 25 + ":" + "9" * 25 + ":12345678", 1000) == ([], "1:0")
 
+    def test_a_longer_one_is_refused(self, place: Place) -> None:
+        with pytest.raises(BadInput, match="is not a cursor"):
+            place.somebody().read("9" * 25 + ":" + "9" * 25 + ":123456789", 1000)
+
     def test_a_refusal_does_not_repeat_a_book(self, place: Place) -> None:
         with pytest.raises(BadInput) as refused:
             place.somebody().read("y" * 10_000, 1000)
@@ -128,6 +133,19 @@ class TestAmount:
         assert len(place.somebody().read("", 19)[0]) == 3
         assert len(place.somebody().read("", 0)[0]) == 1
 
+    def test_nothing_is_skipped_whatever_is_asked_for(self, place: Place) -> None:
+        lines = [b"%d %s" % (number, b"x" * (number % 7)) for number in range(12)]
+        for number in range(3):
+            data = b"".join(line + b"\n" for line in lines[4 * number : 4 * number + 4])
+            place.part(number + 1, data, end=len(data))
+        log = place.somebody()
+        for limit in range(60):
+            found, cursor = [], ""
+            while more := log.read(cursor, limit)[0]:
+                found += more
+                cursor = log.read(cursor, limit)[1]
+            assert found == lines
+
     @pytest.mark.parametrize("length", [1022, 1023, 1024, 1025, 5_000, 65_535, 65_536, 65_537, 70_000, 200_000])
     @pytest.mark.parametrize("limit", [0, 1, 100_000])
     def test_long_lines_come_whole(self, length: int, limit: int, place: Place) -> None:
@@ -148,6 +166,19 @@ class TestAmount:
         log = place.somebody()
         assert log.read("", 1000) == ([b"one", b"two"], "2:0")
         assert log.tail(1)[0] == [b"two"] and place.lines() == [b"one", b"two"]
+
+    @pytest.mark.parametrize("limit", [0, 1, 1500, 100_000])
+    def test_also_of_a_part_with_a_long_line(self, limit: int, place: Place) -> None:
+        place.part(1, b"one\n" + b"x" * 2000 + b"\nlate\n", end=2005)
+        log = place.somebody()
+        assert log.read("1:4", limit)[0] == [b"x" * 2000]
+        assert log.read("1:2005", limit)[0] == []
+
+    def test_a_file_that_shrinks_meanwhile_has_no_more_lines(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"x" * 5000)
+        place.before("pread", None, None, lambda: os.truncate(place.live, 100))
+        assert log.read("", 0)[0] == []
 
     def test_whoever_settles_first_where_a_part_ends_decides(self, place: Place) -> None:
         part = place.part(1, b"one\ntwo\n")
@@ -245,103 +276,27 @@ class TestSnapshot:
         }[verb]()
         assert found == [b"one", b"two"]
 
+    def test_and_leaves_nothing_open(self, place: Place) -> None:
+        writer, log = place.somebody(), place.somebody()
+        writer.append(b"one")
+        writer.close()
+        before = len(os.listdir("/proc/self/fd"))
+        place.before("listdir", writer.rotate)
+        assert log.read("", 1000)[0] == [b"one"]
+        assert len(os.listdir("/proc/self/fd")) == before
 
-class TestRotating:
-    def test_a_file_is_put_aside_under_the_next_number(self, place: Place) -> None:
-        log = place.somebody()
-        assert log.rotate() is False and not place.parts.exists()
-        log.append(b"one")
-        assert log.rotate() is True
-        (part,) = place.parts.iterdir()
-        assert part.name.startswith("0000000001-") and len(part.name) == 19
-        assert part.stat().st_mode & 0o777 == 0o700
-        assert (part / "part").read_bytes() == b"one\n" and os.readlink(part / "end") == "4"
-        assert not place.live.exists()
-        place.part(9, b"nine\n", end=5)
-        log.append(b"ten")
-        assert log.rotate()
-        assert max(os.listdir(place.parts)).startswith("0000000010-")
-
-    def test_an_empty_file_stays(self, place: Place) -> None:
+    @pytest.mark.parametrize("kind", ["directory", "pipe"])
+    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, place: Place) -> None:
         place.live.parent.mkdir(parents=True)
-        place.live.touch()
-        assert place.somebody().rotate() is False and place.live.exists()
-        place.live.write_bytes(b"\n")
-        assert place.somebody().rotate() is True
-
-    def test_a_file_that_is_large_enough_goes(self, place: Place) -> None:
-        place.somebody().append(b"123")
-        assert place.somebody().rotate(at_least=5) is False
-        assert place.somebody().rotate(at_least=4) is True
-
-    def test_what_is_no_file_is_refused(self, place: Place) -> None:
-        place.live.mkdir(parents=True)
-        with pytest.raises(OSError, match="is not a regular file") as refused:
-            place.somebody().rotate()
-        assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(place.live)
-        place.live.rmdir()
-        place.live.symlink_to("elsewhere")
-        with pytest.raises(StoreError, match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$"):
-            place.somebody().rotate()
-
-    def test_whoever_sleeps_in_a_rotation_can_no_longer_fill_its_directory(self, place: Place) -> None:
-        """We sleep just before the rename; somebody else rotates; then we wake up."""
-        writer = place.somebody()
-        writer.append(b"one")
-
-        def overtaken() -> None:
-            assert place.somebody().rotate() is True
-            writer.append(b"two")
-
-        place.before("rename", overtaken)
-        assert place.somebody().rotate() is False
-        assert len(os.listdir(place.parts)) == 1 and place.live.read_bytes() == b"two\n"
-        assert place.lines() == [b"one", b"two"]
-
-    def test_whoever_was_faster_has_done_it(self, place: Place) -> None:
-        """Between our look for the last number and our directory, somebody else has put the file aside."""
-        writer = place.somebody()
-        writer.append(b"one")
-
-        def overtaken() -> None:
-            assert place.somebody().rotate() is True
-            writer.append(b"two")
-
-        place.before("mkdir", overtaken)
-        assert place.somebody().rotate() is False
-        assert len(os.listdir(place.parts)) == 1 and place.live.read_bytes() == b"two\n"
-
-    def test_the_empty_directory_of_a_rotation_that_died_is_removed(self, place: Place) -> None:
-        for name in ("0000000005-dead", "0000000005-gone"):
-            (place.parts / name).mkdir(parents=True)
+        place.live.mkdir() if kind == "directory" else os.mkfifo(place.live)
         log = place.somebody()
-        assert log.append(b"one").startswith("1:4:")
-        assert log.rotate() is True
-        assert [name.partition("-")[0] for name in os.listdir(place.parts)] == ["0000000001"]
-
-    def test_a_log_that_was_removed_meanwhile_is_not_rotated(self, place: Place) -> None:
-        place.somebody().append(b"one")
-        place.before("rename", place.live.unlink)
-        assert place.somebody().rotate() is False and os.listdir(place.parts) == []
-
-    def test_two_directories_of_one_number_are_told_apart_by_which_is_filled(self, place: Place) -> None:
-        (place.parts / "0000000001-00000000").mkdir(parents=True)
-        place.part(1, b"one\n", end=4)
-        (place.parts / "0000000001-ffffffff").mkdir()
-        place.part(2, b"two\n", end=4)
-        assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
-
-    def test_strange_entries_among_the_parts_do_not_matter(self, place: Place) -> None:
-        place.part(1, b"one\n", end=4)
-        (place.parts / "notes").touch()
-        (place.parts / "9-a-file").touch()
-        (place.parts / "x-1").mkdir()
-        assert place.somebody().read("", 1000)[0] == [b"one"]
-
-    def test_a_directory_that_cannot_be_removed_is_an_error(self, place: Place) -> None:
-        place.somebody().append(b"one")
-        place.parts.mkdir()
-        (place.parts / "9-a-file").touch()
-        with pytest.raises(NotADirectoryError):
-            place.somebody().rotate()
-        assert place.live.read_bytes() == b"one\n"
+        attempts: list[Callable[[], object]] = [
+            lambda: log.read("", 0),
+            lambda: log.tail(1),
+            lambda: list(log.numbered()),
+            log.rotate,
+        ]
+        for attempt in attempts:
+            with pytest.raises(OSError, match="is not a regular file") as refused:
+                attempt()
+            assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(place.live)
