@@ -29,6 +29,14 @@ class TestAppending:
         assert log.append(b"three").split(":")[:2] == ["1", "10"]
         assert place.live.read_bytes() == b"one\nthree\n"
 
+    def test_the_file_is_for_all_to_read(self, place: Place) -> None:
+        umask = os.umask(0o022)
+        try:
+            place.somebody().append(b"one")
+        finally:
+            os.umask(umask)
+        assert place.live.stat().st_mode & 0o777 == 0o644
+
     def test_the_cursor_of_a_later_file_has_a_later_number(self, place: Place) -> None:
         log = place.somebody()
         log.append(b"one")
@@ -44,7 +52,9 @@ class TestAppending:
         log.append(b"456")
         assert not place.live.exists()
         log.append(b"789")
-        assert place.live.read_bytes() == b"789\n" and len(os.listdir(place.parts)) == 1
+        assert place.live.read_bytes() == b"789\n"
+        (part,) = place.parts.iterdir()
+        assert (part / "part").read_bytes() == b"123\n456\n", "nothing was written to it behind its end"
 
     def test_a_write_that_is_still_going_on_is_not_cut(self, place: Place) -> None:
         log = place.somebody()
@@ -124,12 +134,16 @@ class TestAppending:
         assert place.lines() == [b"one", b"two", b"other"]
 
     def test_a_log_that_was_put_aside_while_it_was_opened_is_opened_again(self, place: Place) -> None:
-        other = place.somebody()
+        other, log = place.somebody(), place.somebody()
         other.append(b"one")
+        other.close()
+        before = len(os.listdir("/proc/self/fd"))
         place.before("fstat", other.rotate)
-        assert place.somebody().append(b"two").startswith("2:4:")
+        assert log.append(b"two").startswith("2:4:")
         assert place.lines() == [b"one", b"two"]
         assert place.live.read_bytes() == b"two\n"
+        log.close()
+        assert len(os.listdir("/proc/self/fd")) == before
 
     def test_nobody_writes_before_it_is_settled_where_the_last_part_ends(self, place: Place) -> None:
         part = place.part(1, b"one\ntor")
@@ -180,5 +194,14 @@ class TestAppending:
             log.close()
 
         assert os.waitpid(fork(child), 0)[1] == 0
+        log.append(b"three")
+        assert place.lines() == [b"one", b"two", b"three"]
+
+    def test_a_child_forked_while_another_thread_was_writing_is_not_held_up(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        with log._mutex:
+            child = fork(log.append, b"two")
+        assert os.waitpid(child, 0)[1] == 0
         log.append(b"three")
         assert place.lines() == [b"one", b"two", b"three"]
