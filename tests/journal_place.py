@@ -26,7 +26,8 @@ class Place:
         self._patch = monkeypatch
 
     def somebody(self, max_bytes: int = 0) -> Journal:
-        return Journal(str(self.live), str(self.parts), ensure=make_dirs, max_bytes=max_bytes)
+        options = {"max_bytes": max_bytes} if max_bytes else {}
+        return Journal(str(self.live), str(self.parts), ensure=make_dirs, **options)
 
     def part(self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01") -> Path:
         """A part that somebody put aside; without `end` nobody has settled yet where it ends."""

@@ -92,6 +92,8 @@ class TestCursor:
         before = log.append(b"x" * 79)
         place.live.write_bytes(b"x" * 78 + b"y\n")
         assert log.read(before, 1000)[0] == [b"x" * 78 + b"y"]
+        place.live.write_bytes(b"z" + b"x" * 78 + b"\n")
+        assert log.read(before, 1000)[0] == [b"z" + b"x" * 78]
         one = log.read("", 1000)[1]
         log.append(b"another line")
         assert log.read(one, 1000)[0] == [b"another line"], "what comes later does not make it another file"

@@ -98,11 +98,13 @@ def test_a_log_that_was_removed_meanwhile_is_not_rotated(place: Place) -> None:
 
 
 def test_two_directories_of_one_number_are_told_apart_by_which_is_filled(place: Place) -> None:
-    (place.parts / "0000000001-00000000").mkdir(parents=True)
-    place.part(1, b"one\n", end=4)
-    (place.parts / "0000000001-ffffffff").mkdir()
-    place.part(2, b"two\n", end=4)
-    assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
+    for number in range(1, 10):
+        if number % 2:
+            (place.parts / f"{number:010d}-00000000").mkdir(parents=True)
+        place.part(number, b"%d\n" % number, end=2)
+        if not number % 2:
+            (place.parts / f"{number:010d}-ffffffff").mkdir()
+    assert place.somebody().read("", 1000)[0] == [b"%d" % number for number in range(1, 10)]
 
 
 def test_strange_entries_among_the_parts_do_not_matter(place: Place) -> None:
