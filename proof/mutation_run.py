@@ -24,7 +24,7 @@ OWN = {
     "journal": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],
-    "task_lock": ["task_lock", "hold"],
+    "task_lock": ["manager", "task_lock", "hold"],
     "filesystem": ["filesystem", "handover", "hands_and_tickets"],
     "process": ["process", "lock_record"],
     "clock": ["clock", "clock_jumps"],
