@@ -29,7 +29,7 @@ EXPLAINED = ROOT / "tests" / "surviving_mutants.toml"
 WORKERS = 2
 _COPIED = ("swarm", "tests", "proof", "scripts", "pyproject.toml")
 _KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of one
-_TIMEOUTS = (24, 36, 152, 255)  # mutmut's, beside death by a signal
+_TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)  # mutmut's and our plugin's
 
 
 class Mutant(NamedTuple):
@@ -48,11 +48,11 @@ class Outcome(NamedTuple):
 
     @property
     def killed(self) -> bool:
-        return self.exit_code in _KILLED or self.timed_out
+        return self.exit_code in _KILLED or self.timed_out or (self.exit_code or 0) < 0
 
     @property
     def timed_out(self) -> bool:
-        return self.exit_code is not None and (self.exit_code < 0 or self.exit_code in _TIMEOUTS)
+        return self.exit_code in _TIMEOUTS
 
 
 def prove(report: Report, *, short: bool) -> None:

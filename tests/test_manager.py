@@ -100,6 +100,11 @@ class TestInfo:
         assert data is not None and info == LockInfo(**json.loads(data))
         assert info.acquired_at != info.heartbeat_at
 
+    def test_a_lock_that_makes_no_sense_says_nothing(self, store: Store) -> None:
+        store.create("locks/t", b"{}")
+        assert TaskLockManager("w", store=store).get_lock_info("t") is None
+        assert TaskLockManager("w", store=store).get_lock_info("u") is None
+
     def test_whether_it_has_expired_is_judged_as_for_a_record(self, store: Store, clock: HandClock) -> None:
         manager = TaskLockManager("w", store=store)
 
