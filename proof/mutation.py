@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,20 +137,25 @@ def run(place: Path, report: Report) -> str:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(place / "tmp")}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "-m", "proof.mutation_run", "run", "--max-children", str(WORKERS)]
-    said = ""
-    with subprocess.Popen(
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    ) as mutmut:
-        assert mutmut.stdout is not None
-        try:
-            while piece := os.read(mutmut.stdout.fileno(), 65536):
-                said = (said + piece.decode(errors="replace"))[-20_000:]
-                report.progress(f"mutation: {said.rpartition(chr(13))[2].strip()}")
-                if mutmut.poll() is not None:
-                    break
-        finally:
-            os.killpg(mutmut.pid, signal.SIGKILL)
-    return said
+    said = place / "said"
+    with said.open("wb") as output:
+        mutmut = subprocess.Popen(
+            command, cwd=place, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        # Not reaped before the others are killed: as long as it is there, nobody else gets its number.
+        while os.waitid(os.P_PID, mutmut.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            time.sleep(1)
+            report.progress(f"mutation: {_last_line(said)}")
+    finally:
+        os.killpg(mutmut.pid, signal.SIGKILL)
+        mutmut.wait()
+    return said.read_text(errors="replace")[-20_000:]
+
+
+def _last_line(said: Path) -> str:
+    """mutmut writes one line over and over."""
+    return said.read_text(errors="replace")[-300:].rpartition("\r")[2].strip()
 
 
 def outcomes(place: Path, module: str) -> Iterator[Outcome]:
