@@ -130,7 +130,8 @@ class TestDirectories:
         (tmp_path / "a").touch()
         with pytest.raises(NotADirectoryError, match="is a file, not a directory") as refused:
             make_dirs(f"{tmp_path}/a")
-        assert (refused.value.errno, refused.value.filename) == (errno.ENOTDIR, f"{tmp_path}/a")
+        assert refused.value.args == (errno.ENOTDIR, "is a file, not a directory")
+        assert refused.value.filename == f"{tmp_path}/a"
         assert refused.value.__suppress_context__
 
     def test_somebody_who_makes_it_at_the_same_moment_is_welcome(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
