@@ -30,7 +30,7 @@ _JOURNAL_CALLS = (
     "fstat",
     "stat",
     "lstat",
-    "listdir",
+    "scandir",
     "readlink",
     "symlink",
     "rename",

@@ -339,12 +339,12 @@ class Handover:
         self._clear_away(self._kill, hand)  # it is never used again; and what failed before this is what is to be told
 
     def _lay_out(self) -> None:
-        """Makes every directory that is missing. Counters begin anew, so first of all an epoch does."""
-        for path in (self._live, self._hands, self._gates, self._epochs):
+        """Makes every directory that is missing."""
+        last = self._last_epoch()
+        if last >= 0 and not self._fs.exists(self._tickets):
+            self._begin_epoch(last + 1)  # before there are counters again: they will begin anew
+        for path in (self._live, self._hands, self._gates, self._tickets, self._epochs):
             self._ensure(path)
-        if not self._fs.exists(self._tickets):
-            self._begin_epoch(self._last_epoch() + 1)
-        self._ensure(self._tickets)
 
     def _ticket_path(self, name: str) -> str:
         return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % TICKET_SHARDS}"
@@ -365,7 +365,7 @@ class Handover:
         return self._epoch
 
     def _last_epoch(self) -> int:
-        return max((int(name) for name in self._fs.names(self._epochs) if _is_epoch(name)), default=-1)
+        return max((int(name) for name in self._listed(self._epochs) if _is_epoch(name)), default=-1)
 
     def _begin_epoch(self, number: int) -> None:
         if number >= EPOCHS:

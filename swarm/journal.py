@@ -448,4 +448,4 @@ def _last_lines(fd: int, end: int, count: int) -> list[bytes]:
         blocks.append(os.pread(fd, stop - begin, begin))
         newlines += blocks[-1].count(b"\n")
     lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
-    return lines[-count:] if count > 0 else []
+    return lines[-count:]

@@ -1,0 +1,69 @@
+"""A plugin of pytest: which of the chosen tests are of use against a mutant.
+
+Not those that run a script: that starts a Python without mutmut, in which no mutant can live. Nor a race of processes: it never
+ends when one of them fails. Nor what goes by the real clock and could fail on a busy machine, as if it had found the mutant.
+A test that never ends is told apart from one that fails.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+NEVER_ENDED = 36  # so does mutmut's exit code say
+
+_OF_NO_USE = {"lock", "log"}  # fixtures that run a script
+_LEFT_OUT = {
+    "test_one_of_many_takes_over_an_expired_lock",
+    "test_one_of_many_takes_a_free_lock",
+    "test_the_race_catches_the_pseudo_code_of_003",
+    "test_tokens_grow_in_the_order_of_holding",
+    "test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock",
+    "test_two_processes_cannot_both_acquire",
+    "test_a_forgotten_gate_holds_nobody_up_for_long",
+    "test_every_append_that_returned_is_in_the_log_whole_and_once",
+    "test_the_harness_catches_a_log_that_is_rewritten_and_renamed",
+    "test_the_functional_verification_of_002_passes_as_written",
+    "test_the_exports_need_nothing_installed",
+    "test_it_heartbeats_by_itself_and_stops_when_the_block_ends",
+    "test_a_short_failure_of_the_store_is_survived",
+    "test_losing_it_is_noticed_at_the_next_heartbeat_without_asking",
+    "test_losing_it_is_told_by_check_and_by_the_callback",
+    "test_the_holder_is_out_in_time_also_when_the_store_is_gone",
+    "test_nothing_hangs_at_interpreter_exit",
+    "test_a_change_in_progress_is_waited_for_by_the_owner_and_yielded_to_by_others",
+    "test_threads_share_a_hand_and_survive_its_loss",
+    "test_rotations_that_meet_lose_nothing",
+    "test_a_forked_child_writes_beside_its_parent",
+    "test_many_parts_are_read_at_once",
+}
+
+
+_ENOUGH = {  # of tests with many cases that take a second or two each
+    "test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock": {
+        "acquire-remove",
+        "takeover-leave",
+        "release-rewrite",
+    },
+    "test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had": {"takeover-leave", "release-remove"},
+    "test_stopped_or_killed_at_every_call_while_others_append_and_rotate": {"append-stopped", "rotate-stopped"},
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    used = [item for item in items if _of_use(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in used])
+    items[:] = used
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "Timeout (>" in str(report.longrepr):
+        os._exit(NEVER_ENDED)
+
+
+def _of_use(item: pytest.Item) -> bool:
+    name, _, case = item.name.rstrip("]").partition("[")
+    if name in _LEFT_OUT or case not in _ENOUGH.get(name, {case}):
+        return False
+    return not _OF_NO_USE & set(getattr(item, "fixturenames", ()))

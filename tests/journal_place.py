@@ -1,0 +1,67 @@
+"""The directory of a log on which somebody else acts just before a chosen call of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarm import journal
+from swarm.filesystem import make_dirs
+from swarm.journal import Journal
+
+JOURNAL: Any = journal  # to put something else in the place of its `os`
+Act = Callable[[], object]
+
+
+class Place:
+    """The directory of one log, and as many as want to write and read it."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.live, self.parts = path / "status.log", path / ".status"
+        self._patch = monkeypatch
+
+    def somebody(self, max_bytes: int = 0) -> Journal:
+        options = {"max_bytes": max_bytes} if max_bytes else {}
+        return Journal(str(self.live), str(self.parts), ensure=make_dirs, **options)
+
+    def part(self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01") -> Path:
+        """A part that somebody put aside; without `end` nobody has settled yet where it ends."""
+        directory = self.parts / f"{number:010d}-{name}"
+        directory.mkdir(parents=True)
+        (directory / "part").write_bytes(data)
+        if end is not None:
+            (directory / "end").symlink_to(str(end))
+        return directory
+
+    def before(self, call: str, *acts: Act | None) -> None:
+        """The next calls of this name in `os` come after these acts, one each; None: nothing happens before that one."""
+        waiting = list(acts)
+        real = getattr(os, call)
+
+        def meddled(*args: Any, **options: Any) -> Any:
+            act = waiting.pop(0) if waiting else None
+            if act:
+                act()
+            return real(*args, **options)
+
+        self._patch.setattr(journal, "os", SimpleNamespace(**{**vars(JOURNAL.os), call: meddled}))
+
+    def count(self, call: str) -> list[tuple[Any, ...]]:
+        """What the calls of this name in `os` are called with, from now on."""
+        seen: list[tuple[Any, ...]] = []
+        real = getattr(os, call)
+
+        def counted(*args: Any) -> Any:
+            seen.append(args)
+            return real(*args)
+
+        self._patch.setattr(journal, "os", SimpleNamespace(**{**vars(JOURNAL.os), call: counted}))
+        return seen
+
+    def lines(self) -> list[bytes]:
+        return [line for _, line, _ in self.somebody().numbered()]

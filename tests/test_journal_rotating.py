@@ -1,0 +1,124 @@
+"""Putting the log aside, one rule at a time: somebody else acts just before a chosen call of ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import StoreError
+from tests.journal_place import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path / "state", monkeypatch)
+
+
+def test_a_file_is_put_aside_under_the_next_number(place: Place) -> None:
+    log = place.somebody()
+    assert log.rotate() is False and not place.parts.exists()
+    log.append(b"one")
+    assert log.rotate() is True
+    (part,) = place.parts.iterdir()
+    assert part.name.startswith("0000000001-") and len(part.name) == 19
+    assert part.stat().st_mode & 0o777 == 0o700
+    assert (part / "part").read_bytes() == b"one\n" and os.readlink(part / "end") == "4"
+    assert not place.live.exists()
+    place.part(9, b"nine\n", end=5)
+    log.append(b"ten")
+    assert log.rotate()
+    assert max(os.listdir(place.parts)).startswith("0000000010-")
+
+
+def test_an_empty_file_stays(place: Place) -> None:
+    place.live.parent.mkdir(parents=True)
+    place.live.touch()
+    assert place.somebody().rotate() is False and place.live.exists()
+    place.live.write_bytes(b"\n")
+    assert place.somebody().rotate() is True
+
+
+def test_a_file_that_is_large_enough_goes(place: Place) -> None:
+    place.somebody().append(b"123")
+    assert place.somebody().rotate(at_least=5) is False
+    assert place.somebody().rotate(at_least=4) is True
+
+
+def test_a_link_is_refused(place: Place) -> None:
+    place.live.parent.mkdir(parents=True)
+    place.live.symlink_to("elsewhere")
+    with pytest.raises(StoreError, match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$"):
+        place.somebody().rotate()
+
+
+def test_whoever_sleeps_in_a_rotation_can_no_longer_fill_its_directory(place: Place) -> None:
+    """We sleep just before the rename; somebody else rotates; then we wake up."""
+    writer = place.somebody()
+    writer.append(b"one")
+
+    def overtaken() -> None:
+        assert place.somebody().rotate() is True
+        writer.append(b"two")
+
+    place.before("rename", overtaken)
+    assert place.somebody().rotate() is False
+    assert len(os.listdir(place.parts)) == 1 and place.live.read_bytes() == b"two\n"
+    assert place.lines() == [b"one", b"two"]
+
+
+def test_whoever_was_faster_has_done_it(place: Place) -> None:
+    """Between our look for the last number and our directory, somebody else has put the file aside."""
+    writer = place.somebody()
+    writer.append(b"one")
+
+    def overtaken() -> None:
+        assert place.somebody().rotate() is True
+        writer.append(b"two")
+
+    place.before("mkdir", overtaken)
+    assert place.somebody().rotate() is False
+    assert len(os.listdir(place.parts)) == 1 and place.live.read_bytes() == b"two\n"
+
+
+def test_the_empty_directory_of_a_rotation_that_died_is_removed(place: Place) -> None:
+    for name in ("0000000005-dead", "0000000005-gone"):
+        (place.parts / name).mkdir(parents=True)
+    log = place.somebody()
+    assert log.append(b"one").startswith("1:4:")
+    assert log.rotate() is True
+    assert [name.partition("-")[0] for name in os.listdir(place.parts)] == ["0000000001"]
+
+
+def test_a_log_that_was_removed_meanwhile_is_not_rotated(place: Place) -> None:
+    place.somebody().append(b"one")
+    place.before("rename", place.live.unlink)
+    assert place.somebody().rotate() is False and os.listdir(place.parts) == []
+
+
+def test_two_directories_of_one_number_are_told_apart_by_which_is_filled(place: Place) -> None:
+    for number in range(1, 10):
+        if number % 2:
+            (place.parts / f"{number:010d}-00000000").mkdir(parents=True)
+        place.part(number, b"%d\n" % number, end=2)
+        if not number % 2:
+            (place.parts / f"{number:010d}-ffffffff").mkdir()
+    assert place.somebody().read("", 1000)[0] == [b"%d" % number for number in range(1, 10)]
+
+
+def test_strange_entries_among_the_parts_do_not_matter(place: Place) -> None:
+    place.part(1, b"one\n", end=4)
+    (place.parts / "notes").touch()
+    (place.parts / "9-a-file").touch()
+    (place.parts / "x-1").mkdir()
+    assert place.somebody().read("", 1000)[0] == [b"one"]
+
+
+def test_a_directory_that_cannot_be_removed_is_an_error(place: Place) -> None:
+    place.somebody().append(b"one")
+    place.parts.mkdir()
+    (place.parts / "9-a-file").touch()
+    with pytest.raises(NotADirectoryError):
+        place.somebody().rotate()
+    assert place.live.read_bytes() == b"one\n"

@@ -1,0 +1,425 @@
+"""A lease by a clock that moves by hand: when its holder is out, who is told, and what is said."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from proof.processes import fork
+from swarm import lease as module
+from swarm.errors import LockLost, NotYours, StoreError
+from swarm.lease import Lease
+from swarm.lock_table import LockTable
+from swarm.store_memory import MemoryStore
+from tests.conftest import HandClock
+
+
+class Table(LockTable):
+    """A table whose verbs fail when asked to."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(MemoryStore(clock=clock))
+        self.hand = clock
+        self.failing: dict[str, BaseException] = {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.slow = 0.0
+
+    def acquire(self, *args: Any, **options: Any) -> Any:
+        self.asked.append(("acquire", options))
+        lock = super().acquire(*args, **options)
+        self.hand.pass_time(self.slow)
+        return lock
+
+    def release(self, *args: Any) -> Any:
+        return self._unless_failing("release", super().release, *args)
+
+    def heartbeat(self, *args: Any) -> Any:
+        self.asked.append(("heartbeat", {}))
+        return self._unless_failing("heartbeat", super().heartbeat, *args)
+
+    def look(self, *args: Any) -> Any:
+        return self._unless_failing("look", super().look, *args)
+
+    def remove(self) -> None:
+        """As a person would."""
+        self.break_lock("t")
+
+    def _unless_failing(self, verb: str, call: Callable[..., Any], *args: Any) -> Any:
+        if verb in self.failing:
+            raise self.failing[verb]
+        return call(*args)
+
+
+@pytest.fixture
+def table(clock: HandClock) -> Table:
+    return Table(clock)
+
+
+@pytest.fixture
+def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hearts beat as fast as they can."""
+    monkeypatch.setattr(module, "HEARTBEAT_INTERVAL", 0.001)
+    monkeypatch.setattr(module, "_RETRY", 0.001)
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lease")]
+
+
+def ended(lease: Lease) -> bool:
+    """Waits for the heart to stop by itself."""
+    assert lease._thread is not None
+    lease._thread.join(10)
+    return not lease._thread.is_alive()
+
+
+class TestHolding:
+    def test_it_is_bound_to_this_process_and_waits_as_told(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, wait=5) as lease:
+            assert table.asked == [("acquire", {"bound": True, "wait": 5})]
+            assert lease.token == table.store.last_ticket("locks/t")
+            assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
+        table.asked.clear()
+        with Lease(table, "t", "w", 60):
+            assert table.asked == [("acquire", {"bound": True, "wait": 0.0})]
+
+    @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
+    def test_the_holder_is_out_a_little_before_the_lease_ends(self, ttl: float, margin: float, table: Table) -> None:
+        with Lease(table, "t", "w", ttl, on_lost=lambda error: None) as lease:
+            assert lease.seconds_left == pytest.approx(ttl - margin)
+            table.hand.pass_time(ttl - margin - 0.01)
+            lease.check()
+            assert lease.seconds_left == pytest.approx(0.01)
+            table.hand.pass_time(0.01 + 1e-6)
+            assert lease.seconds_left == 0
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
+            assert lost.value.task_id == "t"
+
+    def test_the_lease_runs_from_what_was_written_and_not_from_when_that_was_heard(self, table: Table) -> None:
+        table.slow = 10.0
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(49)
+
+    def test_where_there_are_no_stamps_it_runs_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(59)
+
+    def test_at_the_very_moment_it_is_out(self, table: Table) -> None:
+        with Lease(table, "t", "w", 100, on_lost=lambda error: None) as lease:
+            table.hand.pass_time(99)
+            with pytest.raises(LockLost, match="ran out"):
+                lease.check()
+
+    def test_a_lost_lease_has_no_seconds_left(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            table.remove()
+            with pytest.raises(LockLost):
+                lease.check()
+            assert lease.seconds_left == 0
+
+    def test_a_forked_child_has_no_seconds_left_and_gives_nothing_back(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+
+            def child() -> None:
+                assert lease.seconds_left == 0
+                with pytest.raises(LockLost, match=r"^The lease of t belongs to the process that forked this one\.$") as lost:
+                    lease.check()
+                assert lost.value.task_id == "t"
+                lease.__exit__(None, None, None)
+                assert table.look("t") is not None
+
+            assert os.waitpid(fork(child), 0)[1] == 0
+            lease.check()
+            assert lease.seconds_left > 50
+
+    def test_before_it_begins_it_has_no_token(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(RuntimeError, match=r"^the lease has not begun: use it in a with statement$"):
+            _ = lease.token
+
+    def test_it_is_used_once(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with lease:
+            pass
+        with pytest.raises(RuntimeError, match=r"^a lease is used once: call hold\(\) again$"):
+            lease.__enter__()
+        assert table.look("t") is None
+
+    def test_its_thread_has_a_name_and_does_not_keep_the_program_alive(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease._thread is not None
+            assert lease._thread.name == "lease of t" and lease._thread.daemon
+
+    def test_a_thread_that_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        with pytest.raises(RuntimeError, match="new thread"):
+            Lease(table, "t", "w", 60).__enter__()
+        assert table.look("t") is None
+
+    def test_an_interrupt_while_it_begins_stops_its_thread_at_once(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = threading.Thread.start
+
+        def interrupted(self: threading.Thread) -> None:
+            real(self)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        lease = Lease(table, "t", "w", 300)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__enter__()
+        assert table.look("t") is None
+        assert lease._thread is not None
+        lease._thread.join(5)
+        assert not lease._thread.is_alive()
+
+    def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def overtaken(self: threading.Thread) -> None:
+            table.remove()
+            table.acquire("t", "w", 60)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", overtaken)
+        with pytest.raises(KeyboardInterrupt):
+            Lease(table, "t", "w", 300).__enter__()
+        assert table.look("t") is not None
+
+    @pytest.mark.parametrize("also", [StoreError("gone"), NotYours("t", "gone")])
+    def test_then_the_first_error_is_told(self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        table.failing["release"] = also
+        with pytest.raises(RuntimeError, match="new thread"):
+            Lease(table, "t", "w", 60).__enter__()
+
+    def test_a_lease_that_could_not_begin_gives_back_nobodys_lock(self, table: Table) -> None:
+        table.acquire("t", "w", 60)
+        with pytest.raises(Exception, match="already exists"):
+            Lease(table, "t", "w", 60).__enter__()
+        assert table.look("t") is not None
+
+
+class TestLosing:
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_a_lock_that_was_removed_or_taken_is_noticed_when_asked(self, taken: bool, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            table.remove()
+            if taken:
+                table.acquire("t", "w", 60)
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == "The lock for t was removed, or taken by another."
+        assert (table.look("t") is not None) == taken
+
+    def test_a_lock_handed_to_another_worker_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, data.replace(b'"w"', b'"x"'))
+            with pytest.raises(LockLost, match="taken by another"):
+                lease.check()
+
+    def test_a_lock_that_makes_no_sense_any_more_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, b"{}")
+            with pytest.raises(LockLost, match="taken by another"):
+                lease.check()
+
+    def test_a_lock_that_was_edited_to_end_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
+            lease.check()
+            table.hand.pass_time(3)
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == "The lock for t was edited, and is expired by what it says now."
+
+    def test_while_the_store_does_not_answer_the_lease_still_runs(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            table.failing["look"] = StoreError("not now")
+            lease.check()
+
+    def test_the_callback_is_told_once_and_then_the_end_says_nothing(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.remove()
+            for _ in range(2):
+                with pytest.raises(LockLost) as lost:
+                    lease.check()
+        assert told == [lost.value]
+
+    def test_whoever_heard_it_from_check_does_not_hear_it_again_at_the_end(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            table.remove()
+            with pytest.raises(LockLost):
+                lease.check()
+
+    def test_who_was_told_nothing_hears_it_at_the_end_once(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(LockLost, match=r"^There is no lock for t\.$") as lost, lease:
+            table.remove()
+        assert lost.value.task_id == "t"
+        lease.__exit__(None, None, None)
+
+    def test_a_callback_that_is_told_at_the_end_is_enough(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append):
+            table.remove()
+        assert [str(error) for error in told] == ["There is no lock for t."]
+
+    def test_a_callback_that_fails_has_told_nobody(self, table: Table) -> None:
+        def broken(error: LockLost) -> None:
+            raise ZeroDivisionError("oh")
+
+        lease = Lease(table, "t", "w", 60, on_lost=broken)
+        with pytest.raises(LockLost) as lost, lease:
+            table.remove()
+        assert lost.value.__notes__ == ["on_lost was called, and raised ZeroDivisionError('oh')"]
+
+    def test_a_store_that_fails_at_the_end_is_told(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(StoreError, match="not now"), lease:
+            table.failing["release"] = StoreError("not now")
+
+    @pytest.mark.parametrize("failure", [StoreError("not now"), NotYours("t", "gone")])
+    def test_but_it_does_not_hide_the_error_of_the_block(self, failure: Exception, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        table.failing["release"] = failure
+        with pytest.raises(ZeroDivisionError), lease:
+            _ = 1 / 0
+
+
+@pytest.mark.usefixtures("beating")
+class TestBeating:
+    def test_each_beat_begins_the_lease_anew(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            before = lease.seconds_left
+            table.hand.pass_time(30)
+            while lease.seconds_left < before:
+                pass
+            lease.check()
+        assert lease._thread is not None and not lease._thread.is_alive()
+
+    def test_a_ttl_that_a_person_changed_counts_from_the_next_beat(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            while lease.ttl == 60:
+                data = table.store.read("locks/t")
+                assert data is not None
+                table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 40, "expires_at"'))
+            assert lease.ttl == 40 and lease.seconds_left == pytest.approx(39)
+
+    def test_a_beat_that_finds_no_lock_tells_so(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.remove()
+            assert ended(lease)
+            assert [str(error) for error in told] == ["There is no lock for t. Stop working on the task."]
+
+    def test_a_beat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            replaced = False
+            while not replaced:
+                data = table.store.read("locks/t")
+                assert data is not None
+                replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
+            assert ended(lease)
+            assert "it has token 2, yours was 1" in str(told[0])
+        assert table.look("t") is not None
+
+    def test_a_beat_that_comes_too_late_tells_so_and_touches_nothing(self, table: Table) -> None:
+        told: list[LockLost] = []
+        table.failing["heartbeat"] = StoreError("not now")
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.hand.pass_time(59)
+            assert ended(lease)
+            assert [str(error) for error in told] == ["The lease of t ran out: it could not be refreshed in 60 seconds."]
+
+    def test_a_store_that_fails_is_asked_again_until_it_answers(self, table: Table) -> None:
+        table.failing["heartbeat"] = StoreError("not now")
+        with Lease(table, "t", "w", 60) as lease:
+            table.hand.pass_time(30)
+            while table.asked.count(("heartbeat", {})) < 5:
+                pass
+            assert lease.seconds_left == pytest.approx(29)
+            table.failing.clear()
+            while lease.seconds_left < 50:
+                pass
+
+    def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
+        told: list[LockLost] = []
+        table.failing["heartbeat"] = ZeroDivisionError("oh")
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            assert ended(lease)
+            assert [str(error) for error in told] == ["The heartbeat of t failed: ZeroDivisionError('oh')."]
+            assert told[0].task_id == "t"
+
+    def test_a_heart_stops_when_somebody_else_noticed_the_loss(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            lease._lose("noticed by check")
+            assert ended(lease)
+
+    def test_a_callback_may_end_the_lease_from_the_hearts_own_thread(self, table: Table) -> None:
+        failed: list[BaseException] = []
+
+        def end(error: LockLost) -> None:
+            try:
+                lease.__exit__(None, None, None)
+            except BaseException as raised:
+                failed.append(raised)
+
+        lease = Lease(table, "t", "w", 60, on_lost=end)
+        lease.__enter__()
+        table.remove()
+        assert ended(lease)
+        assert [type(error) for error in failed] == [LockLost], "it ends, and does not wait for itself"
+
+
+@pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
+def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pause: float, table: Table) -> None:
+    assert module.HEARTBEAT_INTERVAL == 10
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return len(waits) > 2
+
+    lease = Lease(table, "t", "w", ttl)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [pause] * 3
+
+
+def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(table: Table) -> None:
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            if len(waits) == 2:
+                table.hand.pass_time(58.96)
+            return len(waits) > 3
+
+    table.failing["heartbeat"] = StoreError("not now")
+    lease = Lease(table, "t", "w", 60)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [10, 0.1, pytest.approx(0.04), pytest.approx(0.04)]
