@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from proof import chaos, interleavings, mutation, suites
+from proof.random_depth import run_seeds
 from proof.report import Report
 
 PARTS: dict[str, Callable[..., None]] = {
@@ -20,24 +21,39 @@ PARTS: dict[str, Callable[..., None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m proof", description="Shows that a task never has two holders and no record is lost."
+        prog="python -m proof", description="Shows that a task never has two holders and that no record is lost."
     )
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", choices=[*PARTS, []], help=f"{', '.join(PARTS)}; all of them if none is named"
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
     parser.add_argument("--short", action="store_true", help="the short form of each part")
+    parser.add_argument("--seed", type=int, help="replay a random run that failed, and nothing else")
     args = parser.parse_args()
+    unknown = [part for part in args.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
+    try:
+        return replay(args.seed) if args.seed is not None else prove(args.parts or list(PARTS), short=args.short)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def prove(parts: list[str], *, short: bool) -> int:
     report = Report()
     try:
-        for part in args.parts or PARTS:
-            PARTS[part](report, short=args.short)
-    except KeyboardInterrupt:
-        report.say("interrupted")
-        return 130
+        for part in parts:
+            PARTS[part](report, short=short)
     finally:
-        if report.rows:
-            print(report.table())
+        print(report.table())
     return 0 if report.held else 1
+
+
+def replay(seed: int) -> int:
+    failed = run_seeds(range(seed, seed + 1)).failed
+    if failed is None:
+        print(f"Seed {seed} breaks no promise.")
+        return 0
+    print(f"Seed {seed}: {failed[1].violation}", *failed[1].trace, sep="\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ class Report:
             sys.stderr.write(f"\r\x1b[K{text[:100]}")
             sys.stderr.flush()
 
-    def row(self, part: str, what: str, figures: str, *, held: bool = True) -> None:
-        """One result; its time is that since the row before."""
+    def row(self, part: str, what: str, figures: str, *, held: bool = True, seconds: float | None = None) -> None:
+        """One result; its time, unless told, is that since the row before."""
         now = time.monotonic()
-        row = Row(part, what, figures, now - self._begun, held)
+        row = Row(part, what, figures, now - self._begun if seconds is None else seconds, held)
         self._begun = now
         self.rows.append(row)
         if not self._quiet:

@@ -207,3 +207,10 @@ class TestMonitor:
     def test_an_error_that_has_no_place_is_one(self) -> None:
         with pytest.raises(Violation, match="no place here"):
             after_note(begin(2), 0, ("failed", "OSError"), None)
+
+
+def test_the_trace_in_the_documentation_is_what_the_explorer_prints() -> None:
+    document = (Path(__file__).parent.parent / "docs" / "PROOF.md").read_text()
+    variant = next(variant for variant in variants.ALL if variant.name == "verify skipped")
+    seen = explore(variant.scenario, variant.code)
+    assert "\n".join(["```", *seen.trace, seen.violation, "```"]) in document
