@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proof import monitor, scenarios, variants
+from proof import monitor, scenarios, simulated_process, variants
 from proof.disk import PRIVATE, RECORD, Call, Disk
 from proof.explorer import explore
 from proof.monitor import PERSON, Violation, after_death, after_event, after_note, begin
@@ -37,6 +37,40 @@ def test_what_is_broken_on_purpose_is_found(variant: variants.Variant) -> None:
     seen = explore(variant.scenario, variant.code)
     assert seen.violation
     assert 0 < len(seen.trace) < 50, "a trace that nobody can read"
+
+
+SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",))
+
+
+def test_joining_ways_to_the_same_place_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every single result kept in the history there are more states, but nothing else can happen."""
+    states, seen = reachable(SMALL)
+    with_scopes = simulated_process._with_scopes
+    monkeypatch.setattr(
+        simulated_process, "_with_scopes", lambda kind, methods: with_scopes(kind, [name for name in methods if name == "sweep"])
+    )
+    more_states, seen_by_all = reachable(SMALL)
+    assert seen == seen_by_all and more_states > 1.5 * states
+
+
+def test_doing_at_once_what_nobody_can_notice_leaves_nothing_out() -> None:
+    states, seen = reachable(SMALL._replace(at_once=True))
+    more_states, seen_by_all = reachable(SMALL)
+    told, told_to_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
+    assert told == told_to_all
+    assert more_states > states
+
+
+def reachable(scenario: Scenario) -> tuple[int, set[tuple[Any, ...]]]:
+    """How many states there are, and in which ways the disk and the monitor can be."""
+    world = World(scenario)
+    seen, frontier = {world.start}, [world.start]
+    while frontier:
+        following = {after for state in frontier for _, after in world.moves(state)} - seen
+        seen |= following
+        frontier = list(following)
+    facts = {(tuple(world.disk.paths(disk)), world.disk.record(disk), world._ghosts.values[ghost]) for disk, ghost, *_ in seen}
+    return len(seen), facts
 
 
 def test_random_runs_of_many_processes_break_no_promise() -> None:
