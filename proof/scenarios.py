@@ -1,4 +1,5 @@
-"""What the explorer goes through to the end. Each process that has lost as many hands as it may is not followed any further."""
+"""What the explorer goes through to the end. In the large ones what nobody can notice is done at once, and tickets take no
+steps."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _CYCLE = ["acquire", "heartbeat", "release"]
 _TURN = ["acquire", "release"]
 _TWO_HANDS = Rules(hands=2)
 _TWO = [["acquire"], ["acquire"]]
-_THREE: Any = {"at_once": True, "rules": Rules(tickets=False)}
+_LARGE: Any = {"at_once": True, "rules": Rules(tickets=False)}
 _HELD = ((0, 1),)  # w0 has the lock when the story begins
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
@@ -29,13 +30,14 @@ PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_TURN, 
 PERSON_AND_NEWCOMER = Scenario(
     "a heartbeat, a newcomer, a person removes it twice", [_CYCLE[:2], ["acquire"]], _HELD, person=("rm", "rm")
 )
-TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_THREE)
-TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_THREE)
+TWO_CYCLES = Scenario("two take a free lock, keep it, give it back", [_CYCLE, _CYCLE], **_LARGE)
+TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE)
+TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
-    "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_THREE
+    "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
 )
-THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_THREE)
-GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_THREE)
+THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_LARGE)
+GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_LARGE)
 SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, rules=_TWO_HANDS)
 SWEEPER_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)

@@ -1,0 +1,43 @@
+"""The command behind `make prove`: what it prints, and that a row which does not hold makes it fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from proof.report import Report
+from tests.conftest import ROOT
+
+
+def prove(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "proof", *args], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_row_that_does_not_hold_is_seen_in_the_table_and_in_the_verdict() -> None:
+    report = Report(quiet=True)
+    report.row("part", "a promise", "12 of 12", seconds=3.2)
+    verdicts = [report.held]
+    report.row("part", "another", "11 of 12", held=False)
+    assert [*verdicts, report.held] == [True, False]
+    lines = report.table().splitlines()
+    assert lines[0].split("|")[1:4] == [" part ", " what      ", " figures  "]
+    assert lines[2] == "| part | a promise | 12 of 12 | 3 s  | held   |"
+    assert "FAILED" in lines[3] and len({len(line) for line in lines}) == 1
+
+
+def test_a_part_is_run_and_its_table_printed() -> None:
+    done = prove("--short", "mutation")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("| part") and "explained survivors" in done.stdout
+    assert "held" in done.stderr
+
+
+def test_a_seed_is_replayed() -> None:
+    done = prove("--seed", "7")
+    assert (done.returncode, done.stdout) == (0, "Seed 7 breaks no promise.\n")
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    done = prove("everything")
+    assert done.returncode == 2
+    assert "there is no part 'everything': choose from interleavings, processes, input, ground, mutation" in done.stderr
