@@ -200,11 +200,13 @@ def _undecorated(source: str) -> str:
 
 def _functions(path: Path) -> Iterator[tuple[str, str]]:
     source = path.read_text()
+    lines = source.splitlines()
     for node in ast.parse(source).body:
         holder, inner = (f"{node.name}.", node.body) if isinstance(node, ast.ClassDef) else ("", [node])
         for function in inner:
             if isinstance(function, ast.FunctionDef):
-                yield holder + function.name, f"\n{_flat(ast.get_source_segment(source, function) or '')}\n"
+                body = "\n".join(lines[function.lineno - 1 : function.end_lineno])  # with the comment behind its last line
+                yield holder + function.name, f"\n{_flat(body)}\n"
 
 
 def _flat(code: str) -> str:

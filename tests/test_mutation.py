@@ -58,3 +58,13 @@ def test_decorated_functions_are_mutated_too(tmp_path: Path) -> None:
     source = (tmp_path / "swarm" / "store_file.py").read_text()
     assert "    @_spoken" not in source and "\nFileStore.read = (lambda inner: " in source
     assert "\nLease.token = property(Lease.token)\n" in (tmp_path / "swarm" / "lease.py").read_text()
+
+
+def test_a_line_is_known_with_the_comment_behind_it_also_where_it_is_the_last_of_its_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.mutmut]\nonly_mutate = ["swarm/m.py"]\n')
+    (tmp_path / "swarm").mkdir()
+    (tmp_path / "swarm" / "m.py").write_text("def f():\n    g()  # first\n    return 1  # last\n")
+    monkeypatch.setattr(mutation, "ROOT", tmp_path)
+    assert list(mutation.unfounded({Mutant("m", "f", "return 1  # last", "return 2  # last"): "because"})) == []
