@@ -95,6 +95,11 @@ class TestReading:
     def test_a_holder_is_an_object_or_empty(self, nonsense: object) -> None:
         assert read(holder=nonsense).holder == {}
 
+    @pytest.mark.parametrize("nonsense", [[1], {"deeper": 1}, float("inf"), float("-inf"), float("nan")])
+    def test_a_holder_of_what_swarm_never_writes_says_nothing(self, nonsense: object) -> None:
+        assert read(holder={"worker": "w", "at": nonsense}).holder == {}
+        assert read(holder={"worker": "w", "at": 1.5, "ttl": None}).holder == {"worker": "w", "at": 1.5, "ttl": None}
+
     @pytest.mark.parametrize(
         ("ttl", "meant"),
         [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from proof.processes import fork
 from swarm import process
+from swarm.errors import StoreError
 
 BOOT, TIME_NS = process.boot_id(), process.namespace("time")
 
@@ -37,6 +39,13 @@ def child() -> Iterator[int]:
 def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+def failing(number: int) -> Callable[[str], str]:
+    def fail(path: str) -> str:
+        raise OSError(number, os.strerror(number), path)
+
+    return fail
 
 
 class TestIdentity:
@@ -73,6 +82,23 @@ class TestIdentity:
 
     def test_where_the_system_does_not_tell_names_are_empty(self) -> None:
         assert process.namespace("nonsense") == "" and process._read("/nonsense") == "" and process._read("/") == ""
+
+    @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM])
+    def test_where_the_system_does_not_tell_the_boot_has_no_name(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "_load", failing(number))
+        assert process.boot_id() == ""
+
+    def test_where_the_boot_cannot_be_asked_for_now_that_is_an_error_and_not_a_boot_without_a_name(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever is remembered as without a boot would be, for as long as the process lives."""
+        monkeypatch.setattr(process, "_load", failing(errno.EMFILE))
+        with pytest.raises(StoreError) as refused:
+            process.boot_id()
+        assert str(refused.value) == (
+            "the identity of this boot cannot be read: /proc/sys/kernel/random/boot_id: Too many open files. "
+            "Close some files, or raise the limit with ulimit -n."
+        )
 
 
 class TestGone:
@@ -116,7 +142,8 @@ class TestGone:
         assert process.gone(who, BOOT, TIME_NS) is True
         assert process.gone({**who, "machine": "another"}, BOOT, TIME_NS) is False
         assert process.gone({**who, "host": "another"}, BOOT, TIME_NS) is False
-        assert process.gone({**who, "boot": ""}, BOOT, TIME_NS) is False
+        for what_is_no_boot in ("", None, 5, 1.5, True):
+            assert process.gone({**who, "boot": what_is_no_boot}, BOOT, TIME_NS) is False
         monkeypatch.setattr(process, "_machine", lambda: "")
         assert process.gone({**who, "machine": ""}, BOOT, TIME_NS) is False
 
@@ -138,6 +165,13 @@ class TestGone:
         monkeypatch.setattr(os, "kill", lambda pid, number: None)  # whatever a mutant would send to it
         assert not process.gone(stamped(1), BOOT, TIME_NS)
         assert process.gone({**stamped(1), "start": 10**9}, BOOT, TIME_NS)
+
+    def test_asking_does_nothing_to_the_process(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        sent: list[tuple[int, int]] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+        assert not process.gone(stamped(child), BOOT, TIME_NS)
+        monkeypatch.undo()
+        assert sent == [(child, 0)]
 
     def test_a_process_of_another_user_is_alive(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def denied(pid: int, number: int) -> None:

@@ -13,6 +13,7 @@ from swarm import store_file
 from swarm.clock import Clock
 from swarm.errors import Busy, StoreError
 from swarm.filesystem import Filesystem
+from swarm.handover import Handover
 from swarm.store_file import FileStore
 from tests.conftest import HandClock
 
@@ -92,6 +93,16 @@ class TestPlaces:
         assert FileStore(f"{tmp_path}/real", trusted=False).create("locks/b", b"") is True
         with pytest.raises(StoreError, match="is a symbolic link and is not used"):
             FileStore(f"{tmp_path}/link", trusted=False)
+
+    @pytest.mark.parametrize("name", ["locks", ".locks", *(f".locks/{name}" for name in Handover.DIRECTORIES), ".status"])
+    def test_a_link_in_place_of_a_directory_of_its_own_is_refused(self, name: str, files: FileStore, tmp_path: Path) -> None:
+        (tmp_path / "treasure").mkdir()
+        link = tmp_path / "state" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(tmp_path / "treasure")
+        with pytest.raises(StoreError) as refused:
+            files.append("status", b"") if name == ".status" else files.read("locks/a")
+        assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
 
     def test_keys_come_in_pages(self, files: FileStore) -> None:
         for name in "cab":
