@@ -89,6 +89,14 @@ class TestCreating:
         assert os.listdir(place.hands) == [] and place.record() is None
         assert someone.create("t", b"new")
 
+    def test_what_cannot_be_cleared_away_afterwards_does_not_undo_what_was_done(self, place: Place) -> None:
+        place.gate(b"earlier")
+        fs = Meddled()
+        someone = place.somebody(fs)
+        fs.fail("unlink", errno.EACCES, always=True)
+        assert someone.create("t", b"new") is True and someone.create("t", b"another") is False
+        assert place.record() == b"new"
+
     def test_hands_that_keep_disappearing_are_an_error_that_says_so(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(handover, "ATTEMPTS", 5)
         fs = Meddled()
@@ -248,6 +256,56 @@ class TestChanging:
         assert os.listdir(place.hands) == [] and place.record() == b"old"
         assert self.change(place.somebody(), new), "somebody waits for a hand that will never act"
         assert place.record() == new and place.residue() == []
+
+    @CHANGES
+    @pytest.mark.parametrize("there", [b"old", b"other"])
+    def test_what_cannot_be_cleared_away_afterwards_does_not_undo_what_was_done(
+        self, there: bytes, new: bytes | None, place: Place
+    ) -> None:
+        place.write(there)
+        fs = Meddled()
+        fs.fail("unlink", errno.EACCES, always=True)
+        assert self.change(place.somebody(fs), new) is (there == b"old")
+        assert place.record() == (new if there == b"old" else there)
+        assert f"t~{handover._mark(b'old')}~0" in place.residue()
+
+    @CHANGES
+    def test_whoever_must_wait_is_told_so_also_where_it_cannot_clear_away(self, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        place.gate(b"old")
+        fs = Meddled()
+        fs.fail("unlink", errno.EACCES, always=True)
+        with pytest.raises(Busy):
+            self.change(place.somebody(fs), new)
+
+    @CHANGES
+    def test_the_first_error_is_the_one_that_is_told(self, new: bytes | None, place: Place) -> None:
+        """Also where the hand that failed cannot be destroyed either; another is made for the next try."""
+        place.write(b"old")
+        fs = Meddled()
+        someone = place.somebody(fs)
+        fs.fail("rename", errno.EIO)
+        fs.fail("rmdir", errno.EACCES)
+        with pytest.raises(OSError, match="Input/output"):
+            self.change(someone, new)
+        (left,) = os.listdir(place.hands)
+        assert someone.create("u", b"") and len(os.listdir(place.hands)) == 2
+        someone.close()
+        assert os.listdir(place.hands) == [left]
+
+    @CHANGES
+    @pytest.mark.parametrize("kind", ["file", "directory", "link to no hand"])
+    def test_what_is_no_gate_but_stands_in_its_place_holds_nobody_up(self, kind: str, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        planted = place.gate(b"old")
+        planted.unlink()
+        if kind == "link to no hand":
+            planted.symlink_to("..")
+        else:
+            planted.mkdir() if kind == "directory" else planted.touch()
+        assert self.change(place.somebody(), new)
+        assert place.record() == new and (place.hands / ("h" + "a" * 16)).is_dir()
+        assert place.residue() == ([planted.name] if kind == "directory" else [])
 
     def test_a_record_keeps_its_content_when_the_next_is_written(self, place: Place) -> None:
         """After `link` the file in the hand is the record itself: it must never be written again."""

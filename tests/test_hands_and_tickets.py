@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -213,6 +214,18 @@ class TestSweeping:
             someone.sweep()
         assert len(os.listdir(place.hands)) == 95
 
+    def test_what_cannot_be_cleared_away_keeps_nothing_else_from_it(self, place: Place) -> None:
+        for number in range(4):
+            stuck = self.old_hand(place, f"h{number:016x}", handover.SWEEP_AGE + 60)
+            (stuck / "inner").mkdir()
+            os.utime(stuck, (0, 0))
+            place.gate(b"x", name=f"t{number}", hand=stuck.name, age=handover.SWEEP_AGE + 60)
+        gone = self.old_hand(place, "h" + "f" * 16, handover.SWEEP_AGE + 60)
+        closed = place.gate(b"x", name="u", hand="h" + "e" * 16, age=handover.SWEEP_AGE + 60)
+        place.somebody().sweep()
+        assert not gone.exists() and not closed.is_symlink()
+        assert len(os.listdir(place.hands)) == len(os.listdir(place.gates)) == 4
+
     def test_entries_that_vanish_meanwhile_do_no_harm(self, place: Place) -> None:
         hand = self.old_hand(place, "h" + "0" * 16, handover.SWEEP_AGE + 60)
         fs = Meddled()
@@ -307,6 +320,61 @@ class TestTickets:
         assert someone.ticket("t") == 1
         assert (place.private / "epochs" / "0.synced").is_symlink(), "the boot has no number any more"
 
+    def test_after_the_counters_were_removed_tickets_are_larger_than_all_before(self, place: Place) -> None:
+        """Also for one who has drawn before and remembers the epoch, and whoever is the first to find them gone."""
+        one, other = place.somebody(), place.somebody()
+        assert [one.ticket("t"), other.ticket("t"), one.ticket("t")] == [1, 2, 3]
+        for number in (1, 2):
+            shutil.rmtree(place.private / "tickets")
+            assert [one.ticket("t"), other.last_ticket("t")] == [number * handover.TICKETS_PER_EPOCH + 1] * 2
+            assert other.ticket("t") == place.somebody().last_ticket("t") == number * handover.TICKETS_PER_EPOCH + 2
+            one, other = other, one
+        boots = sorted(os.listdir(place.private / "epochs"))
+        assert boots == ["0", "0.synced", "1", "1.synced", "2", "2.synced"]
+
+    def test_another_directory_that_was_removed_does_not_make_them_begin_anew(self, place: Place) -> None:
+        someone = place.somebody()
+        assert someone.ticket("t") == 1 and someone.create("t", b"old")
+        shutil.rmtree(place.hands)
+        assert someone.replace("t", b"old", b"new")
+        assert someone.ticket("t") == place.somebody().last_ticket("t") == 2
+
+    def test_a_boot_that_ends_while_a_ticket_is_drawn_costs_another_ticket(self, place: Place) -> None:
+        """Somebody who sees the next boot begins it just before we draw: what we drew may be smaller than its tickets."""
+        fs = Meddled()
+        someone = place.somebody(fs)
+        assert someone.ticket("t") == 1
+
+        def restarted() -> None:
+            place.boot = "another boot"
+            assert place.somebody().ticket("t") == handover.TICKETS_PER_EPOCH + 2
+
+        fs.before("draw", restarted)
+        assert someone.ticket("t") == handover.TICKETS_PER_EPOCH + 4
+
+    def test_nor_is_the_last_one_told_by_a_boot_that_ended_meanwhile(self, place: Place) -> None:
+        fs = Meddled()
+        someone = place.somebody(fs)
+        assert someone.ticket("t") == 1
+
+        def restarted() -> None:
+            place.boot = "another boot"
+            assert place.somebody().ticket("t") == handover.TICKETS_PER_EPOCH + 2
+
+        fs.before("size", restarted)
+        assert someone.last_ticket("t") == handover.TICKETS_PER_EPOCH + 2
+
+    def test_a_boot_beyond_all_counting_is_an_error_that_names_it(self, place: Place) -> None:
+        place.somebody().ticket("t")
+        last = place.private / "epochs" / str(handover.EPOCHS - 1)
+        last.symlink_to("nowhere")
+        with pytest.raises(StoreError) as refused:
+            place.somebody().ticket("t")
+        assert str(refused.value) == f"{last} was not made by swarm: so many boots nobody has seen. Remove it."
+        last.unlink()
+        (place.private / "epochs" / str(handover.EPOCHS - 2)).symlink_to("nowhere")
+        assert place.somebody().ticket("t") == (handover.EPOCHS - 1) * handover.TICKETS_PER_EPOCH + 2
+
     def test_counters_that_keep_disappearing_are_an_error_that_says_so(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -318,8 +386,9 @@ class TestTickets:
         ):
             place.somebody(fs).ticket("t")
 
-    def test_strange_names_among_the_boots_do_not_matter(self, place: Place) -> None:
+    @pytest.mark.parametrize("name", ["notes", "007", "-1", "²", "٣", str(handover.EPOCHS), "9" * 200])
+    def test_strange_names_among_the_boots_do_not_matter(self, name: str, place: Place) -> None:
         place.somebody().ticket("t")
-        (place.private / "epochs" / "notes").touch()
+        (place.private / "epochs" / name).touch()
         place.boot = "another boot"
         assert place.somebody().ticket("t") == handover.TICKETS_PER_EPOCH + 2
