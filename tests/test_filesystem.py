@@ -62,6 +62,8 @@ class TestFiles:
     def test_a_planted_pipe_hangs_nobody(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         assert FS.read(f"{tmp_path}/pipe") == b""
+        with pytest.raises(OSError, match="No such device or address"):
+            FS.draw(f"{tmp_path}/pipe", sync=False)
 
     def test_each_draw_gives_a_number_of_its_own(self, tmp_path: Path) -> None:
         assert [FS.draw(f"{tmp_path}/a", sync=False) for _ in range(3)] == [1, 2, 3]
@@ -101,8 +103,10 @@ class TestDirectories:
         assert sorted(FS.names(str(tmp_path))) == ["a", "b"]
         (tmp_path / "link").symlink_to("b")
         for name in ("link", "a"):
-            with pytest.raises(NotADirectoryError):
+            with pytest.raises(NotADirectoryError) as refused:
                 FS.names(f"{tmp_path}/{name}")
+            assert refused.value.args == (errno.ENOTDIR, "Not a directory")
+            assert refused.value.filename == f"{tmp_path}/{name}"
         with pytest.raises(FileNotFoundError):
             FS.names(f"{tmp_path}/nothing")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,49 @@ class TestAppending:
         place.before("write", piece)
         assert log.append(b"two")
         assert place.live.read_bytes() == b"one\npietwo\ntwo\n"
+
+    def test_a_file_that_takes_no_more_is_of_no_concern_once_it_was_put_aside(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log, other = place.somebody(), place.somebody()
+        log.append(b"one")
+        real, before = os.write, len(os.listdir("/proc/self/fd"))
+        failures: list[Callable[[], object]] = [other.rotate, lambda: None]
+
+        def failing(fd: int, data: bytes) -> int:
+            if failures:
+                failures.pop(0)()
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            return real(fd, data)
+
+        monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "write": failing}))
+        with pytest.raises(OSError, match="File too large"):
+            log.append(b"two")  # the first file was put aside; the second, which is live, takes it no more than that
+        assert len(os.listdir("/proc/self/fd")) == before - 1
+        assert log.append(b"three").startswith("2:6:")
+        failures.append(other.rotate)
+        assert log.append(b"four").startswith("3:5:")
+        assert place.lines() == [b"one", b"three", b"four"]
+
+    def test_a_link_to_where_no_file_can_be_made_is_an_error(self, place: Place) -> None:
+        place.live.parent.mkdir(parents=True)
+        place.live.symlink_to("nowhere/at/all")
+        with pytest.raises(FileNotFoundError):
+            place.somebody().append(b"one")
+
+    def test_a_part_that_was_removed_meanwhile_does_not_count(self, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        log.append(b"one")
+
+        def lost() -> None:
+            other.rotate()
+            shutil.rmtree(place.parts)
+            place.part(1, b"").joinpath("part").unlink()
+            place.part(2, b"x\n", end=2)
+
+        place.before("stat", lost)
+        assert log.append(b"two").startswith("3:4:")
+        assert place.lines() == [b"x", b"two"]
 
     def test_a_log_that_was_put_aside_before_the_write_gets_it_again(self, place: Place) -> None:
         """The part's end is settled, so what we wrote behind it does not count."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,6 +193,83 @@ class TestAmount:
         part = place.part(1, b"one\ntwo\ntor")
         assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
         assert os.readlink(part / "end") == "8"
+
+
+class TestDamagedParts:
+    """A part that somebody removed or changed hides no other; what is there and cannot be read is an error."""
+
+    @pytest.fixture
+    def three(self, place: Place) -> list[Path]:
+        parts = [place.part(number, b"%d\n" % number, end=2) for number in (1, 2, 3)]
+        place.live.write_bytes(b"4\n")
+        return parts
+
+    @staticmethod
+    def by_all_ways(log: Journal) -> list[list[bytes]]:
+        one_by_one, cursor = [], ""
+        while more := log.read(cursor, 0)[0]:
+            one_by_one += more
+            cursor = log.read(cursor, 0)[1]
+        return [log.read("", 1000)[0], log.tail(10)[0], [line for _, line, _ in log.numbered()], one_by_one]
+
+    @pytest.mark.parametrize("at", [0, 1, 2])
+    def test_one_that_was_removed_is_passed_over(self, at: int, three: list[Path], place: Place) -> None:
+        (three[at] / "part").unlink()
+        expected = [b"%d" % number for number in (1, 2, 3, 4) if number != at + 1]
+        assert self.by_all_ways(place.somebody()) == [expected] * 4
+
+    @pytest.mark.parametrize("end", ["abc", "-5", "²", "٣", "1000000", "9" * 4000, ""])
+    def test_an_end_that_makes_no_sense_counts_as_the_files_own(self, end: str, three: list[Path], place: Place) -> None:
+        (three[1] / "end").unlink()
+        (three[1] / "end").symlink_to(end) if end else (three[1] / "end").touch()
+        assert self.by_all_ways(place.somebody()) == [[b"1", b"2", b"3", b"4"]] * 4
+
+    def test_an_end_within_a_line_leaves_that_line_out(self, three: list[Path], place: Place) -> None:
+        (three[1] / "part").write_bytes(b"2\ntwo\n")
+        (three[1] / "end").unlink()
+        (three[1] / "end").symlink_to("4")
+        assert self.by_all_ways(place.somebody()) == [[b"1", b"2", b"3", b"4"]] * 4
+
+    def test_an_end_that_cannot_be_read_is_an_error(
+        self, three: list[Path], place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def denied(path: str) -> str:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+        monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "readlink": denied}))
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(PermissionError):
+            place.somebody().read("", 1000)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, three: list[Path], place: Place) -> None:
+        part = three[1] / "part"
+        part.unlink()
+        if kind == "link":
+            part.symlink_to(three[0] / "part")
+        else:
+            part.mkdir() if kind == "directory" else os.mkfifo(part)
+        log = place.somebody()
+        before = len(os.listdir("/proc/self/fd"))
+        for attempt in (lambda: log.read("", 1000), lambda: log.tail(5), lambda: list(log.numbered())):
+            with pytest.raises(OSError, match=r"is not a regular file|symbolic links") as refused:
+                attempt()
+            assert refused.value.filename == str(part)
+            assert refused.value.errno == (errno.ELOOP if kind == "link" else errno.EINVAL)
+        del refused  # and with it the frames that hold on to what they read
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    def test_a_part_that_grew_while_its_end_was_settled_counts_as_far_as_that_says(self, place: Place) -> None:
+        part = place.part(1, b"one\n")
+
+        def settled_for_more() -> None:
+            with (part / "part").open("ab") as file:
+                file.write(b"two\n")
+            (part / "end").symlink_to("8")
+
+        place.before("symlink", settled_for_more)
+        assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
 
 
 class TestTail:

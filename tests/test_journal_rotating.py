@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from swarm import journal
 from swarm.errors import StoreError
 from tests.journal_place import Place
 
@@ -121,3 +124,45 @@ def test_a_file_among_the_parts_holds_no_rotation_up(place: Place) -> None:
     (place.parts / "9-a-file").touch()
     assert place.somebody().rotate()
     assert (place.parts / "9-a-file").exists() and place.lines() == [b"one"]
+
+
+def test_names_that_are_no_numbers_or_too_long_for_one_are_no_parts(place: Place) -> None:
+    place.part(1, b"one\n", end=4)
+    for name in ("²-x", "٣-x", "9" * 19 + "-x"):
+        (place.parts / name).mkdir()
+        (place.parts / name / "part").write_bytes(b"foreign\n")
+    log = place.somebody()
+    assert log.read("", 1000)[0] == [b"one"]
+    assert log.append(b"two").startswith("2:4:") and log.rotate()
+    (place.parts / ("9" * 18 + "-x")).mkdir()
+    (place.parts / ("9" * 18 + "-x") / "part").write_bytes(b"the last\n")
+    assert place.lines() == [b"one", b"two", b"the last"]
+
+
+def test_of_two_copies_of_a_part_one_is_read(place: Place) -> None:
+    place.part(1, b"one\n", end=4)
+    place.part(1, b"one\n", end=4, name="ffffffff")
+    place.part(2, b"two\n", end=4)
+    assert place.lines() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("call", ["rmdir", "rename"])
+def test_a_rotation_that_fails_says_so_and_leaves_nothing_behind(
+    call: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.somebody().append(b"one")
+    (place.parts / "0000000005-dead").mkdir(parents=True)
+    real = getattr(os, call)
+
+    def failing(path: str, *more: str) -> None:
+        if call == "rename" or "dead" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        real(path, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "os", SimpleNamespace(**{**vars(os), call: failing}))
+        with pytest.raises(OSError, match="Input/output"):
+            place.somebody().rotate()
+    assert os.listdir(place.parts) == (["0000000005-dead"] if call == "rmdir" else [])
+    assert place.lines() == [b"one"]
+    assert place.somebody().rotate() is True
