@@ -149,6 +149,27 @@ class TestAppending:
         assert log.append(b"two").startswith("3:4:")
         assert place.lines() == [b"x", b"two"]
 
+    def test_a_part_that_was_removed_hides_no_earlier_one_in_which_the_line_counts(self, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        log.append(b"one")
+
+        def put_aside() -> None:
+            other.rotate()
+            place.part(2, b"").joinpath("part").unlink()
+            place.part(3, b"x\n", end=2)
+
+        place.before("stat", put_aside)
+        assert log.append(b"two").startswith("1:8:")
+        assert place.lines() == [b"one", b"two", b"x"]
+
+    def test_nor_does_one_that_is_removed_while_it_is_looked_at(self, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        place.live.parent.mkdir(parents=True)
+        place.before("stat", None, other.rotate)  # after the file was opened, and then after the line was written
+        place.before("open", None, None, lambda: shutil.rmtree(place.parts))  # our file, the rotation's look, and ours
+        log.append(b"")
+        assert place.lines() == [b""]
+
     def test_a_log_that_was_put_aside_before_the_write_gets_it_again(self, place: Place) -> None:
         """The part's end is settled, so what we wrote behind it does not count."""
         log = place.somebody()

@@ -230,6 +230,27 @@ class TestDamagedParts:
         (three[1] / "end").symlink_to("4")
         assert self.by_all_ways(place.somebody()) == [[b"1", b"2", b"3", b"4"]] * 4
 
+    @pytest.mark.parametrize(
+        ("data", "end", "counts"),
+        [
+            (b"\n", 1, 1),
+            (b"\nxyz", 4, 1),
+            (b"x", 1, 0),
+            (b"\n" + b"x" * journal._BLOCK, journal._BLOCK + 1, 1),
+            (b"a\n" + b"x" * journal._BLOCK + b"\n", journal._BLOCK + 2, 2),
+            (b"a\n" + b"x" * 2 * journal._BLOCK + b"\n", 2 * journal._BLOCK, 2),
+        ],
+        ids=["one empty line", "torn after one", "only torn", "torn for a block", "just before the end", "far before the end"],
+    )
+    def test_what_counts_ends_with_the_last_whole_line_before_the_end(
+        self, data: bytes, end: int, counts: int, place: Place
+    ) -> None:
+        place.part(1, data, end=end)
+        log = place.somebody()
+        assert self.by_all_ways(log) == [data[:counts].split(b"\n")[:-1]] * 4
+        place.live.write_bytes(data[:end])
+        assert log.tail(0)[1].partition(":")[2].partition(":")[0] == str(counts)
+
     def test_an_end_that_cannot_be_read_is_an_error(
         self, three: list[Path], place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
