@@ -16,7 +16,7 @@ from proof.report import Report
 
 T = TypeVar("T")
 
-_SEEDS = 4000
+_SEEDS = 2000
 _SEEDS_AT_ONCE = 50
 
 
