@@ -85,8 +85,9 @@ def test_whoever_was_faster_has_done_it(place: Place) -> None:
     assert len(os.listdir(place.parts)) == 1 and place.live.read_bytes() == b"two\n"
 
 
-def test_the_empty_directory_of_a_rotation_that_died_is_removed(place: Place) -> None:
-    for name in ("0000000005-dead", "0000000005-gone"):
+@pytest.mark.parametrize("names", [["0000000005-dead"], ["0000000005-dead", "0000000005-gone"]], ids=len)
+def test_the_empty_directory_of_a_rotation_that_died_is_no_part_and_is_removed(names: list[str], place: Place) -> None:
+    for name in names:
         (place.parts / name).mkdir(parents=True)
     log = place.somebody()
     assert log.append(b"one").startswith("1:4:")
@@ -137,6 +138,14 @@ def test_names_that_are_no_numbers_or_too_long_for_one_are_no_parts(place: Place
     (place.parts / ("9" * 18 + "-x")).mkdir()
     (place.parts / ("9" * 18 + "-x") / "part").write_bytes(b"the last\n")
     assert place.lines() == [b"one", b"two", b"the last"]
+
+
+def test_a_part_has_the_number_with_which_its_name_begins(place: Place) -> None:
+    place.part(2, b"two\n", end=4)
+    place.part(1, b"one\n", end=4, name="renamed-by-hand")
+    (place.parts / "3").mkdir()
+    (place.parts / "3" / "part").write_bytes(b"three\n")
+    assert place.lines() == [b"one", b"two", b"three"]
 
 
 def test_of_two_copies_of_a_part_one_is_read(place: Place) -> None:
