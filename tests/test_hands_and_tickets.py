@@ -83,6 +83,17 @@ class TestHands:
         assert place.somebody(fs).replace("t", b"old", b"new")
         assert not rival.exists()
 
+    def test_a_hand_that_is_being_emptied_is_destroyed_all_the_same(self, place: Place) -> None:
+        """By its owner or by another who kills it: a file of it that is gone does not say that the hand is."""
+        place.write(b"old")
+        place.gate(b"earlier")
+        rival = place.hands / ("h" + "a" * 16)
+        (rival / "0").touch()
+        fs = Meddled()
+        fs.before("unlink", (rival / "0").unlink)
+        assert place.somebody(fs).replace("t", b"old", b"new")
+        assert not rival.exists()
+
     def test_a_hand_that_cannot_be_destroyed_is_an_error_and_nothing_is_changed(self, place: Place) -> None:
         """As long as the rival may act, nobody else may."""
         place.write(b"old")
