@@ -92,17 +92,26 @@ class Filesystem:
 
 def make_dirs(path: str) -> None:
     """Creates a directory and its missing parents, each 0700 less the umask; what exists is left as it is."""
-    try:
-        os.mkdir(path, DIR_MODE)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise NotADirectoryError(20, "is a file, not a directory", path) from None
-    except FileNotFoundError:
-        parent = os.path.dirname(path)
-        if parent == path:
-            raise
-        make_dirs(parent)
+    while True:
         try:
             os.mkdir(path, DIR_MODE)
+            return
         except FileExistsError:
-            pass
+            if _is_directory(path):
+                return
+        except FileNotFoundError:
+            parent = os.path.dirname(path)
+            if parent == path:
+                raise
+            make_dirs(parent)
+
+
+def _is_directory(path: str) -> bool:
+    """False if there is nothing, or not any more; raises where something else is in the way."""
+    try:
+        if stat.S_ISDIR(os.stat(path).st_mode):
+            return True
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            return False
+    raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", path) from None

@@ -159,3 +159,16 @@ class TestDirectories:
         with pytest.raises(FileNotFoundError) as error:
             make_dirs("/a/b")
         assert error.value.filename == "/"
+
+    def test_one_that_is_removed_while_we_look_at_it_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        refused = [FileExistsError(errno.EEXIST, "it was there a moment ago")]
+        mkdir = os.mkdir
+
+        def removed_meanwhile(path: str, mode: int) -> None:
+            if refused:
+                raise refused.pop()
+            mkdir(path, mode)
+
+        monkeypatch.setattr(os, "mkdir", removed_meanwhile)
+        make_dirs(f"{tmp_path}/a")
+        assert (tmp_path / "a").is_dir() and not refused
