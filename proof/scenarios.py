@@ -30,6 +30,9 @@ PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_TURN, 
 PERSON_AND_NEWCOMER = Scenario(
     "a heartbeat, a newcomer, a person removes it twice", [_CYCLE[:2], ["acquire"]], _HELD, person=("rm", "rm")
 )
+PERSON_REPEATS = Scenario(
+    "two takeovers, a person writes the very same bytes twice", [_TURN, ["acquire"]], person=("write", "rm", "write"), **_LARGE
+)
 TWO_CYCLES = Scenario("two take a free lock, keep it, give it back", [_CYCLE, _CYCLE], **_LARGE)
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_LARGE)

@@ -3,7 +3,8 @@
 Promised: `replace` and `remove` act on the very record that was compared, although the filesystem offers no such call and a
 process may be stopped for any time between comparing and acting, even inside the system call. `create` never shows a half-written
 record. A person may `rm` a record at any moment. Not promised: anything to a person who *writes* a record at the very moment
-between somebody's comparing and acting; and one user per directory, since a stranger's hand cannot be destroyed.
+between somebody's comparing and acting; nor, so far, to one who writes a record, removes it and writes *the very same bytes*
+again, since a gate's name then serves twice; and one user per directory, since a stranger's hand cannot be destroyed.
 
 How: whoever acts, acts by a rename out of or into a directory of its own, its *hand*. The kernel refuses a rename from or to a
 directory that is gone, also when the path was walked before. So whoever doubts a sleeping process destroys its hand, and the
