@@ -221,11 +221,11 @@ class TestMonitor:
         ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
         with pytest.raises(Violation, match="its record is gone"):
             after_note(ghost, 0, ("created", True), self.THEIRS)
-        after_note(ghost, 0, ("created", False), self.THEIRS)
+        assert after_note(ghost, 0, ("created", False), self.THEIRS).grips[0] is None
 
     def test_what_a_killed_process_linked_is_nobodys(self) -> None:
         ghost = after_death(after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE)
-        after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
+        assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (None, (self.THEIRS, monitor.HELD))
 
     @pytest.mark.parametrize("told", ["refused", "lost", "released"])
     def test_nobody_is_told_no_while_its_own_record_stands(self, told: str) -> None:

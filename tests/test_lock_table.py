@@ -324,7 +324,8 @@ class TestKeeping:
     def test_who_is_changing_it_just_now_is_waited_for(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         shared.busy("remove" if verb == "release" else "replace", 5, seconds=2.0)
-        getattr(locks, verb)("t", "alice")
+        assert getattr(locks, verb)("t", "alice").holder["beat"] == (0 if verb == "release" else 1)
+        assert (locks.look("t") is None) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
     def test_but_not_for_ever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
