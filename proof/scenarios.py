@@ -11,18 +11,26 @@ from proof.world import Scenario
 _CYCLE = ["acquire", "heartbeat", "release"]
 _TURN = ["acquire", "release"]
 _TWO_HANDS = Rules(hands=2)
+_THREE_HANDS = Rules(hands=3)
+_BACKWARDS = Rules(hands=2, backwards=True)
 _TWO = [["acquire"], ["acquire"]]
 _LARGE: Any = {"at_once": True, "rules": Rules(tickets=False)}
+_LARGE_BACKWARDS: Any = {"at_once": True, "rules": Rules(tickets=False, backwards=True)}
 _HELD = ((0, 1),)  # w0 has the lock when the story begins
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
 TWO_TURNS = Scenario("two take a free lock and give it back", [_TURN, _TURN])
 HOLDER_AND_TAKEOVER = Scenario(
-    "a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_TWO_HANDS
+    "a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_THREE_HANDS
 )
+TAKEOVER_GOES_FIRST = Scenario("the same, and the other goes first", [_CYCLE, ["acquire"]], _HELD, rules=_BACKWARDS)
 HOLDER_AND_TURN = Scenario("a holder keeps it, gives it back; another takes over, gives it back", [_CYCLE, _TURN], _HELD)
+LONGER_TURNS = Scenario("the same, and each loses its hand once", [_CYCLE, _TURN], _HELD, rules=_TWO_HANDS)
 PERSON_REMOVES = Scenario(
-    "the same, and a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_HANDS
+    "a cycle, a takeover, a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_HANDS
+)
+PERSON_REMOVES_BACKWARDS = Scenario(
+    "the same, and the takeover goes first", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_BACKWARDS
 )
 PERSON_WRITES = Scenario("a release, a takeover, a person writes the file", [_TURN, ["acquire"]], _HELD, person=("write", "rm"))
 PERSON_EDITS = Scenario("a heartbeat, a takeover, a person edits it", [_CYCLE[:2], ["acquire"]], _HELD, person=("edit", "rm"))
@@ -35,6 +43,7 @@ PERSON_REPEATS = Scenario(
 )
 TWO_CYCLES = Scenario("two take a free lock, keep it, give it back", [_CYCLE, _CYCLE], **_LARGE)
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE)
+HEARTBEAT_GOES_LAST = Scenario("the same, and the heartbeat goes last", [_CYCLE[:2], *_TWO], _HELD, **_LARGE_BACKWARDS)
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
     "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
@@ -49,7 +58,12 @@ DEATH = Scenario("a cycle and a turn, one is killed and begins anew", [_CYCLE, _
 DEATH_AND_PERSON = Scenario(
     "a cycle and a takeover, one is killed, a person removes it", [_CYCLE, ["acquire"]], _HELD, person=("rm",), deaths=1
 )
+TWO_DEATHS = Scenario("a turn and a turn, two are killed and begin anew", [_TURN, _TURN], _HELD, deaths=2)
 FORK = Scenario("a parent keeps it, gives it back; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
+THREADS = Scenario("a thread keeps it, gives it back; another thread takes over", [_CYCLE, ["acquire"]], _HELD, threads=True)
+THREADS_AND_OTHER = Scenario(
+    "a heartbeat, a takeover by another process and one by a thread", [_CYCLE[:2], *_TWO], _HELD, threads=True, **_LARGE
+)
 
 ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
 SHORT = [HOLDER_AND_TURN, PERSON_EMPTIES, PERSON_WRITES]

@@ -24,6 +24,7 @@ from swarm.errors import LockHeld, LockLost, NotYours
 from swarm.handover import Handover
 from swarm.lock_record import Lock
 from swarm.lock_table import LockTable
+from swarm.tickets import Tickets
 
 _HANDOVER: Any = importlib.import_module("swarm.handover")  # to put something else in the place of its `os`
 _TABLE: Any = importlib.import_module("swarm.lock_table")  # and of its `time`
@@ -44,10 +45,12 @@ class Code(NamedTuple):
 
 class Rules(NamedTuple):
     """What the processes of a scenario may do. One that needs more `hands`, because others have destroyed its own, is not
-    followed any further. Without `tickets` everybody draws its own at the right moment, which takes no steps."""
+    followed any further. Without `tickets` everybody draws its own at the right moment, which takes no steps. Where two meet, the
+    earlier process goes first, or the later one if `backwards`."""
 
     hands: int = 1
     tickets: bool = True
+    backwards: bool = False
 
 
 class Memory(NamedTuple):
@@ -86,8 +89,9 @@ class Processes:
         self.spots: list[Spot] = []
         self._code = code
         self._rules = rules
-        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path")]
+        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path", "_gate")]
         self._handover = _with_scopes(code.handover, steps)
+        self._tickets = _with_scopes(Tickets, ["draw", "last"])
         self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
         self._known: dict[tuple[Any, ...], Spot] = {}
         self._ways: dict[tuple[int, Result], tuple[Spot, tuple[Note, ...]]] = {}
@@ -132,7 +136,7 @@ class Processes:
 
     def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
         run = _Run(process, memory, history, self._rules)
-        store = _Store(self._handover, run)
+        store = _Store(self._handover, self._tickets, run)
         lock = None
         try:
             with _stand_ins(run):
@@ -258,7 +262,7 @@ def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
     def scoped(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def run_or_recall(self: Any, *args: Any) -> Any:
-            owner: Any = self._fs if isinstance(self, Handover) else self
+            owner: Any = self._fs if isinstance(self, Handover | Tickets) else self
             store: _Store = owner.store
             return store.run.within(method.__name__, store.handover, lambda: method(self, *args))
 
@@ -283,13 +287,15 @@ class _Counter:
 class _Store:
     """What `FileStore` is to a lock table, over the simulated calls; it notes what is compared and what is answered."""
 
-    def __init__(self, kind: type[Handover], run: _Run) -> None:
+    def __init__(self, handover: type[Handover], tickets: type[Tickets], run: _Run) -> None:
         self.clock = _Clock(run)
         self.run = run
-        self.handover = kind(LIVE, PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=_Calls(self))  # type: ignore[arg-type]
+        calls: Any = _Calls(self)
+        self.handover = handover(LIVE, PRIVATE, ensure=lambda path: None, fs=calls)
         self.handover._hand = run.memory.hand
         self.handover._fresh = run.fresh  # type: ignore[assignment]
-        self.handover._epoch = 0
+        self._tickets = tickets(PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=calls)
+        self._tickets._epoch = 0
 
     def read(self, key: str) -> bytes | None:
         self.run.last_read = self.handover.read(TASK)
@@ -310,10 +316,10 @@ class _Store:
         return self.handover.remove(TASK, old)
 
     def ticket(self, key: str) -> int:
-        return self.handover.ticket(TASK)
+        return self._tickets.draw(TASK)
 
     def last_ticket(self, key: str) -> int:
-        return self.handover.last_ticket(TASK)
+        return self._tickets.last(TASK)
 
     def age(self, key: str) -> float:
         return self.handover.age(TASK)
@@ -420,7 +426,8 @@ class _Os:
         self._run.hands_made += 1
         if self._run.hands_made > self._run.rules.hands:
             self._run.ask("stop")
-        return bytes([*bytes(size - 2), self._run.memory.pid, self._run.hands_made])
+        pid = self._run.memory.pid
+        return bytes([*bytes(size - 2), 255 - pid if self._run.rules.backwards else pid, self._run.hands_made])
 
 
 class _Time:

@@ -35,6 +35,7 @@ class Scenario(NamedTuple):
     person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
     deaths: int = 0  # how many processes are killed and replaced by new ones
     forked: bool = False  # the last process is a fork of the first
+    threads: bool = False  # the last is no process but another thread of the first, and has the same hand
     at_once: bool = False  # what nobody else can notice or hinder is done before anything else: fewer states to go through
     rules: Rules = Rules()
 
@@ -202,9 +203,11 @@ class World:
                 state = next(after for (who, _), after in self.moves(state) if who == process)
         for _ in range(scenario.asleep):
             state = next(after for (who, _), after in self.moves(state) if who == 0)
-        if scenario.forked:
-            memory = self.processes.spots[state[3]].memory._replace(pid=_memory(len(spots) - 1).pid, hands_made=0, lock=None)
-            state = (*state[:-1], self.processes.start(len(spots) - 1, 0, memory).number)
+        last = len(spots) - 1
+        if scenario.forked or scenario.threads:
+            other = {"pid": _memory(last).pid, "hands_made": 0} if scenario.forked else {"names_used": 100}  # none is used twice
+            memory = self.processes.spots[state[3]].memory._replace(lock=None, **other)
+            state = (*state[:-1], self.processes.start(last, 0, memory).number)
         return state
 
 
@@ -232,10 +235,10 @@ def _in_words(call: Call) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a call, short: the lock as worker#token, hands and gates without what is the same in all of them."""
+    """A value of a call, short: the lock as worker#token, hands without what is the same in all of them."""
     if isinstance(value, bytes):
         found = decode(value, TASK)
         return f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]" if found else "[nothing]"
     if isinstance(value, tuple):
         return f"({' '.join(map(_shown, value))})"
-    return re.sub(r"h0{8,}|private/", "", re.sub(r"~(.{4})[0-9a-f]{28}~", r"~\1~", str(value)))
+    return re.sub(r"h0{8,}|private/", "", str(value))

@@ -1,13 +1,25 @@
 """The few calls that changing a lock file needs, each close to one system call.
 
-`handover` goes through this interface and nothing else, so that the same code can be run against a simulated
+`handover` and `tickets` go through this interface and nothing else, so that the same code can be run against a simulated
 filesystem. Errors are the system's own (`FileNotFoundError`, `FileExistsError`, …).
 """
+
+from __future__ import annotations
 
 import errno
 import os
 import stat
 import time
+
+from swarm.errors import StoreError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar, TypeVarTuple
+
+    Args = TypeVarTuple("Args")
+    Answer = TypeVar("Answer")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not hang us
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -15,6 +27,7 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 FILE_MODE = 0o644
 DIR_MODE = 0o700
+ATTEMPTS = 1000  # what is destroyed this often in a row is not bad luck
 
 
 class Filesystem:
@@ -88,6 +101,24 @@ class Filesystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def listed(fs: Filesystem, path: str) -> list[str]:
+    """What is in a directory, nothing if there is none."""
+    try:
+        return fs.names(path)
+    except FileNotFoundError:
+        return []
+
+
+def insist(lay_out: Callable[[], None], place: str, attempt: Callable[[*Args], Answer], *args: *Args) -> Answer:
+    """Does it, again if what it needs was destroyed under it: a hand by somebody who doubted us, a directory by a person."""
+    for _ in range(ATTEMPTS):
+        try:
+            return attempt(*args)
+        except FileNotFoundError:
+            lay_out()
+    raise StoreError(f"the working directories under {place} keep disappearing. Stop what removes them.")
 
 
 def make_dirs(path: str) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from swarm.handover import Handover
     from swarm.journal import Journal
+    from swarm.tickets import Tickets
     from swarm.watch import Watch
 
     P = ParamSpec("P")
@@ -53,6 +54,7 @@ class FileStore:
         self.log_max_bytes = log_max_bytes
         self._filesystem = filesystem or Filesystem()
         self._spaces: dict[str, Handover] = {}
+        self._counters: dict[str, Tickets] = {}
         self._logs: dict[str, Journal] = {}
         self._directory.check()
 
@@ -83,7 +85,7 @@ class FileStore:
 
     @_spoken
     def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
-        keys = [f"{space}/{name}" for name in self._space(space).names()]
+        keys = [f"{space}/{name}" for name in self._records(space).names()]
         later = [key for key in keys if key > after] if after else keys
         return later[:limit] if limit else later
 
@@ -106,13 +108,13 @@ class FileStore:
 
     @_spoken
     def ticket(self, key: str) -> int:
-        records, name = self._find(key)
-        return records.ticket(name)
+        space, _, name = key.partition("/")
+        return self._tickets(space).draw(name)
 
     @_spoken
     def last_ticket(self, key: str) -> int:
-        records, name = self._find(key)
-        return records.last_ticket(name)
+        space, _, name = key.partition("/")
+        return self._tickets(space).last(name)
 
     @_spoken
     def append(self, log: str, line: bytes) -> str:
@@ -158,22 +160,26 @@ class FileStore:
 
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
-        return self._space(space), name
+        return self._records(space), name
 
-    def _space(self, space: str) -> Handover:
+    def _records(self, space: str) -> Handover:
         if space not in self._spaces:
             from swarm.handover import Handover  # here and below: a command pays only for what it uses
 
             live, private = f"{self.root}/{space}", f"{self.root}/.{space}"
             self._directory.refuse_links(live, private, *(f"{private}/{name}" for name in Handover.DIRECTORIES))
-            self._spaces[space] = Handover(
-                live,
-                private,
-                boot=self.clock.boot,
-                ensure=self._directory.ensure,
-                fs=self._filesystem,
-            )
+            self._spaces[space] = Handover(live, private, ensure=self._directory.ensure, fs=self._filesystem)
         return self._spaces[space]
+
+    def _tickets(self, space: str) -> Tickets:
+        if space not in self._counters:
+            from swarm.tickets import Tickets
+
+            private = f"{self.root}/.{space}"
+            self._directory.refuse_links(private, *(f"{private}/{name}" for name in Tickets.DIRECTORIES))
+            ensure, boot = self._directory.ensure, self.clock.boot
+            self._counters[space] = Tickets(private, boot=boot, ensure=ensure, fs=self._filesystem)
+        return self._counters[space]
 
     def _log(self, log: str) -> Journal:
         if log not in self._logs:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from swarm import handover
 from swarm.filesystem import Filesystem, make_dirs
 from swarm.handover import Handover
+from swarm.tickets import Tickets
 
 Act = Callable[[], object]
+FIRST, LAST = "h" + "0" * 16, "h" + "f" * 16  # the hands that everybody gives way to, and nobody
 
 
 class Meddled:
@@ -57,7 +58,11 @@ class Place:
 
     def somebody(self, fs: Meddled | None = None) -> Handover:
         filesystem: Any = fs or Filesystem()
-        return Handover(str(self.live), str(self.private), boot=lambda: self.boot, ensure=make_dirs, fs=filesystem)
+        return Handover(str(self.live), str(self.private), ensure=make_dirs, fs=filesystem)
+
+    def tickets(self, fs: Meddled | None = None) -> Tickets:
+        filesystem: Any = fs or Filesystem()
+        return Tickets(str(self.private), boot=lambda: self.boot, ensure=make_dirs, fs=filesystem)
 
     def record(self, name: str = "t") -> bytes | None:
         path = self.live / f"{name}.lock"
@@ -68,11 +73,11 @@ class Place:
         self.live.mkdir(parents=True, exist_ok=True)
         (self.live / f"{name}.lock").write_bytes(data)
 
-    def gate(self, data: bytes, *, name: str = "t", number: int = 0, hand: str = "h" + "a" * 16, age: float = 0.0) -> Path:
-        """A gate that somebody opened for a record, and whose hand lives."""
+    def gate(self, hand: str = LAST, *, name: str = "t", age: float = 0.0) -> Path:
+        """A gate that somebody opened, and whose hand lives."""
         (self.hands / hand).mkdir(parents=True, exist_ok=True)
         self.gates.mkdir(parents=True, exist_ok=True)
-        gate = self.gates / f"{name}~{handover._mark(data)}~{number}"
+        gate = self.gates / f"{name}~{hand}"
         gate.symlink_to(hand)
         moment = time.time() - age
         os.utime(gate, (moment, moment), follow_symlinks=False)

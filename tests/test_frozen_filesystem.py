@@ -119,8 +119,8 @@ def swarms(path: Path, later: float, filesystem: Filesystem) -> LockTable:
 def through_links(path: Path, later: float, filesystem: Filesystem) -> LockTable:
     locks = table(path, later=later, filesystem=filesystem)
     assert isinstance(locks.store, FileStore)
-    right = locks.store._space("locks")
-    linked = LinkedHands(right._live, right._private, boot=right._boot, ensure=right._ensure, fs=right._fs)
+    right = locks.store._records("locks")
+    linked = LinkedHands(right._live, right._private, ensure=right._ensure, fs=right._fs)
     locks.store._spaces["locks"] = linked
     return locks
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from swarm import handover
+from swarm import filesystem, handover
 from swarm.errors import Busy, StoreError
 from swarm.handover import Handover
-from tests.meddling import Meddled, Place, destroy_hands
+from tests.meddling import FIRST, LAST, Meddled, Place, destroy_hands
 
 
 @pytest.fixture
@@ -47,22 +47,27 @@ class TestCreating:
         assert other.create("t", b"other") is False
         assert place.record() == b"one" and place.residue() == []
 
+    @pytest.mark.parametrize("hand", [FIRST, LAST])
     @pytest.mark.parametrize("name", ["t", "with~separators~in~it"])
-    def test_whoever_was_about_to_change_an_earlier_record_can_no_longer(self, name: str, place: Place) -> None:
-        gate = place.gate(b"earlier", name=name)
+    def test_whoever_was_about_to_change_an_earlier_record_can_no_longer(self, name: str, hand: str, place: Place) -> None:
+        gate = place.gate(hand, name=name)
         assert place.somebody().create(name, b"new")
-        assert not (place.hands / ("h" + "a" * 16)).exists() and not gate.is_symlink()
+        assert not (place.hands / hand).exists() and not gate.is_symlink()
 
     def test_whoever_changes_another_name_is_left_alone(self, place: Place) -> None:
-        gate = place.gate(b"x", name="t~other")
+        gate = place.gate(name="t~other")
         assert place.somebody().create("t", b"new")
-        assert (place.hands / ("h" + "a" * 16)).is_dir() and gate.is_symlink()
+        assert (place.hands / LAST).is_dir() and gate.is_symlink()
 
-    def test_a_gate_of_the_very_record_stays_but_its_hand_does_not(self, place: Place) -> None:
-        """A gate is closed only when its record is known to be gone for good."""
-        gate = place.gate(b"new")
-        assert place.somebody().create("t", b"new")
-        assert gate.is_symlink() and not (place.hands / ("h" + "a" * 16)).exists()
+    def test_another_threads_change_is_undone_too(self, place: Place) -> None:
+        """It may have compared a record that is gone. It tries again with a new hand."""
+        someone = place.somebody()
+        assert someone.create("u", b"")
+        (hand,) = os.listdir(place.hands)
+        place.gate(hand)
+        assert someone.create("t", b"new")
+        assert os.listdir(place.hands) == [] and place.residue() == []
+        assert someone.replace("t", b"new", b"newer")
 
     @pytest.mark.parametrize("call", ["write_new", "link"])
     def test_a_hand_that_was_destroyed_costs_only_another_try(self, call: str, place: Place) -> None:
@@ -76,9 +81,16 @@ class TestCreating:
     def test_whose_record_was_gone_again_at_once_does_not_have_it(self, then: bytes | None, place: Place) -> None:
         fs = Meddled()
         fs.before("read", lambda: place.write(then) if then else (place.live / "t.lock").unlink())
-        gate = place.gate(b"other")
         assert place.somebody(fs).create("t", b"new") is False
-        assert place.record() == then and gate.is_symlink(), "a gate was closed that may be for the record that is there"
+        assert place.record() == then and place.residue() == []
+
+    def test_the_others_hands_are_dead_before_it_looks(self, place: Place) -> None:
+        place.gate()
+        fs = Meddled()
+        seen: list[bool] = []
+        fs.before("read", lambda: seen.append((place.hands / LAST).exists()))
+        assert place.somebody(fs).create("t", b"new")
+        assert seen == [False]
 
     def test_a_failure_gives_up_the_hand_so_that_nobody_waits_for_it(self, place: Place) -> None:
         fs = Meddled()
@@ -90,7 +102,7 @@ class TestCreating:
         assert someone.create("t", b"new")
 
     def test_what_cannot_be_cleared_away_afterwards_does_not_undo_what_was_done(self, place: Place) -> None:
-        place.gate(b"earlier")
+        place.gate()
         fs = Meddled()
         someone = place.somebody(fs)
         fs.fail("unlink", errno.EACCES, always=True)
@@ -98,7 +110,7 @@ class TestCreating:
         assert place.record() == b"new"
 
     def test_hands_that_keep_disappearing_are_an_error_that_says_so(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(handover, "ATTEMPTS", 5)
+        monkeypatch.setattr(filesystem, "ATTEMPTS", 5)
         fs = Meddled()
         fs.before("link", lambda: destroy_hands(place), always=True)
         with pytest.raises(
@@ -136,22 +148,6 @@ class TestChanging:
         assert place.record() == there and place.residue() == []
 
     @CHANGES
-    def test_the_gates_of_the_record_that_is_there_instead_stay(self, new: bytes | None, place: Place) -> None:
-        """Its hand is dead, but who comes next must pass that gate, and open another."""
-        place.write(b"other")
-        gate = place.gate(b"other")
-        assert self.change(place.somebody(), new) is False
-        assert place.residue() == [gate.name] and not (place.hands / ("h" + "a" * 16)).exists()
-
-    @CHANGES
-    def test_a_gate_left_open_for_a_record_that_is_gone_is_closed(self, new: bytes | None, place: Place) -> None:
-        place.write(b"other")
-        place.gate(b"old")
-        (place.hands / ("h" + "a" * 16)).rmdir()
-        assert self.change(place.somebody(), new) is False
-        assert place.residue() == []
-
-    @CHANGES
     @pytest.mark.parametrize("directory", ["hands", "gates"])
     def test_a_working_directory_that_was_removed_is_made_again(self, directory: str, new: bytes | None, place: Place) -> None:
         someone = place.somebody()
@@ -162,42 +158,80 @@ class TestChanging:
         assert place.record() == new and place.residue() == []
 
     @CHANGES
-    def test_nobody_barges_in_while_somebody_is_at_it(self, new: bytes | None, place: Place) -> None:
+    def test_of_two_who_meet_the_later_in_order_gives_way(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        gate = place.gate(b"old")
+        gate = place.gate(FIRST)
         someone = place.somebody()
         with pytest.raises(Busy, match=r"^somebody else is changing t right now\. Try again in a moment\.$"):
             self.change(someone, new)
-        assert place.record() == b"old" and place.residue() == [gate.name] and (place.hands / ("h" + "a" * 16)).is_dir()
+        assert place.record() == b"old" and place.residue() == [gate.name] and (place.hands / FIRST).is_dir()
         assert len(os.listdir(place.hands)) == 2, "the hand is good for the next try"
+
+    @CHANGES
+    @pytest.mark.parametrize("there", [b"old", b"other"])
+    def test_and_the_earlier_goes_on_over_its_dead_hand(self, there: bytes, new: bytes | None, place: Place) -> None:
+        place.write(there)
+        place.gate(LAST)
+        assert self.change(place.somebody(), new) is (there == b"old")
+        assert place.residue() == [] and not (place.hands / LAST).exists()
+
+    @CHANGES
+    def test_whoever_must_give_way_to_one_kills_nobody(self, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        gates = [place.gate(hand).name for hand in (LAST, FIRST)]
+        with pytest.raises(Busy):
+            self.change(place.somebody(), new)
+        assert place.residue() == sorted(gates) and (place.hands / LAST).is_dir()
 
     @CHANGES
     def test_whoever_takes_too_long_loses_its_hand(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        place.gate(b"old", age=handover.PATIENCE - 1)
+        gate = place.gate(FIRST, age=handover.PATIENCE - 1)
         with pytest.raises(Busy):
             self.change(place.somebody(), new)
-        place.gate(b"old", number=1, hand="h" + "b" * 16, age=handover.PATIENCE + 1)
-        (place.gates / f"t~{handover._mark(b'old')}~0").unlink()
-        place.gate(b"old", age=handover.PATIENCE + 1)
+        gate.unlink()
+        place.gate(FIRST, age=handover.PATIENCE + 1)
+        place.gate("h" + "0" * 15 + "1", age=-handover.PATIENCE - 1)
         assert self.change(place.somebody(), new)
-        assert place.record() == new and place.residue() == []
-        assert not (place.hands / ("h" + "a" * 16)).exists() and not (place.hands / ("h" + "b" * 16)).exists()
+        assert place.record() == new and place.residue() == [] and not os.listdir(place.hands)
 
     @CHANGES
-    def test_a_gate_whose_hand_is_gone_holds_nobody_up(self, new: bytes | None, place: Place) -> None:
+    def test_a_rival_that_is_done_while_we_look_holds_nobody_up(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        place.gate(b"old")
-        (place.hands / ("h" + "a" * 16)).rmdir()
-        assert self.change(place.somebody(), new)
+        fs = Meddled()
+        someone = place.somebody(fs)
+        assert someone.create("another", b"")  # so that it has a hand, and sweeps no more
+        fs.before("age", place.gate(FIRST).unlink)
+        assert self.change(someone, new)
         assert place.record() == new and place.residue() == []
 
     @CHANGES
-    def test_whoever_was_about_to_change_an_earlier_record_can_no_longer(self, new: bytes | None, place: Place) -> None:
+    def test_threads_do_not_barge_in_on_each_other(self, new: bytes | None, place: Place) -> None:
+        """They share a hand, and so a gate."""
         place.write(b"old")
-        place.gate(b"earlier")
-        assert self.change(place.somebody(), new)
-        assert place.residue() == [] and not (place.hands / ("h" + "a" * 16)).exists()
+        fs = Meddled()
+        someone = place.somebody(fs)
+        told: list[object] = []
+
+        def meanwhile() -> None:
+            try:
+                told.append(self.change(someone, new))
+            except Busy as busy:
+                told.append(type(busy))
+
+        fs.before("rename", meanwhile)
+        assert self.change(someone, new)
+        assert told == [Busy] and place.record() == new and place.residue() == []
+
+    @CHANGES
+    def test_a_gate_that_an_interrupted_thread_left_is_passed_when_it_is_old(self, new: bytes | None, place: Place) -> None:
+        someone = place.somebody()
+        assert someone.create("t", b"old")
+        (hand,) = os.listdir(place.hands)
+        place.gate(hand).unlink()
+        place.gate(hand, age=handover.PATIENCE + 1)
+        assert self.change(someone, new)
+        assert place.record() == new and place.residue() == [] and hand not in os.listdir(place.hands)
 
     @CHANGES
     def test_a_rival_that_passes_our_gate_kills_our_hand_and_we_do_nothing(self, new: bytes | None, place: Place) -> None:
@@ -227,15 +261,40 @@ class TestChanging:
         assert place.record() == b"the rival's" and place.residue() == []
 
     @CHANGES
-    def test_an_older_rivals_hand_is_dead_before_the_record_is_compared(self, new: bytes | None, place: Place) -> None:
+    def test_the_others_hands_are_dead_before_the_record_is_compared(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        rival = place.hands / ("h" + "a" * 16)
-        place.gate(b"earlier")
+        place.gate()
         fs = Meddled()
         seen: list[bool] = []
-        fs.before("read", lambda: seen.append(rival.exists()))
+        fs.before("read", lambda: seen.append((place.hands / LAST).exists()))
         assert self.change(place.somebody(fs), new)
         assert seen == [False]
+
+    @CHANGES
+    def test_a_gate_is_closed_only_once_its_hand_is_dead(self, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        gate = place.gate()
+        fs = Meddled()
+        seen: list[bool] = []
+        fs.before("rmdir", lambda: seen.append(gate.is_symlink()))
+        assert self.change(place.somebody(fs), new)
+        assert seen == [True]
+
+    @CHANGES
+    def test_a_person_who_writes_the_same_bytes_again_opens_no_way_for_two(self, new: bytes | None, place: Place) -> None:
+        """While we sleep, a rival changes the very same bytes, a person writes them again, and the rival is at it again."""
+        place.write(b"old")
+        fs, rivals = Meddled(), Meddled()
+        rival = place.somebody(rivals)
+
+        def repeated() -> None:
+            os.utime(next(place.gates.iterdir()), (0, 0), follow_symlinks=False)
+            assert rival.replace("t", b"old", b"the rival's")
+            place.write(b"old")
+
+        fs.before("rename", repeated)
+        assert self.change(place.somebody(fs), new), "it tries again, and finds what it compared"
+        assert place.record() == new and place.residue() == []
 
     @CHANGES
     def test_a_hand_that_was_destroyed_costs_only_another_try(self, new: bytes | None, place: Place) -> None:
@@ -267,12 +326,13 @@ class TestChanging:
         fs.fail("unlink", errno.EACCES, always=True)
         assert self.change(place.somebody(fs), new) is (there == b"old")
         assert place.record() == (new if there == b"old" else there)
-        assert f"t~{handover._mark(b'old')}~0" in place.residue()
+        (gate,) = os.listdir(place.gates)
+        assert gate.startswith("t~h")
 
     @CHANGES
     def test_whoever_must_wait_is_told_so_also_where_it_cannot_clear_away(self, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        place.gate(b"old")
+        place.gate(FIRST)
         fs = Meddled()
         fs.fail("unlink", errno.EACCES, always=True)
         with pytest.raises(Busy):
@@ -294,17 +354,25 @@ class TestChanging:
         assert os.listdir(place.hands) == [left]
 
     @CHANGES
-    @pytest.mark.parametrize("kind", ["file", "directory", "link to no hand"])
-    def test_what_is_no_gate_but_stands_in_its_place_holds_nobody_up(self, kind: str, new: bytes | None, place: Place) -> None:
+    @pytest.mark.parametrize(
+        "name", ["t~", "t~x", "t~h" + "0" * 15, "t~k" + "0" * 16, "t~h" + "0" * 15 + "X", "t~~" + FIRST, "~" + FIRST]
+    )
+    def test_what_names_no_hand_is_no_gate(self, name: str, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        planted = place.gate(b"old")
-        planted.unlink()
-        if kind == "link to no hand":
-            planted.symlink_to("..")
-        else:
-            planted.mkdir() if kind == "directory" else planted.touch()
+        place.gates.mkdir(parents=True)
+        (place.gates / name).touch()
         assert self.change(place.somebody(), new)
-        assert place.record() == new and (place.hands / ("h" + "a" * 16)).is_dir()
+        assert place.record() == new and place.residue() == [name]
+
+    @CHANGES
+    @pytest.mark.parametrize("kind", ["file", "directory"])
+    def test_what_looks_like_a_gate_holds_nobody_up_for_long(self, kind: str, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        planted = place.gate(LAST)
+        planted.unlink()
+        planted.mkdir() if kind == "directory" else planted.touch()
+        assert self.change(place.somebody(), new)
+        assert place.record() == new and not (place.hands / LAST).exists()
         assert place.residue() == ([planted.name] if kind == "directory" else [])
 
     def test_a_record_keeps_its_content_when_the_next_is_written(self, place: Place) -> None:

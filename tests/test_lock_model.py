@@ -24,7 +24,7 @@ import pytest
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from swarm import TaskLockManager, handover, process
+from swarm import TaskLockManager, process
 from swarm.clock import Clock
 from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
 from swarm.lock_table import LockTable
@@ -366,20 +366,19 @@ class LocksInFiles(Locks):
     @rule()
     def everything_that_looks_left_behind_is_swept_away(self) -> None:
         assert isinstance(self.store, FileStore)
-        self.store._space("locks").sweep(age=-1.0, batch=1000)
+        self.store._records("locks").sweep(age=-1.0, batch=1000)
 
     @precondition(lambda self: self.held)
     @rule(data=some.data(), has_hand=some.booleans())
     def somebody_crashed_while_changing_a_lock(self, data: some.DataObject, has_hand: bool) -> None:
         task = self.some_task(data)
-        gate = self.root / ".locks" / "gates" / f"{task}~{handover._mark(self.path(task).read_bytes())}~0"
         hand = self.root / ".locks" / "hands" / f"h{os.urandom(8).hex()}"
+        gate = self.root / ".locks" / "gates" / f"{task}~{hand.name}"
         gate.parent.mkdir(parents=True, exist_ok=True)
         hand.parent.mkdir(exist_ok=True)
-        if not os.path.lexists(gate):
-            gate.symlink_to(hand.name)
-            os.utime(gate, (time.time() - 10,) * 2, follow_symlinks=False)
-            self.left.add(gate.name)
+        gate.symlink_to(hand.name)
+        os.utime(gate, (time.time() - 10,) * 2, follow_symlinks=False)
+        self.left.add(gate.name)
         if has_hand:
             hand.mkdir()
             (hand / "0").write_bytes(b"half a rec")

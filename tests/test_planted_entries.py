@@ -22,7 +22,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from swarm import handover
+from swarm import handover, tickets
 from swarm.errors import LockHeld, StoreError
 from swarm.lock_table import LockTable
 from swarm.status_log import StatusLog
@@ -88,22 +88,23 @@ KINDS: dict[str, Callable[[str], None]] = {
     "negative number": link_to("-5"),
     "strange number": link_to("²"),
 }
-MARK = handover._mark(EXPIRED)
-SHARDS = {task: str(int.from_bytes(task.encode(), "big") % handover.TICKET_SHARDS) for task in ("held", "old", "free", "torn")}
+SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tickets.SHARDS) for task in ("held", "old", "free", "torn")}
 PLACES = {
     "gates": [
-        f"old~{MARK}~0",
-        f"old~{MARK}~1",
-        "held~x~0",
-        "free~x~0",
-        "torn~~0",
+        f"old~{HAND}",
+        "old~h" + "f" * 16,
+        f"held~{HAND}",
+        "free~h" + "1" * 16,
+        f"torn~~{HAND}",
+        f"torn~{HAND}",
         "old~",
+        "old~x",
         "~~",
         "²",
         "a\nb",
         "x" * 250,
-        "x" * 251 + "~m~0",
-        os.fsdecode(b"\xff~\xff~0"),
+        "x" * 237 + f"~{HAND}",
+        os.fsdecode(b"\xff~\xff"),
     ],
     "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
     "epochs": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
@@ -162,14 +163,14 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
 def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
     """Whether this is a counter that cannot be drawn from, or a hand with a gate that cannot be destroyed."""
     if place == "hands":
-        has_gate = any(gate == "gates" and leads == "link to a hand" for (gate, _, leads), _ in plants)
+        has_gate = any(gate == "gates" and entry.endswith(f"~{HAND}") for (gate, entry, _), _ in plants)
         return name == HAND and kind == "directory in a directory" and has_gate
     return (place == "tickets" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
 
 
 @MANY
 @given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
-@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", "old~x~0", "link to a hand"), 0.0)])
+@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", f"old~{HAND}", "link to a hand"), 0.0)])
 @example([(("epochs", "999999999", "dangling link"), 0.0)])
 def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
     with around() as state:
@@ -200,7 +201,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
                 assert cured(lambda task=task: table.acquire(task, "v", 60), excuses).worker == "v"  # type: ignore[misc]
             with pytest.raises(LockHeld):
                 LockTable(FileStore(str(state))).acquire(task, "thief", 60)
-        table.store._space("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
+        table.store._records("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
         assert cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
         assert cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
         again = cured(lambda: table.acquire("held", "successor", 60), excuses)
@@ -214,7 +215,7 @@ def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ev
         table.acquire("other", "w", 60)
         (state / "locks" / "old.lock").write_bytes(EXPIRED)
         (state / ".locks" / "hands" / HAND).mkdir()
-        gate = f"{state}/.locks/gates/old~{MARK}~0"
+        gate = f"{state}/.locks/gates/old~{HAND}"
         plant(gate, "link to a hand", 0.0)
         with pytest.raises(LockHeld):
             table.acquire("old", "v", 60)
