@@ -17,7 +17,8 @@ from mutmut.state import state
 
 # The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
 OWN = {
-    "handover": ["handover", "hands_and_tickets", "takeover", "stores"],
+    "handover": ["handover", "hands", "takeover", "stores"],
+    "tickets": ["tickets", "task_lock", "stores"],
     "lock_table": ["lock_table", "task_lock", "hold"],
     "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
     "lease": ["lease", "hold"],
@@ -25,7 +26,7 @@ OWN = {
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],
     "task_lock": ["manager", "task_lock", "hold"],
-    "filesystem": ["filesystem", "handover", "hands_and_tickets"],
+    "filesystem": ["filesystem", "handover", "hands", "tickets"],
     "process": ["process", "lock_record"],
     "clock": ["clock", "clock_jumps"],
 }

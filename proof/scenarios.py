@@ -66,4 +66,4 @@ THREADS_AND_OTHER = Scenario(
 )
 
 ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
-SHORT = [HOLDER_AND_TURN, PERSON_EMPTIES, PERSON_WRITES]
+SHORT = [LONGER_TURNS, PERSON_EDITS, DEATH_AND_PERSON]

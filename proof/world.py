@@ -205,9 +205,10 @@ class World:
             state = next(after for (who, _), after in self.moves(state) if who == 0)
         last = len(spots) - 1
         if scenario.forked or scenario.threads:
-            other = {"pid": _memory(last).pid, "hands_made": 0} if scenario.forked else {"names_used": 100}  # none is used twice
-            memory = self.processes.spots[state[3]].memory._replace(lock=None, **other)
-            state = (*state[:-1], self.processes.start(last, 0, memory).number)
+            memory = self.processes.spots[state[3]].memory._replace(lock=None)
+            child = memory._replace(pid=_memory(last).pid, hands_made=0)
+            thread = memory._replace(names_used=100)  # they draw names from one counter: none is used twice
+            state = (*state[:-1], self.processes.start(last, 0, child if scenario.forked else thread).number)
         return state
 
 
