@@ -49,6 +49,7 @@ TWO_TAKEOVERS_AND_PERSON = Scenario(
     "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
 )
 THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_LARGE)
+THREE_TURNS = Scenario("a release, two takeovers, each gives it back", [_TURN, _TURN, _TURN], _HELD, **_LARGE)
 GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_LARGE)
 SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, rules=_TWO_HANDS)
 SWEEPER_AND_PERSON = Scenario(
