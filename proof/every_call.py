@@ -20,7 +20,7 @@ from unittest.mock import patch
 from proof.crew import Crew
 from proof.processes import Counting, counting_os
 from proof.worker import Plan, Worker
-from swarm import journal
+from swarm import journal, lines
 from swarm.filesystem import Filesystem
 from swarm.status_log import LOG
 
@@ -125,7 +125,8 @@ class _Victim:
     def run(self) -> None:
         deadline = time.monotonic() + _STUCK
         short = 0
-        with patch.object(journal, "os", counting_os(self._step)):
+        counted = counting_os(self._step)
+        with patch.object(journal, "os", counted), patch.object(lines, "os", counted):
             while short < _TOO_SHORT and not self._slept:
                 assert time.monotonic() < deadline, f"{self._operation} never went through"
                 self._worker.store.close()

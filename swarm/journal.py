@@ -34,6 +34,7 @@ from _thread import allocate_lock
 
 from swarm.errors import BadInput, StoreError
 from swarm.filesystem import DIR_MODE, FILE_MODE
+from swarm.lines import is_line_start, last_lines, last_newline, numbered_lines, whole_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     Writer = tuple[int, int, tuple[int, int]]  # descriptor, the file's number, device and inode
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-_BLOCK = 65536
-_LINE = 1024  # most lines fit
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
 
 
@@ -95,9 +94,9 @@ class Journal:
                 fd, end = opened
                 try:
                     known = _fingerprint(fd, end)
-                    if at != number or (fingerprint and fingerprint != known) or not _at_line_start(fd, offset, end):
+                    if at != number or (fingerprint and fingerprint != known) or not is_line_start(fd, offset, end):
                         offset = 0  # another file than the cursor's: the next one, or one that somebody put in its place
-                    more, offset = _lines_from(fd, offset, end, limit)
+                    more, offset = whole_lines(fd, offset, end, limit)
                 finally:
                     if fd != live:
                         os.close(fd)
@@ -116,8 +115,8 @@ class Journal:
         lines: list[bytes] = []
         if live is not None:
             try:
-                end = _last_newline(live, size)
-                lines = _last_lines(live, end, count)
+                end = last_newline(live, size)
+                lines = last_lines(live, end, count)
                 if end:
                     cursor = f"{max(parts, default=0) + 1}:{end}:{_fingerprint(live, end)}"
             finally:
@@ -130,7 +129,7 @@ class Journal:
                 continue
             fd, end = opened
             try:
-                lines = _last_lines(fd, end, count - len(lines)) + lines
+                lines = last_lines(fd, end, count - len(lines)) + lines
             finally:
                 os.close(fd)
         return lines, cursor
@@ -142,11 +141,11 @@ class Journal:
                 opened = self._open_part(parts[number])
                 if opened is not None:
                     try:
-                        yield from _numbered(opened[0], f"{parts[number]}/part", opened[1])
+                        yield from numbered_lines(opened[0], f"{parts[number]}/part", opened[1])
                     finally:
                         os.close(opened[0])
             if live is not None:
-                yield from _numbered(live, self._path, size)
+                yield from numbered_lines(live, self._path, size)
         finally:
             if live is not None:
                 os.close(live)
@@ -293,11 +292,11 @@ class Journal:
             size = _regular(fd, f"{part}/part").st_size
             while (said := _end_of(part)) is None:
                 try:
-                    os.symlink(str(_last_newline(fd, size)), f"{part}/end")
+                    os.symlink(str(last_newline(fd, size)), f"{part}/end")
                 except FileExistsError:
                     pass
             size = os.fstat(fd).st_size  # after `end` was settled: it may have been settled for more
-            return fd, _last_newline(fd, min(int(said), size) if said.isascii() and said.isdigit() else size)
+            return fd, last_newline(fd, min(int(said), size) if said.isascii() and said.isdigit() else size)
         except BaseException:
             os.close(fd)
             raise
@@ -399,53 +398,3 @@ def _holds_a_part(path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _at_line_start(fd: int, offset: int, end: int) -> bool:
-    return offset == 0 or (offset <= end and os.pread(fd, 1, offset - 1) == b"\n")
-
-
-def _lines_from(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
-    """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
-    data = os.pread(fd, min(limit or _LINE, end - start), start)
-    while b"\n" not in data and start + len(data) < end:
-        more = os.pread(fd, min(max(limit, _BLOCK, len(data)), end - start - len(data)), start + len(data))
-        if not more:
-            break
-        data += more
-    data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
-    return data.split(b"\n")[:-1], start + len(data)
-
-
-def _numbered(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
-    with open(fd, "rb", closefd=False) as file:
-        for number, line in enumerate(file, 1):
-            if file.tell() > end:
-                return  # behind the end of a part, or appended since we looked
-            yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
-
-
-def _last_newline(fd: int, end: int) -> int:
-    """The end of the last whole line before `end`."""
-    if end > 0 and os.pread(fd, 1, end - 1) == b"\n":
-        return end
-    while end > 0:
-        begin = max(0, end - _BLOCK)
-        at = os.pread(fd, end - begin, begin).rfind(b"\n")
-        if at >= 0:
-            return begin + at + 1
-        end = begin
-    return 0
-
-
-def _last_lines(fd: int, end: int, count: int) -> list[bytes]:
-    """The last `count` lines before `end`, which stands behind a newline. Reads no more than those need."""
-    blocks: list[bytes] = []
-    newlines = 0
-    begin = end
-    while begin > 0 and newlines <= count and count > 0:
-        begin, stop = max(0, begin - _BLOCK), begin
-        blocks.append(os.pread(fd, stop - begin, begin))
-        newlines += blocks[-1].count(b"\n")
-    lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
-    return lines[-count:]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from swarm import journal
+from swarm import journal, lines
 from swarm.filesystem import make_dirs
 from swarm.journal import Journal
 
-JOURNAL: Any = journal  # to put something else in the place of its `os`
+MODULES: tuple[Any, ...] = (journal, lines)  # to put something else in the place of their `os`
 Act = Callable[[], object]
 
 
@@ -49,7 +49,7 @@ class Place:
                 act()
             return real(*args, **options)
 
-        self._patch.setattr(journal, "os", SimpleNamespace(**{**vars(JOURNAL.os), call: meddled}))
+        self._replace(call, meddled)
 
     def count(self, call: str) -> list[tuple[Any, ...]]:
         """What the calls of this name in `os` are called with, from now on."""
@@ -60,8 +60,12 @@ class Place:
             seen.append(args)
             return real(*args)
 
-        self._patch.setattr(journal, "os", SimpleNamespace(**{**vars(JOURNAL.os), call: counted}))
+        self._replace(call, counted)
         return seen
+
+    def _replace(self, call: str, function: Callable[..., Any]) -> None:
+        for module in MODULES:
+            self._patch.setattr(module, "os", SimpleNamespace(**{**vars(module.os), call: function}))
 
     def lines(self) -> list[bytes]:
         return [line for _, line, _ in self.somebody().numbered()]

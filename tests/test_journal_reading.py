@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swarm import journal
+from swarm import journal, lines
 from swarm.errors import BadInput
 from swarm.journal import Journal
 from tests.journal_place import Place
@@ -236,9 +236,9 @@ class TestDamagedParts:
             (b"\n", 1, 1),
             (b"\nxyz", 4, 1),
             (b"x", 1, 0),
-            (b"\n" + b"x" * journal._BLOCK, journal._BLOCK + 1, 1),
-            (b"a\n" + b"x" * journal._BLOCK + b"\n", journal._BLOCK + 2, 2),
-            (b"a\n" + b"x" * 2 * journal._BLOCK + b"\n", 2 * journal._BLOCK, 2),
+            (b"\n" + b"x" * lines._BLOCK, lines._BLOCK + 1, 1),
+            (b"a\n" + b"x" * lines._BLOCK + b"\n", lines._BLOCK + 2, 2),
+            (b"a\n" + b"x" * 2 * lines._BLOCK + b"\n", 2 * lines._BLOCK, 2),
         ],
         ids=["one empty line", "torn after one", "only torn", "torn for a block", "just before the end", "far before the end"],
     )
@@ -328,7 +328,7 @@ class TestTail:
         place.live.write_bytes(b"123456789\n" * 50_000)
         read = place.count("pread")
         assert log.tail(10)[0] == [b"123456789"] * 10
-        assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * journal._BLOCK + 100
+        assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * lines._BLOCK + 100
         read.clear()
         assert len(log.tail(10_000)[0]) == 10_000
         assert len(read) <= 4, "two blocks hold them, and one more look finds where the last line ends"
