@@ -104,7 +104,7 @@ class _BreakLockAroundTakeoverOnly(_Plain):
         try:
             self._fs.mkdir(breaking)
         except FileExistsError:
-            if not self._older(breaking, handover.PATIENCE):
+            if not _is_old(self, breaking, handover.PATIENCE):
                 raise Busy("somebody is taking it over") from None
         done = super().replace(name, old, new)
         try:
@@ -284,9 +284,16 @@ def _system() -> Any:
     return vars(handover)["os"]
 
 
+def _is_old(records: Handover, path: str, age: float) -> bool:
+    try:
+        return records._fs.age(path) > age
+    except FileNotFoundError:
+        return False
+
+
 def _sweep_without_killing(records: Handover) -> None:
     for gate in listed(records._fs, records._gates):
-        if records._older(f"{records._gates}/{gate}", handover.SWEEP_AGE):
+        if _is_old(records, f"{records._gates}/{gate}", handover.SWEEP_AGE):
             records._discard(f"{records._gates}/{gate}")
 
 

@@ -176,7 +176,8 @@ class Handover:
 
     def _hands_at(self, name: str) -> list[str]:
         """The hands that are about to change a record, as its gates say."""
-        return [hand for gate, hand in map(_parse_gate, listed(self._fs, self._gates)) if gate == name]
+        found = [gate.rpartition("~") for gate in listed(self._fs, self._gates)]  # a name may contain the separator
+        return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
 
     def _give_way(self, name: str, rival: str) -> None:
         """Raises Busy, unless the rival is done or has taken too long."""
@@ -213,12 +214,6 @@ class Handover:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
-    def _older(self, path: str, age: float) -> bool:
-        try:
-            return self._fs.age(path) > age
-        except FileNotFoundError:
-            return False
-
     def _discard(self, path: str) -> None:
         try:
             self._fs.unlink(path)
@@ -237,16 +232,15 @@ class Handover:
             pass
 
     def _sweep_hand(self, hand: str, age: float) -> None:
-        if _is_hand(hand) and self._older(f"{self._hands}/{hand}", age):
+        if _is_hand(hand) and self._fs.age(f"{self._hands}/{hand}") > age:
             self._kill(hand)
 
     def _sweep_gate(self, gate: str, age: float) -> None:
-        if not self._older(f"{self._gates}/{gate}", age):
-            return
-        _, hand = _parse_gate(gate)
-        if hand:
-            self._kill(hand)
-        self._discard(f"{self._gates}/{gate}")
+        if self._fs.age(f"{self._gates}/{gate}") > age:
+            hand = gate.rpartition("~")[2]
+            if _is_hand(hand):
+                self._kill(hand)
+            self._discard(f"{self._gates}/{gate}")
 
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
@@ -285,9 +279,3 @@ def _some(names: list[str], count: int) -> list[str]:
     """A few of many, each time others."""
     start = int.from_bytes(os.urandom(2), "big") % max(1, len(names))
     return (names[start:] + names[:start])[:count]
-
-
-def _parse_gate(gate: str) -> tuple[str, str]:
-    """The name and the hand that a gate is for, from the right, because a name may contain the separator; "" if it is no gate."""
-    name, _, hand = gate.rpartition("~")
-    return (name, hand) if _is_hand(hand) else ("", "")

@@ -108,13 +108,13 @@ class FileStore:
 
     @_spoken
     def ticket(self, key: str) -> int:
-        space, _, name = key.partition("/")
-        return self._tickets(space).draw(name)
+        tickets, name = self._find_tickets(key)
+        return tickets.draw(name)
 
     @_spoken
     def last_ticket(self, key: str) -> int:
-        space, _, name = key.partition("/")
-        return self._tickets(space).last(name)
+        tickets, name = self._find_tickets(key)
+        return tickets.last(name)
 
     @_spoken
     def append(self, log: str, line: bytes) -> str:
@@ -161,6 +161,10 @@ class FileStore:
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
         return self._records(space), name
+
+    def _find_tickets(self, key: str) -> tuple[Tickets, str]:
+        space, _, name = key.partition("/")
+        return self._tickets(space), name
 
     def _records(self, space: str) -> Handover:
         if space not in self._spaces:

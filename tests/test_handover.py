@@ -117,11 +117,6 @@ class TestCreating:
             StoreError, match=rf"^the working directories under {re.escape(str(place.private))} keep disappearing\. "
         ):
             place.somebody(fs).create("t", b"new")
-        place.write(b"old")
-        fs.before("rename", lambda: destroy_hands(place), always=True)
-        with pytest.raises(StoreError, match="keep disappearing"):
-            place.somebody(fs).replace("t", b"old", b"new")
-        assert place.record() == b"old"
 
 
 class TestChanging:
@@ -156,6 +151,20 @@ class TestChanging:
         (place.private / directory).rmdir()
         assert self.change(someone, new) is True
         assert place.record() == new and place.residue() == []
+
+    @CHANGES
+    def test_hands_that_keep_disappearing_are_an_error_that_says_so(
+        self, new: bytes | None, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(filesystem, "ATTEMPTS", 5)
+        place.write(b"old")
+        fs = Meddled()
+        fs.before("rename", lambda: destroy_hands(place), always=True)
+        with pytest.raises(
+            StoreError, match=rf"^the working directories under {re.escape(str(place.private))} keep disappearing\. "
+        ):
+            self.change(place.somebody(fs), new)
+        assert place.record() == b"old"
 
     @CHANGES
     def test_of_two_who_meet_the_later_in_order_gives_way(self, new: bytes | None, place: Place) -> None:
@@ -201,9 +210,10 @@ class TestChanging:
         fs = Meddled()
         someone = place.somebody(fs)
         assert someone.create("another", b"")  # so that it has a hand, and sweeps no more
+        (hand,) = os.listdir(place.hands)
         fs.before("age", place.gate(FIRST).unlink)
         assert self.change(someone, new)
-        assert place.record() == new and place.residue() == []
+        assert place.record() == new and place.residue() == [] and os.listdir(place.hands) == [hand]
 
     @CHANGES
     def test_threads_do_not_barge_in_on_each_other(self, new: bytes | None, place: Place) -> None:

@@ -21,6 +21,14 @@ def place(tmp_path: Path) -> Place:
 
 
 class TestHands:
+    def test_a_process_makes_one_and_keeps_it(self, place: Place) -> None:
+        fs = Meddled()
+        someone = place.somebody(fs)
+        assert someone.create("t", b"one")
+        made = [call for call in fs.calls if call[0] == "mkdir"]
+        assert someone.replace("t", b"one", b"two") and someone.remove("t", b"two")
+        assert [call for call in fs.calls if call[0] == "mkdir"] == made
+
     def test_a_hand_is_given_back_and_the_next_change_makes_another(self, place: Place) -> None:
         someone = place.somebody()
         assert someone.create("t", b"one")

@@ -15,6 +15,7 @@ from swarm.errors import Busy, StoreError
 from swarm.filesystem import Filesystem
 from swarm.handover import Handover
 from swarm.store_file import FileStore
+from swarm.tickets import Tickets
 from tests.conftest import HandClock
 
 
@@ -102,6 +103,17 @@ class TestPlaces:
         link.symlink_to(tmp_path / "treasure")
         with pytest.raises(StoreError) as refused:
             files.append("status", b"") if name == ".status" else files.read("locks/a")
+        assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
+
+    @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in Tickets.DIRECTORIES)])
+    @pytest.mark.parametrize("verb", ["ticket", "last_ticket"])
+    def test_so_is_one_in_place_of_its_counters(self, verb: str, name: str, files: FileStore, tmp_path: Path) -> None:
+        (tmp_path / "treasure").mkdir()
+        link = tmp_path / "state" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(tmp_path / "treasure")
+        with pytest.raises(StoreError) as refused:
+            getattr(files, verb)("locks/a")
         assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
 
     def test_keys_come_in_pages(self, files: FileStore) -> None:

@@ -187,3 +187,26 @@ def test_strange_names_among_the_boots_do_not_matter(name: str, place: Place) ->
     (place.private / "epochs" / name).touch()
     place.boot = "another boot"
     assert place.tickets().draw("t") == tickets.PER_EPOCH + 2
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_boot_that_is_no_link_is_followed_by_another(kind: str, place: Place) -> None:
+    place.tickets().draw("t")
+    planted = place.private / "epochs" / "1"
+    planted.mkdir() if kind == "directory" else planted.touch()
+    assert place.tickets().draw("t") == 2 * tickets.PER_EPOCH + 2
+
+
+def test_a_boot_that_is_removed_while_we_look_is_begun_again(place: Place) -> None:
+    place.tickets().draw("t")
+    fs = Meddled()
+    fs.before("readlink", (place.private / "epochs" / "0").unlink)
+    assert place.tickets(fs).draw("t") == tickets.PER_EPOCH + 2
+
+
+def test_a_boot_that_cannot_be_read_is_an_error(place: Place) -> None:
+    place.tickets().draw("t")
+    fs = Meddled()
+    fs.fail("readlink", errno.EACCES)
+    with pytest.raises(PermissionError):
+        place.tickets(fs).draw("t")
