@@ -55,13 +55,28 @@ SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sw
 SWEEPER_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
 )
+VACATED = Scenario(
+    "a cycle, a takeover, the working directories are cleared away",
+    [_CYCLE, ["acquire"], ["vacate"]],
+    _HELD,
+    rules=Rules(hands=2, tickets=False, laid_out=False),
+)
+VACATED_AND_PERSON = Scenario(
+    "a release, a newcomer, the same, a person removes it",
+    [_TURN, ["acquire"], ["vacate"]],
+    _HELD,
+    person=("rm",),
+    rules=Rules(hands=2, tickets=False, laid_out=False),
+)
 DEATH = Scenario("a cycle and a turn, one is killed and begins anew", [_CYCLE, _TURN], _HELD, deaths=1)
 DEATH_AND_PERSON = Scenario(
     "a cycle and a takeover, one is killed, a person removes it", [_CYCLE, ["acquire"]], _HELD, person=("rm",), deaths=1
 )
 TWO_DEATHS = Scenario("a turn and a turn, two are killed and begin anew", [_TURN, _TURN], _HELD, deaths=2)
 FORK = Scenario("a parent keeps it, gives it back; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
-THREADS = Scenario("a thread keeps it, gives it back; another thread takes over", [_CYCLE, ["acquire"]], _HELD, threads=True)
+THREADS = Scenario(
+    "a thread keeps it, gives it back; another thread takes over", [_CYCLE, ["acquire"]], _HELD, threads=True, rules=_THREE_HANDS
+)
 THREADS_AND_OTHER = Scenario(
     "a heartbeat, a takeover by another process and one by a thread", [_CYCLE[:2], *_TWO], _HELD, threads=True, **_LARGE
 )

@@ -51,6 +51,7 @@ class Rules(NamedTuple):
     hands: int = 1
     tickets: bool = True
     backwards: bool = False
+    laid_out: bool = True  # nobody removes the working directories, so that making them takes no steps
 
 
 class Memory(NamedTuple):
@@ -165,8 +166,11 @@ class Processes:
                 locks.release(TASK, worker, token)
                 run.note("released")
                 return None
-            assert operation == "sweep", operation
-            self._code.sweep(store.handover)
+            if operation == "sweep":
+                self._code.sweep(store.handover)
+            else:
+                assert operation == "vacate", operation
+                store.handover.vacate()
             run.note("swept")
         except LockHeld:
             run.note("refused")
@@ -222,8 +226,6 @@ class _Run:
         so its name tells which one has ended.)"""
         if self.call is not None:
             raise _OutOfResults
-        if name == "sweep":
-            return None  # the one that every new hand begins with: here a process of its own does it, at any moment
         begun = self._given
         if begun < len(self.history) and self.history[begun][0] == name:
             _, kind, answer, left = self.history[begun]
@@ -264,6 +266,8 @@ def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
         def run_or_recall(self: Any, *args: Any) -> Any:
             owner: Any = self._fs if isinstance(self, Handover | Tickets) else self
             store: _Store = owner.store
+            if method.__name__ == "sweep" and not args:
+                return None  # the one that every new hand begins with: here a process of its own does it, at any moment
             return store.run.within(method.__name__, store.handover, lambda: method(self, *args))
 
         return run_or_recall
@@ -291,11 +295,18 @@ class _Store:
         self.clock = _Clock(run)
         self.run = run
         calls: Any = _Calls(self)
-        self.handover = handover(LIVE, PRIVATE, ensure=lambda path: None, fs=calls)
+        self.handover = handover(LIVE, PRIVATE, ensure=self._ensure, fs=calls)
         self.handover._hand = run.memory.hand
         self.handover._fresh = run.fresh  # type: ignore[assignment]
         self._tickets = tickets(PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=calls)
         self._tickets._epoch = 0
+
+    def _ensure(self, path: str) -> None:
+        if not self.run.rules.laid_out and path != LIVE:
+            try:
+                self.handover._fs.mkdir(path)
+            except FileExistsError:
+                pass
 
     def read(self, key: str) -> bytes | None:
         self.run.last_read = self.handover.read(TASK)
@@ -426,8 +437,9 @@ class _Os:
         self._run.hands_made += 1
         if self._run.hands_made > self._run.rules.hands:
             self._run.ask("stop")
-        pid = self._run.memory.pid
-        return bytes([*bytes(size - 2), 255 - pid if self._run.rules.backwards else pid, self._run.hands_made])
+        run = self._run
+        order = 255 - run.memory.pid if run.rules.backwards else run.memory.pid
+        return bytes([*bytes(size - 3), order, run.process, run.hands_made])
 
 
 class _Time:

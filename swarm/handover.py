@@ -3,13 +3,14 @@
 Promised: `replace` and `remove` act on the very record that was compared, although the filesystem offers no such call and a
 process may be stopped for any time between comparing and acting, even inside the system call. `create` never shows a half-written
 record. A person may remove or write a record at any moment. Not promised: that what a person *writes* at the very moment between
-somebody's comparing and acting stays; and one user per directory, since a stranger's hand cannot be destroyed.
+somebody's comparing and acting stays; anything while somebody removes gates whose hands live, or where directories are listed
+with other names than they were given; and one user per directory, since a stranger's hand cannot be destroyed.
 
 How: whoever acts, acts by a rename out of or into a directory of its own, its *hand*. The kernel refuses a rename from or to a
 directory that is gone, also when the path was walked before. So whoever doubts a sleeping process destroys its hand, and the
 sleeper, whenever it wakes, gets ENOENT and does nothing.
 
-    <live>/<name>.lock                    the record, the only truth
+    <live>/<name><suffix>                 the record, the only truth
     <private>/hands/h<random>/            a process's hand; its name is never used again
     <private>/gates/<name>~<hand>         a gate: this hand is about to change this record
 
@@ -18,8 +19,8 @@ The rules, each of which is needed:
 - Before acting on a record one opens a gate, then kills the hands of all other gates of this name, and only then looks
   whether the record is the one. So of any two, the one that opened its gate later has killed the other before it looked.
 - After linking a new record one kills the hands of all gates of this name, and only then looks whether it is still there.
-- A gate is closed by its own process when it has acted, or by others once its hand is dead. A gate names its hand and hands do
-  not return, so what is closed is never somebody else's.
+- A gate is closed by its own process when it will not act any more, or by others once its hand is dead. A gate names its hand,
+  and hands do not return, so whoever closes one cannot be too late. Threads share a hand, and so a gate: it lets in one of them.
 - Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
   it.
 - Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
@@ -28,6 +29,7 @@ The rules, each of which is needed:
 
 That is what makes it safe. That somebody always gets through is a matter of manners: of two who meet, the one whose hand's name
 is smaller goes on and the other gives way (Busy), unless the gate is older than PATIENCE: then it is taken for a crash's.
+A gate whose hand is dead is in nobody's way.
 
 What swarm did not make itself in <private> holds nobody up: a gate that names no hand is nobody's, and what cannot be cleared
 away stays where it is. A hand that cannot be destroyed is an error: going on without it could give a task two holders.
@@ -56,22 +58,23 @@ SWEEP_BATCH = 16  # entries looked at when a hand is made
 
 
 class Handover:
-    """Compare-and-swap for the files of one directory. Threads may share it; a forked child may too."""
+    """Compare-and-swap for the files of one directory. Threads may share it, and a child may that is forked between two calls."""
 
     DIRECTORIES = ("hands", "gates")
 
-    def __init__(self, live: str, private: str, *, ensure: Callable[[str], None], fs: Filesystem) -> None:
+    def __init__(self, live: str, private: str, *, ensure: Callable[[str], None], fs: Filesystem, suffix: str = SUFFIX) -> None:
+        self._hand = (0, "")  # the process that made it, and its name: a forked child has none yet
         self._fs = fs
         self._live = live
+        self._suffix = suffix
         self._private = private
         self._hands = private + "/hands"
         self._gates = private + "/gates"
         self._ensure = ensure
-        self._hand = (0, "")  # the process that made it, and its name: a forked child has none yet
         self._fresh = count()
 
     def path(self, name: str) -> str:
-        return f"{self._live}/{name}{SUFFIX}"
+        return f"{self._live}/{name}{self._suffix}"
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -81,7 +84,7 @@ class Handover:
 
     def names(self) -> list[str]:
         found = listed(self._fs, self._live)
-        return sorted(name[: -len(SUFFIX)] for name in found if name.endswith(SUFFIX) and not name.startswith("."))
+        return sorted(name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix) and name[0] != ".")
 
     def create(self, name: str, data: bytes) -> bool:
         return insist(self._lay_out, self._private, self._try_to_create, name, data)
@@ -105,6 +108,13 @@ class Handover:
                 self._clear_away(self._sweep_hand, hand, age)
         for gate in _some(listed(self._fs, self._gates), batch):
             self._clear_away(self._sweep_gate, gate, age)
+
+    def vacate(self) -> None:
+        """Leaves nothing but the records behind. Whoever is at work here finds its hand destroyed, and tries again."""
+        self.close()
+        self.sweep(-1.0, 1_000_000)
+        for path in (self._gates, self._hands, self._private):
+            self._clear_away(self._fs.rmdir, path)
 
     def close(self) -> None:
         """Gives the hand back. The next change makes a new one."""
@@ -168,7 +178,10 @@ class Handover:
             self._kill(hand)  # with it we die too: the next try has another
 
     def _hold_off_others(self, name: str, hand: str) -> None:
-        rivals = [rival for rival in self._hands_at(name) if rival != hand]
+        hands = self._hands_at(name)
+        if hand not in hands:  # closed by one who has killed us, or by a person: whoever looks now does not see us
+            raise FileNotFoundError(errno.ENOENT, "the gate is gone", self._gate(name, hand))
+        rivals = [rival for rival in hands if rival != hand]
         for rival in rivals:
             if rival < hand:
                 self._give_way(name, rival)
@@ -180,12 +193,12 @@ class Handover:
         return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
 
     def _give_way(self, name: str, rival: str) -> None:
-        """Raises Busy, unless the rival is done or has taken too long."""
+        """Raises Busy, unless the rival is dead, or done, or has taken too long."""
         try:
-            patient = self._fs.age(self._gate(name, rival)) <= PATIENCE
+            young = self._fs.age(self._gate(name, rival)) <= PATIENCE
         except FileNotFoundError:
             return
-        if patient:
+        if young and self._fs.exists(f"{self._hands}/{rival}"):
             raise Busy(f"somebody else is changing {name} right now. Try again in a moment.")
 
     def _clear(self, name: str, rivals: list[str]) -> None:
@@ -253,9 +266,10 @@ class Handover:
     def _make_hand(self) -> str:
         hand = "h" + os.urandom(8).hex()
         self._fs.mkdir(f"{self._hands}/{hand}")
-        if self._hand[1] and self._hand[0] == os.getpid():  # another thread was faster
+        owner, faster = self._hand
+        if faster and owner == os.getpid():  # another thread's; should it be gone by now, it is a hand all the same
             self._fs.rmdir(f"{self._hands}/{hand}")
-            return self._hand[1]
+            return faster
         self._hand = (os.getpid(), hand)
         return hand
 

@@ -72,7 +72,7 @@ class Tickets:
     def _current_epoch(self) -> int:
         """A number that grows with every boot, and when the counters were removed. It is on disk, for good, before its first
         ticket is given."""
-        while self._epoch is None:
+        while (epoch := self._epoch) is None:  # another thread may forget it at any moment
             last = self._last_epoch()
             if last < 0 or self._identity(last) != (self._boot() or "-"):
                 self._begin_epoch(last + 1)
@@ -82,7 +82,7 @@ class Tickets:
                 for path in (self._epochs, self._private, os.path.dirname(self._private)):
                     self._fs.sync_dir(path)
                 self._mark_epoch(f"{last}.synced", "-")
-        return self._epoch
+        return epoch
 
     def _last_epoch(self) -> int:
         return max((int(name) for name in listed(self._fs, self._epochs) if _is_epoch(name)), default=-1)

@@ -216,6 +216,40 @@ class TestChanging:
         assert place.record() == new and place.residue() == [] and os.listdir(place.hands) == [hand]
 
     @CHANGES
+    def test_a_gate_whose_hand_is_gone_holds_nobody_up(self, new: bytes | None, place: Place) -> None:
+        place.write(b"old")
+        place.gate(FIRST)
+        (place.hands / FIRST).rmdir()
+        assert self.change(place.somebody(), new)
+        assert place.record() == new and place.residue() == []
+
+    @CHANGES
+    def test_whoever_is_not_seen_does_not_act(self, new: bytes | None, place: Place) -> None:
+        """Its gate was closed by one who has killed it, or by a person: others may be at it who do not see it."""
+        place.write(b"old")
+        fs = Meddled()
+        someone = place.somebody(fs)
+        assert someone.create("another", b"")
+        fs.before("names", lambda: next(place.gates.iterdir()).unlink())
+        assert self.change(someone, new)
+        assert place.record() == new and place.residue() == []
+        assert [call for call, _ in fs.calls].count("symlink") == 2
+
+    @CHANGES
+    def test_where_directories_are_listed_with_other_names_nothing_is_changed(
+        self, new: bytes | None, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Rewritten(Meddled):
+            def names(self, path: str) -> list[str]:
+                return [name.upper() for name in os.listdir(path)]
+
+        monkeypatch.setattr(filesystem, "ATTEMPTS", 5)
+        place.write(b"old")
+        with pytest.raises(StoreError, match="keep disappearing"):
+            self.change(place.somebody(Rewritten()), new)
+        assert place.record() == b"old"
+
+    @CHANGES
     def test_threads_do_not_barge_in_on_each_other(self, new: bytes | None, place: Place) -> None:
         """They share a hand, and so a gate."""
         place.write(b"old")

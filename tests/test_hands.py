@@ -78,6 +78,17 @@ class TestHands:
         assert someone.create("b", b"b")
         assert len(os.listdir(place.hands)) == 1
 
+    def test_a_thread_whose_hand_is_lost_meanwhile_has_one_all_the_same(self, place: Place) -> None:
+        """It found another thread's hand, and that thread gave it up."""
+        fs = Meddled()
+        someone = place.somebody(fs)
+        for path in (place.live, place.hands, place.gates):
+            make_dirs(str(path))
+        fs.before("mkdir", lambda: someone.create("a", b"a"))
+        fs.before("rmdir", someone.close)
+        assert someone.create("b", b"b")
+        assert [path.name for path in place.hands.iterdir() if not path.is_dir()] == [] and place.record("b") == b"b"
+
     def test_a_hand_that_is_being_filled_is_destroyed_all_the_same(self, place: Place) -> None:
         place.write(b"old")
         place.gate()
