@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BroadcastState",
     "LockInfo",
+    "SprintMutex",
     "StatusBroadcaster",
     "TaskLockManager",
 ]
@@ -12,12 +13,14 @@ __all__ = [
 _HOMES = {
     "BroadcastState": "status_broadcaster",
     "LockInfo": "task_lock",
+    "SprintMutex": "sprint",
     "StatusBroadcaster": "status_broadcaster",
     "TaskLockManager": "task_lock",
 }
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from swarm.sprint import SprintMutex
     from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
     from swarm.task_lock import LockInfo, TaskLockManager
 

@@ -26,7 +26,8 @@ class Call:
 
 
 class Command:
-    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets."""
+    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets. One that
+    ends in `-- COMMAND…` takes another command line."""
 
     def __init__(self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "") -> None:
         self.usage = usage
@@ -60,7 +61,10 @@ class Command:
             options[option] = value
         words = self.usage.partition("--")[0].rstrip("[ ").split()
         needed = sum(not word.startswith("[") for word in words)
-        if not needed <= len(positional) <= len(words):
+        most = len(words)
+        if self.usage.endswith("-- COMMAND…"):
+            needed, most = needed + 1, len(positional)
+        if not needed <= len(positional) <= most:
             problem = "is missing arguments" if len(positional) < needed else "was given too many arguments"
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
         return Call(positional, options)

@@ -19,6 +19,7 @@ Usage: swarm COMMAND …
 
   lock   take, keep and give back task locks       swarm lock --help
   log    write and read the shared status log      swarm log --help
+  sprint one sprint at a time in a project         swarm sprint --help
   demo   see it work: three workers, one is killed swarm demo
 
 Examples:
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
-    if name in ("lock", "log"):
+    if name in ("lock", "log", "sprint"):
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
         return _run_face(f"swarm {name}", face, argv[1:])
     if name == "demo":

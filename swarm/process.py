@@ -15,6 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ALIVE = "alive"
+GONE = "gone"
+REUSED = "reused"  # its pid is another process's now
+RESTARTED = "restarted"  # its machine was
+ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot look
+UNKNOWN = "unknown"  # the system does not tell
+
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _START_TICKS, _STATE, _THREADS = 19, 0, 17  # fields of /proc/<pid>/stat, counted after the command's name
 
@@ -34,28 +41,39 @@ def identity(pid: int = 0) -> dict[str, object]:
 def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
     """Whether the process with this identity and boot has provably ended, seen from a process in `boot` and `time_ns`."""
     pid, its_boot = who.get("pid"), who.get("boot")
-    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not boot:
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not (boot and its_boot):
         return False
-    if its_boot != boot:
-        # Another boot of this very machine: nothing survived it. Another machine: we cannot look.
-        machine = _machine()
-        return bool(machine and its_boot) and (who.get("machine"), who.get("host")) == (machine, os.uname().nodename)
-    if who.get("pid_ns") != namespace("pid"):
-        return False
+    return probe(who, boot, time_ns) in (GONE, REUSED, RESTARTED)
+
+
+def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
+    """What has become of a process, seen from `boot` and `time_ns`: a word of those above. A pid alone is of here and now."""
+    pid, its_boot, here = who["pid"], who.get("boot"), os.uname().nodename
+    assert isinstance(pid, int)
+    if its_boot and its_boot != boot:
+        machine = _machine()  # another boot of this very machine: nothing survived it; another machine: we cannot look
+        return RESTARTED if boot and machine and (who.get("machine"), who.get("host")) == (machine, here) else ELSEWHERE
+    if (its_boot or "pid_ns" in who) and who.get("pid_ns") != namespace("pid"):
+        return ELSEWHERE
+    if not its_boot and who.get("host", here) != here:
+        return ELSEWHERE
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return True
+        return GONE
+    except PermissionError:
+        pass  # it is there, and somebody else's
     except (OSError, OverflowError):
-        return False
+        return UNKNOWN
     stat = _stat_of(pid)
     if not stat:
-        return False
+        return ALIVE
     if stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1:
-        return True  # dead and not yet reaped; with more threads only its first one has ended
+        return GONE  # dead and not yet reaped; with more threads only its first one has ended
     # Start times are shown shifted in another time namespace and prove nothing across.
     start = who.get("start")
-    return isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns and start != int(stat[_START_TICKS])
+    same_clock = isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns
+    return REUSED if same_clock and start != int(stat[_START_TICKS]) else ALIVE
 
 
 def boot_id() -> str:

@@ -1,0 +1,99 @@
+"""A command that is run as our child, and begins only when it is told to: so its pid can be written down before it does anything.
+
+Signals that end us are passed on to it, and we wait until it has ended. It is told to begin through a pipe; should we die before,
+the pipe closes, and it ends without having begun.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent it to the child too
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+
+
+class CannotRun(Exception):
+    """The command could not be started; `exit_code` is what a shell would give for that."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"cannot run {command}: {error.strerror}.")
+        self.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+
+
+class Child:
+    """A process that waits to become `command`."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        waiting, self._start = os.pipe()
+        self._trouble, trouble = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._start)
+                self._wait_and_become(waiting, trouble)
+            finally:
+                os._exit(NOT_EXECUTABLE)
+        os.close(waiting)
+        os.close(trouble)
+        self._running = True
+        self._code = 0
+
+    def run(self) -> int:
+        """Lets it begin, and waits until it has ended; its exit code, 128 + N if signal N ended it. Raises CannotRun."""
+        awaited = {*PASSED_ON, signal.SIGCHLD}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+        try:
+            os.write(self._start, b".")
+            number = os.read(self._trouble, 16)
+            if number:
+                raise CannotRun(self._command[0], OSError(int(number), os.strerror(int(number))))
+            while not self._has_ended():
+                self._pass_on(awaited)
+            return self._code
+        finally:
+            self.abandon()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def abandon(self) -> None:
+        """It will not begin; nothing if it has."""
+        for fd in (self._start, self._trouble):
+            if fd >= 0:
+                os.close(fd)
+        self._start = self._trouble = -1
+        if self._running:
+            os.waitpid(self.pid, 0)
+            self._running = False
+
+    def _has_ended(self) -> bool:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return False
+        self._running = False
+        code = os.waitstatus_to_exitcode(status)
+        self._code = code if code >= 0 else 128 - code
+        return True
+
+    def _pass_on(self, awaited: set[signal.Signals]) -> None:
+        """Waits for a signal, and passes it on, unless the child has got it already."""
+        if hasattr(signal, "sigwaitinfo"):
+            found = signal.sigwaitinfo(awaited)
+            number, has_it = found.si_signo, found.si_code == _FROM_TERMINAL
+        else:  # macOS does not tell who sent it: most likely the terminal
+            number = signal.sigwait(awaited)
+            has_it = number in (signal.SIGINT, signal.SIGQUIT)
+        if number != signal.SIGCHLD and not has_it:
+            os.kill(self.pid, number)
+
+    def _wait_and_become(self, waiting: int, trouble: int) -> None:
+        """In the child."""
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and so would what it becomes
+            signal.signal(number, signal.SIG_DFL)
+        if not os.read(waiting, 1):
+            os._exit(0)
+        try:
+            os.execvp(self._command[0], self._command)
+        except OSError as error:
+            os.write(trouble, str(error.errno).encode())

@@ -1,0 +1,200 @@
+"""`swarm sprint`: one sprint at a time in a project, from a shell."""
+
+from __future__ import annotations
+
+import os
+
+from swarm import jsontext, terminal, yamltext
+from swarm.arguments import Call, Command
+from swarm.errors import BadInput, StoreError
+from swarm.sprint import LOCK_FILE_NAME, SprintMutex, failure
+from swarm.terminal import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    Answer = dict[str, Any]
+
+_EXIT_CODES = {"acquired": 0, "released": 0, "clean": 0, "blocked": 1, "zombie-detected": 1, "failure": StoreError.exit_code}
+
+
+def acquire(call: Call, mutex: SprintMutex) -> Answer:
+    chosen = "--pid" in call.options
+    pid = _pid(call) if chosen else _shell()
+    answer = _taken(call, mutex, pid)
+    if answer["status"] == "acquired":
+        if not chosen:
+            answer["message"] += f" (bound to PID {pid}, the calling shell: if it ends before the sprint, give --pid)"
+        _hint_at_gitignore(mutex)
+    return answer
+
+
+def release(call: Call, mutex: SprintMutex) -> Answer:
+    return mutex.release(call.options.get("--session-id"))
+
+
+def check(call: Call, mutex: SprintMutex) -> Answer:
+    return mutex.check()
+
+
+def run(call: Call) -> int:
+    """The sprint is the command, so the lock is bound to its process, and outlives this one if only this one is killed."""
+    import signal
+
+    from swarm.child import PASSED_ON, CannotRun, Child
+
+    child = Child(list(call.positional))
+    mutex = None
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _leave)
+        mutex = _mutex(call)
+        answer = _taken(call, mutex, child.pid)
+        if answer["status"] != "acquired":
+            _print(call, answer)
+            return _EXIT_CODES[answer["status"]]
+        _tell(answer)
+        return child.run()
+    except BadInput as error:
+        _print(call, failure("acquire", str(error)))
+        return BadInput.exit_code
+    except CannotRun as error:
+        terminal.error(str(error))
+        return error.exit_code
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # nothing keeps us from giving it back
+        child.abandon()
+        if mutex and mutex.holds and not mutex.give_back():
+            _warn("the lock was not this sprint's any more when it ended, and was left alone")
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
+    """A command that prints its answer. Input that breaks a rule has one too."""
+
+    def run(call: Call) -> int:
+        mutex = None
+        try:
+            mutex = _mutex(call)
+            answer = operate(call, mutex)
+            code = _EXIT_CODES[answer["status"]]
+        except BadInput as error:
+            answer, code = failure(mode, str(error)), BadInput.exit_code
+        try:
+            _print(call, answer)
+        except BrokenPipeError:
+            raise  # the exit code tells it
+        except OSError:
+            if mutex:
+                mutex.give_back()  # nobody was told, so nobody must have it
+            raise
+        return code
+
+    return run
+
+
+def _taken(call: Call, mutex: SprintMutex, pid: int) -> Answer:
+    session_id, epic_spec = call.options.get("--session-id"), call.options.get("--epic-spec")
+    return mutex.acquire(session_id, epic_spec, force="--force" in call.options, yes="--yes" in call.options, pid=pid)
+
+
+def _print(call: Call, answer: Answer) -> None:
+    terminal.out(jsontext.dumps({"schema_version": 1, **answer}) + "\n" if call.json else yamltext.dumps(answer))
+    _tell(answer)
+
+
+def _tell(answer: Answer) -> None:
+    for warning in answer["warnings"]:
+        _warn(warning)
+    if answer["status"] == "failure" or (answer["mode"], answer["status"]) == ("acquire", "blocked"):
+        terminal.error(answer["message"])
+
+
+def _warn(text: str) -> None:
+    terminal.err(f"{terminal.paint('Warning:', 'yellow', stream=2)} {shown(text)}\n")
+
+
+def _mutex(call: Call) -> SprintMutex:
+    root = call.options.get("--project-root", ".")
+    try:
+        return SprintMutex(root, call.options.get("--lock-file-name", LOCK_FILE_NAME))
+    except FileNotFoundError:
+        raise StoreError("the working directory is gone. Go to one that exists, or give --project-root.") from None
+
+
+def _pid(call: Call) -> int:
+    text = call.options["--pid"]
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18):
+        raise BadInput(f"--pid is {text[:40]!r}, but must be the number of a process")
+    return int(text)
+
+
+def _shell() -> int:
+    """The process that called us, for which the lock stands unless another is named."""
+    parent = os.getppid()
+    if parent == 0:
+        raise BadInput("the calling process is not in this pid namespace: name the sprint's process with --pid")
+    return parent
+
+
+def _hint_at_gitignore(mutex: SprintMutex) -> None:
+    """A lock file that is committed blocks everybody who clones it."""
+    folder = mutex.project_root
+    while not os.path.exists(f"{folder}/.git"):
+        if folder == "/":
+            return
+        folder = os.path.dirname(folder)
+    import subprocess
+
+    name = os.path.basename(mutex.path)
+    command = ["git", "-C", mutex.project_root, "check-ignore", "--quiet", "--", name]
+    try:
+        ignored = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if ignored == 1:
+        terminal.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {terminal.quoted(name)} >> .gitignore\n")
+
+
+_PLACE = "[--project-root DIR] [--lock-file-name N]"
+_SPRINT = f"--session-id S --epic-spec E [--force] [--yes] {_PLACE}"
+COMMANDS = {
+    "acquire": Command(
+        f"{_SPRINT} [--pid P]",
+        "Takes the lock of a project for a session; exit 1 if a sprint is running.\n"
+        "A zombie lock is overwritten with --force, or when you say yes; a running sprint's with --force and a second yes.\n"
+        "--yes answers every question. The lock is bound to the calling shell, or to process P.",
+        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5",
+        _answering("acquire", acquire),
+        "--session-id= --epic-spec= --project-root= --lock-file-name= --pid= --force --yes",
+    ),
+    "release": Command(
+        f"[--session-id S] {_PLACE}",
+        "Gives the lock back, whoever has it (with a warning if it is not session S).",
+        "swarm sprint release --session-id sprint-001",
+        _answering("release", release),
+        "--session-id= --project-root= --lock-file-name=",
+    ),
+    "check": Command(
+        _PLACE,
+        "Tells whether a sprint is running; changes nothing, asks nothing. Exit 0: none is.",
+        "swarm sprint check",
+        _answering("check", check),
+        "--project-root= --lock-file-name=",
+    ),
+    "run": Command(
+        f"{_SPRINT} -- COMMAND…",
+        "Runs a command as the sprint: takes the lock, runs it, gives the lock back however it ends.\n"
+        "Exit code: the command's; 1 if a sprint is running, and then the command is not run.",
+        "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
+        run,
+        "--session-id= --epic-spec= --project-root= --lock-file-name= --force --yes",
+    ),
+}

@@ -1,0 +1,72 @@
+"""One record in a directory that is not swarm's: compare-and-swap as in a state directory, and nothing left behind.
+
+What `handover` works with stands beside the record while something is changed, and then goes; what a crash left goes with the
+next change. Errors are the system's own; where it was the last step that failed, RenameFailed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from swarm.filesystem import Filesystem, make_dirs
+from swarm.handover import Handover
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class RenameFailed(OSError):
+    """The record was written, but could not be put in its place."""
+
+
+class LoneRecord:
+    """The record at `path`, in a directory that exists."""
+
+    def __init__(self, path: str, *, filesystem: Filesystem | None = None) -> None:
+        self._folder, _, self._name = path.rpartition("/")
+        fs = filesystem or _Placing()
+        self._records = Handover(self._folder, f"{path}.work", ensure=self._ensure, fs=fs, suffix="")
+
+    def read(self) -> bytes | None:
+        return self._records.read(self._name)
+
+    def create(self, data: bytes) -> bool:
+        return self._leaving_nothing(lambda: self._records.create(self._name, data))
+
+    def replace(self, old: bytes, new: bytes) -> bool:
+        return self._leaving_nothing(lambda: self._records.replace(self._name, old, new))
+
+    def remove(self, old: bytes) -> bool:
+        return self._leaving_nothing(lambda: self._records.remove(self._name, old))
+
+    def _leaving_nothing(self, change: Callable[[], bool]) -> bool:
+        try:
+            return change()
+        finally:
+            self._records.vacate()
+
+    def _ensure(self, path: str) -> None:
+        if path != self._folder:
+            make_dirs(path)
+        elif not os.path.isdir(path):
+            raise NotADirectoryError(20, "is not a directory any more", path)
+
+
+class _Placing(Filesystem):
+    """Tells the failure of the last step, which puts a record in its place, from that of all others."""
+
+    def link(self, source: str, target: str) -> None:  # type: ignore[override]
+        _place(os.link, source, target)
+
+    def rename(self, source: str, target: str) -> None:  # type: ignore[override]
+        _place(os.rename, source, target)
+
+
+def _place(call: Callable[[str, str], None], source: str, target: str) -> None:
+    try:
+        call(source, target)
+    except (FileExistsError, FileNotFoundError):
+        raise  # what `handover` itself reckons with
+    except OSError as error:
+        raise RenameFailed(error.errno, error.strerror, source, None, target) from error

@@ -1,0 +1,350 @@
+"""One sprint at a time in a project: the mutex `.sprint-running`.
+
+`concurrency_control` takes the inputs of the workflow that defines it and returns its mapping; `SprintMutex` is the same as an
+object. Of any number that start at once, one gets the lock. A lock whose process is gone, or that is older than a day, is a
+*zombie*: it is overwritten with `force`, or when somebody says yes; and what is overwritten is exactly the file that was judged,
+however long that somebody thought about it. Everything that can happen has a status; only input that breaks a rule raises
+BadInput.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from swarm import confirmation, process
+from swarm.clock import Clock
+from swarm.errors import BadInput, Busy, StoreError
+from swarm.lone_record import LoneRecord, RenameFailed
+from swarm.sprint_question import question
+from swarm.sprint_record import LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVarTuple
+
+    Args = TypeVarTuple("Args")
+    Answer = dict[str, Any]
+
+__all__ = [
+    "LOCK_FILE_NAME",
+    "LOCK_VERSION",
+    "USER_CONFIRM_TIMEOUT_SECONDS",
+    "WRITE_TIMEOUT_SECONDS",
+    "ZOMBIE_THRESHOLD_HOURS",
+    "SprintMutex",
+    "concurrency_control",
+]
+
+LOCK_FILE_NAME = ".sprint-running"
+USER_CONFIRM_TIMEOUT_SECONDS = 30
+WRITE_TIMEOUT_SECONDS = 10  # with all that it waits for
+_INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid")
+_MAX_TEXT = 1000  # characters of a session or an epic
+_MAX_NAME = 200  # bytes of the lock file's name
+_ROUNDS = 100
+
+
+def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: Any) -> Answer:
+    """The workflow: its `inputs` by name, its `return` mapping. Beyond it, `yes` answers every question and `pid` is the sprint's
+    process, by default this one."""
+    try:
+        if mode not in ("acquire", "release", "check"):
+            raise BadInput("Invalid mode")
+        unknown = sorted(set(inputs) - set(_INPUTS))
+        if unknown:
+            raise BadInput(f"Unknown input: {', '.join(unknown)}")
+        mutex = SprintMutex(project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME))
+        if mode == "check":
+            return mutex.check()
+        session_id = inputs.pop("session_id", None)
+        if mode == "release":
+            return mutex.release(session_id)
+        return mutex.acquire(session_id, inputs.pop("epic_spec", None), **inputs)
+    except BadInput as error:
+        return failure(str(mode), str(error))
+
+
+def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
+    """The answer for something that went wrong."""
+    return _answer("failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error])
+
+
+class _Failed(Exception):
+    """An operation cannot go on: an error of the workflow, and what the system says of it."""
+
+    def __init__(self, error: str, detail: str = "", *, exists: bool = False) -> None:
+        super().__init__(error)
+        self.error = error
+        self.detail = detail
+        self.exists = exists
+
+
+class SprintMutex:
+    """The mutex of one project. `ask` is shown a question and says yes or no; by default, somebody at the terminal does."""
+
+    def __init__(
+        self,
+        project_root: str | os.PathLike[str],
+        lock_file_name: str = LOCK_FILE_NAME,
+        *,
+        clock: Clock | None = None,
+        ask: Callable[[str], bool] | None = None,
+    ) -> None:
+        if not isinstance(project_root, str | os.PathLike):
+            raise BadInput("project_root must be the path of a directory")
+        self.project_root = os.path.abspath(project_root)
+        self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
+        self._record = LoneRecord(self.path)
+        self._clock = clock or Clock()
+        self._ask = ask or _ask_at_the_terminal
+        self._mine: bytes | None = None
+
+    def acquire(
+        self,
+        session_id: str | None,
+        epic_spec: str | None,
+        *,
+        force: bool = False,
+        yes: bool = False,
+        pid: int | None = None,
+    ) -> Answer:
+        """Takes the lock for a session: `acquired`, `blocked` or `failure`. It is bound to `pid`, by default this process; `yes`
+        answers every question."""
+        session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
+        pid = os.getpid() if pid is None else _checked_pid(pid)
+        return self._answered("acquire", self._acquire, lambda: new_sprint(pid, session_id, epic_spec, self._clock), force, yes)
+
+    def release(self, session_id: str | None = None) -> Answer:
+        """Gives the lock back, whoever has it; also where there is none: `released` or `failure`."""
+        if session_id is not None and not isinstance(session_id, str):
+            raise BadInput("session_id must be text")
+        return self._answered("release", self._release, session_id)
+
+    def check(self) -> Answer:
+        """`clean`, `blocked`, `zombie-detected` or `failure`. Changes nothing."""
+        return self._answered("check", self._check)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this object has acquired a lock and not given it back; it may have been taken from it."""
+        return self._mine is not None
+
+    def give_back(self) -> bool:
+        """Gives back the lock that this object has acquired, and no other; False if it is gone or another's now."""
+        mine, self._mine = self._mine, None
+        try:
+            return mine is not None and self._patiently(self._record.remove, mine)
+        except (OSError, StoreError):
+            return False
+
+    def _answered(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
+        try:
+            if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
+                raise _Failed("Project root not accessible", self.project_root)
+            return operation(*args)
+        except _Failed as failed:
+            return failure(mode, failed.error, failed.detail, exists=failed.exists)
+
+    def _check(self) -> Answer:
+        data = self._read()
+        if data is None:
+            return _answer("clean", "check", {"exists": False}, "No sprint is running")
+        sprint, verdict = self._judged(data)
+        status = "zombie-detected" if verdict.is_zombie else "blocked"
+        message = f"Zombie lock detected: {verdict.why} ({_named(sprint)})" if verdict.is_zombie else _running(sprint)
+        return _answer(status, "check", _info(sprint, verdict), message, warnings=_warnings(verdict))
+
+    def _acquire(self, new: Callable[[], Sprint], force: bool, yes: bool) -> Answer:
+        for _ in range(_ROUNDS):
+            data = self._read()
+            if data is None:
+                mine = new()
+                if self._put(mine, self._record.create):
+                    return self._acquired(mine, [])
+                continue
+            sprint, verdict = self._judged(data)
+            refusal = self._refusal(sprint, verdict, force, yes)
+            if refusal:
+                return _answer("blocked", "acquire", _info(sprint, verdict), refusal, warnings=_warnings(verdict))
+            mine = new()
+            if self._put(mine, self._record.replace, data):
+                what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
+                return self._acquired(mine, [*_warnings(verdict), f"Overwrote a {what} ({_named(sprint)}): {verdict.why}"])
+        raise _Failed("Failed to write lock file", "it changes faster than it can be read", exists=True)
+
+    def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
+        """Why a lock may not be overwritten, "" if it may."""
+        if verdict.is_zombie:
+            if force or yes or self._ask(question(sprint, verdict)):
+                return ""
+            return f"Zombie lock not overwritten ({_named(sprint)}): {verdict.why}. To overwrite it, use --force or --yes"
+        if not force:
+            return _running(sprint)
+        if yes or self._ask(question(sprint, verdict)):
+            return ""
+        return f"{_running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
+
+    def _put(self, sprint: Sprint, change: Callable[[*Args, bytes], bool], *judged: *Args) -> bool:
+        """Writes the lock, and makes sure that it stands before anybody is told so."""
+        mine = sprint.encode()
+        try:
+            if not self._patiently(change, *judged, mine):
+                return False
+            stands = self._record.read() == mine
+        except BaseException as error:
+            self._withdraw(mine)
+            if isinstance(error, RenameFailed):
+                raise _Failed("Atomic rename failed", _said(error)) from error
+            if isinstance(error, OSError | StoreError):
+                raise _Failed("Failed to write lock file", _said(error)) from error
+            raise
+        if not stands:
+            self._withdraw(mine)
+            raise _Failed("Lock file verification failed", "it is not what was written", exists=True)
+        self._mine = mine
+        return True
+
+    def _withdraw(self, mine: bytes) -> None:
+        """Removes what may have been written, on the way out: whoever asked will not be told that it has it."""
+        self._mine = mine
+        self.give_back()
+
+    def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
+        message = f"Lock acquired successfully for session {sprint.session_id}"
+        return _answer("acquired", "acquire", _info(sprint, Verdict(True, 0.0, "it has just begun")), message, warnings=warnings)
+
+    def _release(self, session_id: str | None) -> Answer:
+        data = self._read()
+        if data is None:
+            return _answer("released", "release", {"exists": False}, "There is no lock to release")
+        warnings = []
+        if session_id:
+            try:
+                sprint = decode(data)
+            except StoreError:
+                sprint = None
+            actual = sprint.session_id if sprint else "unknown"
+            if actual != session_id:
+                warnings.append(f"Lock session mismatch (expected: {session_id}, actual: {actual})")
+        try:
+            removed = self._patiently(self._record.remove, data)
+            _discard_file(f"{self.path}.tmp")  # of another program that follows the workflow to the letter
+        except PermissionError as error:
+            raise _Failed("Cannot delete lock file: permission denied", exists=True) from error
+        except (OSError, StoreError) as error:
+            raise _Failed("Cannot delete lock file", _said(error), exists=True) from error
+        if not removed and self._read() is not None:
+            warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
+        return _answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._record.read()
+        except OSError as error:
+            raise _Failed("Cannot read lock file", _said(error), exists=True) from error
+
+    def _judged(self, data: bytes) -> tuple[Sprint | None, Verdict]:
+        try:
+            sprint = decode(data)
+            return sprint, judge(sprint, self._clock)
+        except StoreError as error:
+            raise _Failed("Cannot read lock file", str(error), exists=True) from error
+
+    def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
+        deadline = self._clock.steady() + WRITE_TIMEOUT_SECONDS
+        while True:
+            try:
+                return change(*args)
+            except Busy:
+                if self._clock.steady() > deadline:
+                    raise
+                time.sleep(0.002)
+
+
+def _ask_at_the_terminal(question: str) -> bool:
+    return confirmation.is_possible() and confirmation.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
+
+
+def _answer(
+    status: str,
+    mode: str,
+    lock_info: dict[str, object],
+    message: str,
+    *,
+    errors: list[str] | None = None,
+    warnings: list[str] | None = None,
+) -> Answer:
+    return {
+        "status": status,
+        "mode": mode,
+        "lock_info": lock_info,
+        "message": message,
+        "errors": errors or [],
+        "warnings": warnings or [],
+    }
+
+
+def _info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
+    return {
+        "exists": True,
+        "pid": sprint.pid if sprint else None,
+        "session_id": sprint.session_id if sprint else None,
+        "started_at": sprint.started_at if sprint else None,
+        "epic_spec": sprint.epic_spec if sprint else None,
+        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1),
+        "pid_alive": verdict.pid_alive,
+        "is_zombie": verdict.is_zombie,
+        "why": verdict.why,
+    }
+
+
+def _warnings(verdict: Verdict) -> list[str]:
+    return [verdict.warning] if verdict.warning else []
+
+
+def _running(sprint: Sprint | None) -> str:
+    return f"Sprint already running ({_named(sprint)})"
+
+
+def _named(sprint: Sprint | None) -> str:
+    if sprint is None:
+        return "PID: unknown, session: unknown, started: unknown"
+    return f"PID: {sprint.pid}, session: {sprint.session_id}, started: {sprint.started_at}"
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _discard_file(path: str) -> None:
+    try:
+        if not os.path.islink(path) and os.path.isfile(path):
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.isprintable() or "/" in name or name in ("", ".", ".."):
+        raise BadInput("lock_file_name must be the plain name of a file")
+    if len(name.encode(errors="replace")) > _MAX_NAME:
+        raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
+    return name
+
+
+def _checked_text(text: object, name: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput(f"{name} required for acquire mode")
+    if len(text) > _MAX_TEXT:
+        raise BadInput(f"{name} may have at most {_MAX_TEXT} characters")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadInput(f"{name} must be valid UTF-8")
+    return text
+
+
+def _checked_pid(pid: object) -> int:
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or process.probe({"pid": pid}, "", "") != process.ALIVE:
+        raise BadInput(f"pid must be that of a running process, and {str(pid)[:40]} is none")
+    return pid
