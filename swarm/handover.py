@@ -112,7 +112,7 @@ class Handover:
     def vacate(self) -> None:
         """Leaves nothing but the records behind. Whoever is at work here finds its hand destroyed, and tries again."""
         self.close()
-        self.sweep(-1.0, 1_000_000)
+        self._clear_away(self.sweep, -1.0, 1_000_000)
         for path in (self._gates, self._hands, self._private):
             self._clear_away(self._fs.rmdir, path)
 

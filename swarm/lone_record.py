@@ -1,7 +1,7 @@
 """One record in a directory that is not swarm's: compare-and-swap as in a state directory, and nothing left behind.
 
-What `handover` works with stands beside the record while something is changed, and then goes; what a crash left goes with the
-next change. Errors are the system's own; where it was the last step that failed, RenameFailed.
+What `handover` works with stands beside the record until `vacate` is called; so does what a crash left. Errors are the system's
+own; where it was the last step that failed, RenameFailed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,17 @@ class LoneRecord:
         return self._records.read(self._name)
 
     def create(self, data: bytes) -> bool:
-        return self._leaving_nothing(lambda: self._records.create(self._name, data))
+        return self._records.create(self._name, data)
 
     def replace(self, old: bytes, new: bytes) -> bool:
-        return self._leaving_nothing(lambda: self._records.replace(self._name, old, new))
+        return self._records.replace(self._name, old, new)
 
     def remove(self, old: bytes) -> bool:
-        return self._leaving_nothing(lambda: self._records.remove(self._name, old))
+        return self._records.remove(self._name, old)
 
-    def _leaving_nothing(self, change: Callable[[], bool]) -> bool:
-        try:
-            return change()
-        finally:
-            self._records.vacate()
+    def vacate(self) -> None:
+        """Leaves nothing but the record behind, whoever left it: to be called after changes."""
+        self._records.vacate()
 
     def _ensure(self, path: str) -> None:
         if path != self._folder:

@@ -9,6 +9,7 @@ BadInput.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -138,14 +139,19 @@ class SprintMutex:
             return mine is not None and self._patiently(self._record.remove, mine)
         except (OSError, StoreError):
             return False
+        finally:
+            self._record.vacate()
 
     def _answered(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
+        if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
+            return failure(mode, "Project root not accessible", self.project_root)
         try:
-            if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
-                raise _Failed("Project root not accessible", self.project_root)
             return operation(*args)
         except _Failed as failed:
             return failure(mode, failed.error, failed.detail, exists=failed.exists)
+        finally:
+            if mode != "check":
+                self._record.vacate()
 
     def _check(self) -> Answer:
         data = self._read()
@@ -231,9 +237,9 @@ class SprintMutex:
         try:
             removed = self._patiently(self._record.remove, data)
             _discard_file(f"{self.path}.tmp")  # of another program that follows the workflow to the letter
-        except PermissionError as error:
-            raise _Failed("Cannot delete lock file: permission denied", exists=True) from error
         except (OSError, StoreError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
+                raise _Failed("Cannot delete lock file: permission denied", exists=True) from error
             raise _Failed("Cannot delete lock file", _said(error), exists=True) from error
         if not removed and self._read() is not None:
             warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
