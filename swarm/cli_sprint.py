@@ -7,7 +7,8 @@ import os
 from swarm import jsontext, terminal, yamltext
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput, StoreError
-from swarm.sprint import LOCK_FILE_NAME, SprintMutex, failure
+from swarm.sprint import LOCK_FILE_NAME, SprintMutex
+from swarm.sprint_answer import failure
 from swarm.terminal import shown
 
 TYPE_CHECKING = False
@@ -122,11 +123,7 @@ def _warn(text: str) -> None:
 
 
 def _mutex(call: Call) -> SprintMutex:
-    root = call.options.get("--project-root", ".")
-    try:
-        return SprintMutex(root, call.options.get("--lock-file-name", LOCK_FILE_NAME))
-    except FileNotFoundError:
-        raise StoreError("the working directory is gone. Go to one that exists, or give --project-root.") from None
+    return SprintMutex(call.options.get("--project-root", "."), call.options.get("--lock-file-name", LOCK_FILE_NAME))
 
 
 def _pid(call: Call) -> int:

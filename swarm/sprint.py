@@ -17,6 +17,7 @@ from swarm import confirmation, process
 from swarm.clock import Clock
 from swarm.errors import BadInput, Busy, StoreError
 from swarm.lone_record import LoneRecord, RenameFailed
+from swarm.sprint_answer import answer, failure, info, named, running, warnings_of
 from swarm.sprint_question import question
 from swarm.sprint_record import LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
 
@@ -67,11 +68,6 @@ def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: 
         return failure(str(mode), str(error))
 
 
-def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
-    """The answer for something that went wrong."""
-    return _answer("failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error])
-
-
 class _Failed(Exception):
     """An operation cannot go on: an error of the workflow, and what the system says of it."""
 
@@ -93,9 +89,7 @@ class SprintMutex:
         clock: Clock | None = None,
         ask: Callable[[str], bool] | None = None,
     ) -> None:
-        if not isinstance(project_root, str | os.PathLike):
-            raise BadInput("project_root must be the path of a directory")
-        self.project_root = os.path.abspath(project_root)
+        self.project_root = _checked_root(project_root)
         self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
         self._record = LoneRecord(self.path)
         self._clock = clock or Clock()
@@ -115,6 +109,8 @@ class SprintMutex:
         answers every question."""
         session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
         pid = os.getpid() if pid is None else _checked_pid(pid)
+        if not isinstance(force, bool) or not isinstance(yes, bool):
+            raise BadInput("force and yes must be true or false")
         return self._answered("acquire", self._acquire, lambda: new_sprint(pid, session_id, epic_spec, self._clock), force, yes)
 
     def release(self, session_id: str | None = None) -> Answer:
@@ -156,28 +152,28 @@ class SprintMutex:
     def _check(self) -> Answer:
         data = self._read()
         if data is None:
-            return _answer("clean", "check", {"exists": False}, "No sprint is running")
+            return answer("clean", "check", {"exists": False}, "No sprint is running")
         sprint, verdict = self._judged(data)
         status = "zombie-detected" if verdict.is_zombie else "blocked"
-        message = f"Zombie lock detected: {verdict.why} ({_named(sprint)})" if verdict.is_zombie else _running(sprint)
-        return _answer(status, "check", _info(sprint, verdict), message, warnings=_warnings(verdict))
+        message = f"Zombie lock detected: {verdict.why} ({named(sprint)})" if verdict.is_zombie else running(sprint)
+        return answer(status, "check", info(sprint, verdict), message, warnings=warnings_of(verdict))
 
     def _acquire(self, new: Callable[[], Sprint], force: bool, yes: bool) -> Answer:
         for _ in range(_ROUNDS):
             data = self._read()
             if data is None:
-                mine = new()
-                if self._put(mine, self._record.create):
+                mine = self._put(new, self._record.create)
+                if mine:
                     return self._acquired(mine, [])
                 continue
             sprint, verdict = self._judged(data)
             refusal = self._refusal(sprint, verdict, force, yes)
             if refusal:
-                return _answer("blocked", "acquire", _info(sprint, verdict), refusal, warnings=_warnings(verdict))
-            mine = new()
-            if self._put(mine, self._record.replace, data):
+                return answer("blocked", "acquire", info(sprint, verdict), refusal, warnings=warnings_of(verdict))
+            mine = self._put(new, self._record.replace, data)
+            if mine:
                 what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
-                return self._acquired(mine, [*_warnings(verdict), f"Overwrote a {what} ({_named(sprint)}): {verdict.why}"])
+                return self._acquired(mine, [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"])
         raise _Failed("Failed to write lock file", "it changes faster than it can be read", exists=True)
 
     def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
@@ -185,19 +181,21 @@ class SprintMutex:
         if verdict.is_zombie:
             if force or yes or self._ask(question(sprint, verdict)):
                 return ""
-            return f"Zombie lock not overwritten ({_named(sprint)}): {verdict.why}. To overwrite it, use --force or --yes"
+            return f"Zombie lock not overwritten ({named(sprint)}): {verdict.why}. To overwrite it, use --force or --yes"
         if not force:
-            return _running(sprint)
+            return running(sprint)
         if yes or self._ask(question(sprint, verdict)):
             return ""
-        return f"{_running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
+        return f"{running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
 
-    def _put(self, sprint: Sprint, change: Callable[[*Args, bytes], bool], *judged: *Args) -> bool:
-        """Writes the lock, and makes sure that it stands before anybody is told so."""
-        mine = sprint.encode()
+    def _put(self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args) -> Sprint | None:
+        """Writes a lock and makes sure that it stands before anybody is told so; None if somebody else was faster."""
+        mine = b""
         try:
+            sprint = new()
+            mine = sprint.encode()
             if not self._patiently(change, *judged, mine):
-                return False
+                return None
             stands = self._record.read() == mine
         except BaseException as error:
             self._withdraw(mine)
@@ -210,7 +208,7 @@ class SprintMutex:
             self._withdraw(mine)
             raise _Failed("Lock file verification failed", "it is not what was written", exists=True)
         self._mine = mine
-        return True
+        return sprint
 
     def _withdraw(self, mine: bytes) -> None:
         """Removes what may have been written, on the way out: whoever asked will not be told that it has it."""
@@ -219,12 +217,12 @@ class SprintMutex:
 
     def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
         message = f"Lock acquired successfully for session {sprint.session_id}"
-        return _answer("acquired", "acquire", _info(sprint, Verdict(True, 0.0, "it has just begun")), message, warnings=warnings)
+        return answer("acquired", "acquire", info(sprint, Verdict(True, 0.0, "it has just begun")), message, warnings=warnings)
 
     def _release(self, session_id: str | None) -> Answer:
         data = self._read()
         if data is None:
-            return _answer("released", "release", {"exists": False}, "There is no lock to release")
+            return answer("released", "release", {"exists": False}, "There is no lock to release")
         warnings = []
         if session_id:
             try:
@@ -243,7 +241,7 @@ class SprintMutex:
             raise _Failed("Cannot delete lock file", _said(error), exists=True) from error
         if not removed and self._read() is not None:
             warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
-        return _answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
+        return answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
 
     def _read(self) -> bytes | None:
         try:
@@ -273,53 +271,6 @@ def _ask_at_the_terminal(question: str) -> bool:
     return confirmation.is_possible() and confirmation.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
 
 
-def _answer(
-    status: str,
-    mode: str,
-    lock_info: dict[str, object],
-    message: str,
-    *,
-    errors: list[str] | None = None,
-    warnings: list[str] | None = None,
-) -> Answer:
-    return {
-        "status": status,
-        "mode": mode,
-        "lock_info": lock_info,
-        "message": message,
-        "errors": errors or [],
-        "warnings": warnings or [],
-    }
-
-
-def _info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
-    return {
-        "exists": True,
-        "pid": sprint.pid if sprint else None,
-        "session_id": sprint.session_id if sprint else None,
-        "started_at": sprint.started_at if sprint else None,
-        "epic_spec": sprint.epic_spec if sprint else None,
-        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1),
-        "pid_alive": verdict.pid_alive,
-        "is_zombie": verdict.is_zombie,
-        "why": verdict.why,
-    }
-
-
-def _warnings(verdict: Verdict) -> list[str]:
-    return [verdict.warning] if verdict.warning else []
-
-
-def _running(sprint: Sprint | None) -> str:
-    return f"Sprint already running ({_named(sprint)})"
-
-
-def _named(sprint: Sprint | None) -> str:
-    if sprint is None:
-        return "PID: unknown, session: unknown, started: unknown"
-    return f"PID: {sprint.pid}, session: {sprint.session_id}, started: {sprint.started_at}"
-
-
 def _said(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
@@ -330,6 +281,17 @@ def _discard_file(path: str) -> None:
             os.unlink(path)
     except OSError:
         pass
+
+
+def _checked_root(root: object) -> str:
+    """The path of a project, absolute; "" for what cannot be one."""
+    path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise BadInput("project_root must be the path of a directory")
+    try:
+        return path and os.path.abspath(path)
+    except FileNotFoundError:
+        return ""  # the working directory is gone
 
 
 def _checked_name(name: object) -> str:

@@ -127,6 +127,16 @@ class TestInputs:
             place.chmod(0o777)
             assert as_nobody(mode="check", project_root=str(place))["status"] == "clean"
 
+    @pytest.mark.parametrize("root", ["", "\0", "/proc/nothing", "x" * 5000])
+    def test_row_project_root_that_no_directory_can_have(self, root: str) -> None:
+        assert concurrency_control(mode="check", project_root=root)["errors"] == ["Project root not accessible"]
+        assert concurrency_control(mode="check")["errors"] == ["Project root not accessible"], "it is required"
+
+    def test_row_project_root_where_the_working_directory_is_gone(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(project)
+        project.rmdir()
+        assert concurrency_control(mode="check", project_root=".")["errors"] == ["Project root not accessible"]
+
     @pytest.mark.parametrize("given", [{}, {"session_id": ""}, {"session_id": None}, {"session_id": " \t"}, {"session_id": 7}])
     def test_row_session_id(self, given: dict[str, Any], project: Path) -> None:
         answer = concurrency_control(mode="acquire", project_root=project, epic_spec="e", **given)
@@ -170,6 +180,13 @@ class TestInputs:
         info = mutex.check()["lock_info"]
         assert (info["session_id"], info["epic_spec"]) == (text, text)
         assert yaml.safe_load(lock.read_bytes())["session_id"] == text
+
+    @pytest.mark.parametrize("name", ["force", "yes"])
+    @pytest.mark.parametrize("value", ["false", 1, None])
+    def test_force_is_true_or_false(self, value: Any, name: str, project: Path) -> None:
+        inputs = {"session_id": "s", "epic_spec": "e", name: value}
+        answer = concurrency_control(mode="acquire", project_root=project, **inputs)
+        assert (answer["status"], answer["errors"]) == ("failure", ["force and yes must be true or false"])
 
     @pytest.mark.parametrize("pid", [0, -1, True, 2**40, "1", 1.5])
     def test_a_pid_is_that_of_a_running_process(self, pid: Any, mutex: SprintMutex, project: Path) -> None:
