@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 
 from swarm import terminal
 
@@ -17,18 +18,31 @@ def is_possible() -> bool:
 
 
 def ask(prompt: str, seconds: float) -> bool:
-    """Asks, and waits so many seconds for the answer. What was typed before the question is no answer to it."""
+    """Asks, and waits so many seconds for the answer. What was typed before the question is no answer to it; Ctrl-C is a no, and
+    so is a terminal that goes away."""
     import termios
 
-    termios.tcflush(0, termios.TCIFLUSH)
-    terminal.err(prompt + " ")
+    answer = b""
     try:
-        if select.select([0], [], [], seconds)[0]:
-            return os.read(0, 4096).partition(b"\n")[0].strip() in (b"y", b"Y")
-        termios.tcflush(0, termios.TCIFLUSH)  # half an answer must not end up in the shell
-    except KeyboardInterrupt:
+        termios.tcflush(0, termios.TCIFLUSH)
+        terminal.err(prompt + " ")
+        if _is_answered(seconds):
+            answer = os.read(0, 4096)
+        else:
+            termios.tcflush(0, termios.TCIFLUSH)  # half an answer must not end up in the shell
+    except (KeyboardInterrupt, OSError, termios.error):
         pass
-    terminal.err("\n")
+    if not answer.endswith(b"\n"):
+        terminal.err("\n")
+    return answer.strip() in (b"y", b"Y")
+
+
+def _is_answered(seconds: float) -> bool:
+    """Waits a little at a time: Python notices a Ctrl-C that came just before a wait only at its end."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([0], [], [], min(left, 0.2))[0]:
+            return True
     return False
 
 
