@@ -38,12 +38,13 @@ class Command:
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
         positional: list[str] = []
+        after: list[str] = []
         options: dict[str, str] = {}
         known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json"]}
         rest = iter(args)
         for arg in rest:
             if arg == "--":
-                positional += rest
+                after += rest
                 break
             if not arg.startswith("--"):
                 positional.append(arg)
@@ -61,13 +62,18 @@ class Command:
             options[option] = value
         words = self.usage.partition("--")[0].rstrip("[ ").split()
         needed = sum(not word.startswith("[") for word in words)
-        most = len(words)
-        if self.usage.endswith("-- COMMAND…"):
-            needed, most = needed + 1, len(positional)
-        if not needed <= len(positional) <= most:
-            problem = "is missing arguments" if len(positional) < needed else "was given too many arguments"
+        takes_command = self.usage.endswith("-- COMMAND…")
+        given = len(positional) + (0 if takes_command else len(after))
+        problem = ""
+        if takes_command and not after:
+            problem = "needs a command after --"
+        elif given < needed:
+            problem = "is missing arguments"
+        elif given > len(words):
+            problem = "was given too many arguments"
+        if problem:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
-        return Call(positional, options)
+        return Call([*positional, *after], options)
 
 
 def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> str:

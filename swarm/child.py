@@ -1,7 +1,8 @@
 """A command that is run as our child, and begins only when it is told to: so its pid can be written down before it does anything.
 
 Signals that end us are passed on to it, and we wait until it has ended. It is told to begin through a pipe; should we die before,
-the pipe closes, and it ends without having begun.
+the pipe closes, and it ends without having begun. Once it was told, those signals stay blocked in us: nothing comes between its
+end and what its caller has to tidy up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 import signal
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent it to the child too
+_TYPED = (signal.SIGINT, signal.SIGQUIT)  # which a terminal sends to all that it runs; SIGHUP only to the session's leader
+_FROM_TERMINAL = 0x80  # SI_KERNEL
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
 
 
@@ -44,9 +46,9 @@ class Child:
     def run(self) -> int:
         """Lets it begin, and waits until it has ended; its exit code, 128 + N if signal N ended it. Raises CannotRun."""
         awaited = {*PASSED_ON, signal.SIGCHLD}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+        signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
         try:
-            os.write(self._start, b".")
+            self._tell_to_begin()
             number = os.read(self._trouble, 16)
             if number:
                 raise CannotRun(self._command[0], OSError(int(number), os.strerror(int(number))))
@@ -55,7 +57,6 @@ class Child:
             return self._code
         finally:
             self.abandon()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def abandon(self) -> None:
         """It will not begin; nothing if it has."""
@@ -66,6 +67,12 @@ class Child:
         if self._running:
             os.waitpid(self.pid, 0)
             self._running = False
+
+    def _tell_to_begin(self) -> None:
+        try:
+            os.write(self._start, b".")
+        except BrokenPipeError:
+            pass  # somebody has killed it; its exit code tells
 
     def _has_ended(self) -> bool:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -80,10 +87,10 @@ class Child:
         """Waits for a signal, and passes it on, unless the child has got it already."""
         if hasattr(signal, "sigwaitinfo"):
             found = signal.sigwaitinfo(awaited)
-            number, has_it = found.si_signo, found.si_code == _FROM_TERMINAL
+            number, from_terminal = found.si_signo, found.si_code == _FROM_TERMINAL
         else:  # macOS does not tell who sent it: most likely the terminal
-            number = signal.sigwait(awaited)
-            has_it = number in (signal.SIGINT, signal.SIGQUIT)
+            number, from_terminal = signal.sigwait(awaited), True
+        has_it = from_terminal and number in _TYPED
         if number != signal.SIGCHLD and not has_it:
             os.kill(self.pid, number)
 
@@ -91,6 +98,8 @@ class Child:
         """In the child."""
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and so would what it becomes
             signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # which would end it with a code of its own
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         if not os.read(waiting, 1):
             os._exit(0)
         try:

@@ -47,12 +47,16 @@ def run(call: Call) -> int:
 
     from swarm.child import PASSED_ON, CannotRun, Child
 
+    def leave(number: int, _: FrameType | None) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # another must not come between this and the lock's return
+        raise SystemExit(128 + number)
+
     child = Child(list(call.positional))
     mutex = None
     try:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _leave)
+                signal.signal(number, leave)
         mutex = _mutex(call)
         answer = _taken(call, mutex, child.pid)
         if answer["status"] != "acquired":
@@ -73,10 +77,6 @@ def run(call: Call) -> int:
             _warn("the lock was not this sprint's any more when it ended, and was left alone")
 
 
-def _leave(number: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
     """A command that prints its answer. Input that breaks a rule has one too."""
 
@@ -90,8 +90,6 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
             answer, code = failure(mode, str(error)), BadInput.exit_code
         try:
             _print(call, answer)
-        except BrokenPipeError:
-            raise  # the exit code tells it
         except OSError:
             if mutex:
                 mutex.give_back()  # nobody was told, so nobody must have it
@@ -107,7 +105,10 @@ def _taken(call: Call, mutex: SprintMutex, pid: int) -> Answer:
 
 
 def _print(call: Call, answer: Answer) -> None:
-    terminal.out(jsontext.dumps({"schema_version": 1, **answer}) + "\n" if call.json else yamltext.dumps(answer))
+    try:
+        terminal.out(jsontext.dumps({"schema_version": 1, **answer}) + "\n" if call.json else yamltext.dumps(answer))
+    except BrokenPipeError:
+        pass  # the exit code tells it
     _tell(answer)
 
 
