@@ -1,0 +1,222 @@
+"""A command at a real terminal: what it shows can be awaited, what a person types can be typed, and nothing of it stays behind.
+
+It is started as a shell does it: what leads the session of the terminal starts it in a process group of its own. What it writes
+to standard output goes to a pipe, so that questions on the terminal and answers in the pipe are told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import ROOT, script_environment
+
+PATIENCE = 60  # seconds, for what takes a moment on a machine that is not busy
+_LAST = b"\0the end\0"
+SWARM = (sys.executable, "-m", "swarm")
+
+# What leads the session. It tells what becomes of the command, and stays until its standard input ends.
+_LEADER = """
+import fcntl, os, signal, sys, termios
+place, tty, out, stdin, stderr, command = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6:]
+def has_terminal():
+    os.setsid()
+    fcntl.ioctl(tty, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+if place in ("foreground", "background"):
+    has_terminal()
+pid = os.fork()
+if pid == 0:
+    try:
+        if place == "leader":
+            has_terminal()
+        elif place == "detached":
+            os.setsid()
+        else:
+            os.setpgid(0, 0)
+        if place == "foreground":
+            os.tcsetpgrp(tty, os.getpid())
+        os.dup2(stdin, 0), os.dup2(out, 1), os.dup2(stderr, 2)
+        for name in ("INT", "QUIT", "HUP", "TERM", "TSTP", "TTIN", "TTOU", "PIPE"):
+            signal.signal(signal.Signals["SIG" + name], signal.SIG_DFL)
+        os.closerange(3, 256)
+        os.execvp(command[0], command)
+    finally:
+        os._exit(99)
+os.close(out)
+print(pid, flush=True)
+while True:
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        break
+    print("stopped", flush=True)
+print(os.waitstatus_to_exitcode(status), flush=True)
+sys.stdin.read()
+"""
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code, what it wrote to standard output, and what the terminal showed."""
+
+    code: int
+    out: str
+    shown: str
+
+
+class Terminal:
+    """A terminal with one command at it."""
+
+    def __init__(self) -> None:
+        self._person, self._tty = pty.openpty()
+        self._out, self._out_end = os.pipe()
+        self._silence, self._silent = os.pipe()  # of somebody who never writes
+        self._leader: subprocess.Popen[str] | None = None
+        self._shown = b""
+        self.modes = termios.tcgetattr(self._tty)
+        self.pid = 0
+
+    def start(
+        self,
+        *command: str,
+        cwd: Path,
+        place: str = "foreground",
+        stdin: bool = True,
+        stderr: bool = True,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        """Starts the command in the `foreground` or `background` of the terminal, as the `leader` of its session, or `detached`
+        from it. Where they are not the terminal, standard input is a silent pipe and standard error goes where output does."""
+        tty, out = self._tty, self._out_end
+        fds = [tty, out, tty if stdin else self._silence, tty if stderr else out]
+        self._leader = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LEADER, place, *map(str, fds), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env=environment(**env or {}),
+            pass_fds=set(fds),
+        )
+        os.close(out)
+        self._out_end = -1
+        self.pid = int(self.reported())
+
+    def reported(self) -> str:
+        """What next becomes of the command: "stopped", or its exit code."""
+        assert self._leader is not None and self._leader.stdout is not None
+        while not self._ready(self._leader.stdout.fileno()):
+            pass
+        return self._leader.stdout.readline().strip()
+
+    def type(self, text: str) -> None:
+        os.write(self._person, text.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Until the terminal has shown it."""
+        while text not in self.shown:
+            self._ready()
+
+    @property
+    def shown(self) -> str:
+        """What was shown so far."""
+        return self._shown.replace(b"\r\n", b"\n").decode()
+
+    def read_line(self) -> str:
+        """What a shell would read from the terminal now."""
+        while not self._ready(self._tty):
+            pass
+        return os.read(self._tty, 4096).decode()
+
+    def current_modes(self) -> list[object]:
+        return termios.tcgetattr(self._tty)
+
+    def wait(self) -> Ended:
+        """Until the command has ended, and all that shares its standard output."""
+        code = int(self.reported())
+        out = self.rest_of_output()
+        self.pid = 0
+        return Ended(code, out, self.shown)
+
+    def rest_of_output(self) -> str:
+        """All of standard output, once nobody has it open any more."""
+        out = b""
+        while True:
+            while not self._ready(self._out):
+                pass
+            block = os.read(self._out, 65536)
+            if not block:
+                break
+            out += block
+        if self._tty >= 0:  # what was shown may still be on its way, and this comes after it
+            os.write(self._tty, _LAST)
+            while not self._shown.endswith(_LAST):
+                self._ready()
+            self._shown = self._shown.removesuffix(_LAST)
+        return out.decode()
+
+    def hang_up(self) -> None:
+        """Closes the window."""
+        os.close(self._tty)
+        os.close(self._person)
+        self._tty = self._person = -1
+
+    def close(self) -> None:
+        if self._leader is not None:
+            with self._leader:
+                if self.pid:
+                    end_group(self.pid)
+                self._leader.kill()
+        for fd in (self._person, self._tty, self._out, self._out_end, self._silence, self._silent):
+            if fd >= 0:
+                os.close(fd)
+
+    def _ready(self, wanted: int = -1) -> bool:
+        """Waits for something to be shown or for `wanted` to have something; whether it has."""
+        fds = [fd for fd in (self._person, wanted) if fd >= 0]
+        found = select.select(fds, [], [], PATIENCE)[0]
+        assert found, f"nothing happens at the terminal, which shows {self.shown!r}"
+        if self._person in found:
+            self._shown += os.read(self._person, 65536)
+        return wanted in found
+
+
+@contextmanager
+def terminal() -> Iterator[Terminal]:
+    made = Terminal()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """That of a person without a locale, who can run this swarm anywhere."""
+    usual = script_environment(PYTHONPATH=str(ROOT), NO_COLOR="1")
+    return {
+        name: value for name, value in usual.items() if not name.startswith("LC_") and name not in ("LANG", "LANGUAGE")
+    } | changes
+
+
+def end_group(pid: int) -> None:
+    """Kills what is left of the process group that a command of ours led."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
