@@ -7,6 +7,7 @@ end and what its caller has to tidy up.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -21,7 +22,7 @@ class CannotRun(Exception):
 
     def __init__(self, command: str, error: OSError) -> None:
         super().__init__(f"cannot run {command}: {error.strerror}.")
-        self.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        self.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError | NotADirectoryError) else NOT_EXECUTABLE
 
 
 class Child:
@@ -106,3 +107,5 @@ class Child:
             os.execvp(self._command[0], self._command)
         except OSError as error:
             os.write(trouble, str(error.errno).encode())
+        except ValueError:  # it is called ""
+            os.write(trouble, str(errno.ENOENT).encode())

@@ -201,15 +201,20 @@ class TestTheCommand:
         assert project.is_as_it_was()
 
     def test_what_cannot_be_executed_is_126_as_in_a_shell(self, project: Project) -> None:
-        done = project.run(str(project.root / "notes.txt"))
-        assert (done.returncode, done.stdout) == (126, "")
-        assert done.stderr == f"Error: cannot run {project.root}/notes.txt: Permission denied.\n"
+        for path in (project.root / "notes.txt", project.root):
+            done = project.run(str(path))
+            assert (done.returncode, done.stdout) == (126, "")
+            assert done.stderr == f"Error: cannot run {path}: Permission denied.\n"
         assert project.is_as_it_was()
 
-    def test_a_directory_is_126_and_an_empty_word_is_no_fault(self, project: Project) -> None:
-        assert project.run(str(project.root)).returncode == 126
-        assert project.run("").returncode in (126, 127)
+    def test_what_has_no_name_is_not_found(self, project: Project) -> None:
+        done = project.run("")
+        assert (done.returncode, done.stderr) == (127, "Error: cannot run : No such file or directory.\n")
         assert project.is_as_it_was()
+
+    def test_what_is_not_found_is_127_also_where_the_path_leads_to_a_file(self, project: Project) -> None:
+        path = f"{environment()['PATH']}:{project.root / 'notes.txt'}"
+        assert project.run("no-such-command-anywhere", env=environment(PATH=path)).returncode == 127
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
     def test_what_is_ended_before_it_could_begin_is_no_success(
