@@ -73,7 +73,7 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
     commands = face.COMMANDS  # type: ignore[attr-defined]
     name = args[0] if args else ""
     if name in commands:
-        before = args[: args.index("--")] if "--" in args else args  # what follows is text, not options
+        before = _before_text(args)
         if "--help" in before or list(before[1:]) == ["-h"]:
             terminal.out(help_for(title, commands, name))
             return 0
@@ -86,9 +86,14 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
 
 def _report(text: str, code: int, argv: Sequence[str]) -> int:
     terminal.error(text)
-    if "--json" in argv:
+    if "--json" in _before_text(argv):
         try:
             terminal.out(jsontext.dumps({"schema_version": SCHEMA_VERSION, "error": text, "exit_code": code}) + "\n")
         except OSError:
             pass
     return code
+
+
+def _before_text(args: Sequence[str]) -> Sequence[str]:
+    """What may be options: behind `--` stands text, or another command."""
+    return args[: args.index("--")] if "--" in args else args

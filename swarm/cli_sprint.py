@@ -74,7 +74,9 @@ def run(call: Call) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # nothing keeps us from giving it back
         child.abandon()
         if mutex and mutex.holds and not mutex.give_back():
-            _warn("the lock was not this sprint's any more when it ended, and was left alone")
+            _warn(
+                "the lock was not given back: it was not this sprint's any more, or could not be removed. See: swarm sprint check"
+            )
 
 
 def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:

@@ -6,6 +6,8 @@ from swarm.confirmation import speaks_chinese
 from swarm.sprint_record import Sprint, Verdict
 from swarm.terminal import shown
 
+_LONGEST = 200  # characters
+
 _ZOMBIE = """\
 Zombie lock detected:
 - PID: {pid} (process: {state})
@@ -45,8 +47,13 @@ def question(sprint: Sprint | None, verdict: Verdict) -> str:
     return words[0 if verdict.is_zombie else 1].format(
         pid=sprint.pid if sprint else "?",
         state={True: "alive", False: "dead", None: "unknown"}[verdict.pid_alive],
-        session=shown(sprint.session_id) if sprint else "?",
-        started=shown(sprint.started_at) if sprint else "?",
+        session=_fit(sprint.session_id) if sprint else "?",
+        started=_fit(sprint.started_at) if sprint else "?",
         age="?" if verdict.age_hours is None else f"{verdict.age_hours:.1f}",
-        epic=shown(sprint.epic_spec) if sprint else "?",
+        epic=_fit(sprint.epic_spec) if sprint else "?",
     )
+
+
+def _fit(text: str) -> str:
+    """A text from the file as it may be shown: it cannot forge a line, nor push the question off the screen."""
+    return shown(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
