@@ -11,7 +11,8 @@ import pytest
 
 from proof.processes import fork
 from swarm import handover
-from swarm.filesystem import make_dirs
+from swarm.filesystem import Filesystem, make_dirs
+from swarm.handover import Handover
 from tests.meddling import LAST, Meddled, Place, destroy_hands
 
 
@@ -237,3 +238,51 @@ class TestSweeping:
     def test_a_place_without_working_directories_is_swept_already(self, place: Place) -> None:
         place.somebody().sweep()
         assert not place.private.exists()
+
+
+class TestVacating:
+    """A place that is left as it was found, but for its records."""
+
+    def test_nothing_but_the_records_stays(self, place: Place) -> None:
+        someone = place.somebody()
+        assert someone.create("t", b"one")
+        someone.vacate()
+        assert os.listdir(place.private.parent) == ["locks"] and place.record() == b"one"
+        assert someone.replace("t", b"one", b"two"), "it is made again when it is needed"
+        someone.vacate()
+        assert not place.private.exists() and place.record() == b"two"
+
+    def test_what_crashes_left_goes_however_young(self, place: Place) -> None:
+        for number in range(40):
+            place.gate(f"h{number:016x}", name=f"t{number}")
+            (place.hands / f"h{number:016x}" / "0").touch()
+        place.somebody().vacate()
+        assert not place.private.exists()
+
+    def test_whoever_is_at_work_tries_again(self, place: Place) -> None:
+        fs = Meddled()
+        place.write(b"old")
+        fs.before("rename", lambda: place.somebody().vacate())
+        someone = place.somebody(fs)
+        assert someone.replace("t", b"old", b"new") and place.record() == b"new"
+        someone.vacate()
+        assert not place.private.exists()
+
+    def test_what_is_not_swarms_stays(self, place: Place) -> None:
+        (place.hands / "stranger").mkdir(parents=True)
+        place.somebody().vacate()
+        assert os.listdir(place.hands) == ["stranger"] and not place.gates.exists()
+
+    def test_where_there_is_nothing_there_is_nothing_to_do(self, place: Place) -> None:
+        place.somebody().vacate()
+        place.private.write_text("a file")
+        place.somebody().vacate()
+        assert place.private.read_text() == "a file"
+
+
+def test_a_record_may_stand_under_its_bare_name(place: Place) -> None:
+    someone = Handover(str(place.live), str(place.private), ensure=make_dirs, fs=Filesystem(), suffix="")
+    assert someone.create(".sprint", b"one") and (place.live / ".sprint").read_bytes() == b"one"
+    assert someone.path(".sprint") == str(place.live / ".sprint")
+    assert someone.create("seen", b"") and someone.names() == ["seen"]
+    assert someone.remove(".sprint", b"one") and not (place.live / ".sprint").exists()
