@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _UNSEEN = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON leaves them as they are; YAML has no such characters
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # to YAML 1.1, beside the usual one
+_MAX_KEY = 1024  # characters, says YAML
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-: ")
 
 
@@ -32,7 +34,11 @@ def read_mapping(text: str) -> dict[str, str | None]:
     if not all(map(_is_printable, text)):
         raise NotYaml("it contains characters that YAML does not have")
     found = _read_flat(text.removeprefix("\ufeff").replace("\r\n", "\n"))
-    return _read_any(text) if found is None else found
+    if found is None:
+        return _read_any(text)
+    if not found:
+        raise NotYaml("it is not a mapping")
+    return found
 
 
 def _block(value: Mapping[str, object], indent: str) -> Iterator[str]:
@@ -65,18 +71,26 @@ def _is_printable(character: str) -> bool:
 def _read_flat(text: str) -> dict[str, str | None] | None:
     """Lines of `key: value` and comments; None where it takes more to be sure what is meant."""
     found: dict[str, str | None] = {}
+    if not _LINE_BREAKS.isdisjoint(text):
+        return None
     for line in text.split("\n"):
         if not line.strip(" ") or line.lstrip(" ").startswith("#"):
             continue
         key, colon, rest = line.partition(":")
         value = _read_scalar(rest.strip(" ")) if rest.startswith(" ") or not rest else None
-        if not colon or not (key.isascii() and key.isidentifier()) or key in found or value is None:
+        if not colon or not _is_plain_key(key) or key in found or value is None:
             return None
         found[key] = value
-    return found or None
+    return found
+
+
+def _is_plain_key(text: str) -> bool:
+    return text.isascii() and text.isidentifier() and len(text) <= _MAX_KEY
 
 
 def _read_scalar(text: str) -> str | None:
+    if not text:
+        return ""
     quote = text[:1]
     if quote == "'":
         body, closed, rest = text[1:].replace("''", "\0").partition("'")
@@ -84,9 +98,7 @@ def _read_scalar(text: str) -> str | None:
     if quote == '"':
         return _read_double_quoted(text)
     plain = text.partition(" #")[0].rstrip(" ")
-    if not plain:
-        return None if text else ""
-    simple = plain[0].isalnum() and _PLAIN.issuperset(plain) and ": " not in plain and plain[-1] != ":"
+    simple = plain.removeprefix("-")[:1].isalnum() and _PLAIN.issuperset(plain) and ": " not in plain and plain[-1] != ":"
     return plain if simple else None
 
 
@@ -95,8 +107,10 @@ def _read_double_quoted(text: str) -> str | None:
     while end < len(text) and text[end] != '"':
         end += 1 + (text[end] == "\\")
     body = text[: end + 1]
-    if end >= len(text) or not _is_comment(text[end + 1 :]) or "\\ud" in body.lower():
+    if end >= len(text) or not _is_comment(text[end + 1 :]):
         return None
+    if "\\ud" in body.replace("\\\\", "").lower():
+        return None  # the halves of a character, which readers put together or not
     try:
         return str(jsontext.loads(body, strict=True))
     except ValueError:
@@ -119,4 +133,9 @@ def _read_any(text: str) -> dict[str, str | None]:
         raise NotYaml("it is not YAML") from error
     if not isinstance(found, dict):
         raise NotYaml("it is not a mapping")
-    return {key: value if isinstance(value, str) else None for key, value in found.items() if isinstance(key, str)}
+    return {key: _whole(value) if isinstance(value, str) else None for key, value in found.items()}
+
+
+def _whole(text: str) -> str:
+    """JSON, which is YAML too, escapes a character beyond U+FFFF as two halves; a half alone is no text."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
