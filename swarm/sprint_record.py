@@ -37,8 +37,8 @@ class Sprint:
         started_at: str,
         epic_spec: str,
         who: Mapping[str, object],
-        stamp: str = "",
-        lock_id: str = "",
+        stamp: str,
+        lock_id: str,
     ) -> None:
         self.pid = pid
         self.session_id = session_id
@@ -55,7 +55,7 @@ class Sprint:
             "started_at": self.started_at,
             "epic_spec": self.epic_spec,
             "lock_version": LOCK_VERSION,
-            **{name: value for name, value in self.who.items() if name != "pid"},
+            **self.who,
             "stamp": self.stamp,
             "lock_id": self.lock_id,
         }
@@ -147,7 +147,7 @@ _REASONS = {
 def _age(sprint: Sprint, clock: Clock) -> float:
     """Seconds since it began, by a clock that does not jump where the file has a reading of it and was not edited since."""
     said, _, at = sprint.stamp.partition(" ")
-    if said == sprint.started_at and at.replace(".", "", 1).isdigit():
+    if said == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():
         passed = clock.since({"at": float(at), "boot": sprint.who.get("boot"), "time_ns": sprint.who.get("time_ns")})
         if passed is not None:
             return passed
