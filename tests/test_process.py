@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,7 +157,8 @@ class TestGone:
     def test_without_a_boot_nothing_is_proven(self, child: int) -> None:
         who = {**stamped(child), "boot": ""}
         end(child)
-        assert process.gone(who, "", TIME_NS) is False
+        for boot in ("", BOOT):
+            assert process.gone(who, boot, TIME_NS) is False
 
     @pytest.mark.parametrize("pid", [None, "1", True, 0, -1, 1.5, 10**30])
     def test_what_is_no_pid_is_nobody_who_could_be_gone(self, pid: Any) -> None:
@@ -189,3 +192,157 @@ class TestGone:
         monkeypatch.setattr(os, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path))
         assert process.gone(who, BOOT, TIME_NS) is False
         assert process.identity(child)["start"] == 0
+
+
+class TestProbe:
+    """What has become of a process, in a word."""
+
+    def test_a_living_process_is_alive(self, child: int) -> None:
+        for pid in (0, child):
+            assert process.probe(stamped(pid), BOOT, TIME_NS) == "alive"
+
+    def test_a_process_that_ended_is_gone(self, child: int) -> None:
+        who = stamped(child)
+        end(child)
+        assert process.probe(who, BOOT, TIME_NS) == "gone"
+
+    def test_so_is_one_that_nobody_has_reaped(self, child: int) -> None:
+        who = stamped(child)
+        os.kill(child, signal.SIGKILL)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert process.probe(who, BOOT, TIME_NS) == "gone"
+        assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", "whoever it was"
+
+    def test_one_whose_first_thread_has_ended_is_alive(self) -> None:
+        ready, told = os.pipe()
+        pid = fork(_end_the_first_thread, told)
+        os.close(told)
+        try:
+            assert os.read(ready, 1) == b"1"
+            deadline = time.monotonic() + 10
+            while (stat := process._stat(str(pid)))[0] != "Z" and time.monotonic() < deadline:
+                time.sleep(0.005)
+            assert (stat[0], int(stat[17])) == ("Z", 2)
+            assert process.probe(stamped(pid), BOOT, TIME_NS) == "alive"
+            assert process.probe({**stamped(pid), "start": 1}, BOOT, TIME_NS) == "reused"
+        finally:
+            os.close(ready)
+            end(pid)
+
+    def test_another_process_under_its_number_has_reused_it(self, child: int) -> None:
+        start = process.identity(child)["start"]
+        assert isinstance(start, int)
+        for other in (1, start - 1, start + 1):
+            assert process.probe({**stamped(child), "start": other}, BOOT, TIME_NS) == "reused"
+
+    def test_a_start_that_nobody_knew_proves_nothing(self, child: int) -> None:
+        for start in (0, -1, None, "", "1", 1.5, [1]):
+            assert process.probe({**stamped(child), "start": start}, BOOT, TIME_NS) == "alive"
+        assert process.probe({"pid": child, "time_ns": TIME_NS}, BOOT, TIME_NS) == "alive"
+
+    def test_nor_does_one_of_another_time_namespace(self, child: int) -> None:
+        who = {**stamped(child), "start": 1}
+        assert process.probe(who, BOOT, "time:[1]") == "alive"
+        assert process.probe({**who, "time_ns": "time:[1]"}, BOOT, TIME_NS) == "alive"
+        assert process.probe({**who, "time_ns": None}, BOOT, TIME_NS) == "alive"
+
+    def test_a_pid_alone_is_of_here_and_now(self, child: int) -> None:
+        for boot in (BOOT, ""):
+            assert process.probe({"pid": child}, boot, TIME_NS) == "alive"
+        end(child)
+        for boot in (BOOT, ""):
+            assert process.probe({"pid": child}, boot, TIME_NS) == "gone"
+
+    def test_a_start_beside_a_pid_alone_tells_whether_it_is_reused(self, child: int) -> None:
+        assert process.probe({"pid": child, "start": 1, "time_ns": TIME_NS}, "", TIME_NS) == "reused"
+
+    def test_a_process_of_an_earlier_boot_of_this_machine_was_restarted(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process, "_machine", lambda: "this machine")
+        who = {**stamped(child), "boot": "an earlier boot"}
+        assert process.probe(who, BOOT, TIME_NS) == "restarted"
+        assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "restarted", "in whatever namespace it was"
+        assert process.probe({**who, "machine": "another"}, BOOT, TIME_NS) == "elsewhere"
+        assert process.probe({**who, "host": "another"}, BOOT, TIME_NS) == "elsewhere"
+        for missing in ("machine", "host"):
+            assert process.probe({key: who[key] for key in who if key != missing}, BOOT, TIME_NS) == "elsewhere"
+        assert process.probe(who, "", TIME_NS) == "elsewhere", "without a boot of our own, which of the two is the earlier?"
+
+    def test_machines_without_a_name_are_not_the_same_one(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "_machine", lambda: "")
+        assert process.probe({**stamped(child), "boot": "another boot"}, BOOT, TIME_NS) == "elsewhere"
+
+    def test_another_pid_namespace_is_elsewhere(self, child: int) -> None:
+        for boot in (BOOT, "", None):
+            who = {**stamped(child), "boot": boot}
+            assert process.probe(who, BOOT, TIME_NS) == "alive"
+            assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "elsewhere"
+            assert process.probe({**who, "pid_ns": ""}, BOOT, TIME_NS) == "elsewhere"
+
+    def test_who_names_a_boot_and_no_pid_namespace_is_elsewhere(self, child: int) -> None:
+        assert process.probe({"pid": child, "boot": BOOT}, BOOT, TIME_NS) == "elsewhere"
+
+    def test_another_host_is_elsewhere_where_no_boot_is_named(self, child: int) -> None:
+        here = os.uname().nodename
+        assert process.probe({"pid": child, "host": "another"}, BOOT, TIME_NS) == "elsewhere"
+        assert process.probe({"pid": child, "host": here}, BOOT, TIME_NS) == "alive"
+        assert process.probe({**stamped(child), "boot": "", "host": "another"}, BOOT, TIME_NS) == "elsewhere"
+
+    def test_a_host_of_the_same_boot_has_only_got_another_name(self, child: int) -> None:
+        who = {**stamped(child), "host": "another"}
+        assert process.probe(who, BOOT, TIME_NS) == "alive"
+        end(child)
+        assert process.probe(who, BOOT, TIME_NS) == "gone"
+
+    def test_a_process_that_may_not_be_signalled_is_looked_at_all_the_same(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def denied(pid: int, number: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", denied)
+        assert process.probe(stamped(child), BOOT, TIME_NS) == "alive"
+        assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "reused"
+        monkeypatch.undo()
+
+    def test_where_the_system_does_not_tell_it_is_unknown(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        for pid in (2**31, 2**40, 10**30):
+            assert process.probe({"pid": pid}, BOOT, TIME_NS) == "unknown"
+
+        def broken(pid: int, number: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "kill", broken)
+        assert process.probe(stamped(child), BOOT, TIME_NS) == "unknown"
+        monkeypatch.undo()
+
+    def test_of_a_proc_that_shows_nothing_only_the_signal_is_believed(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "_stat", lambda pid: [])
+        assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "alive"
+        end(child)
+        assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "gone"
+
+    def test_looking_sends_no_signal_and_leaves_nothing_open(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        sent: list[tuple[int, int]] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+        process.probe(stamped(child), BOOT, TIME_NS)
+        monkeypatch.undo()
+        assert sent == [(child, 0)]
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    def test_elsewhere_nobody_is_looked_for(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        sent: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+        for change in ({"boot": "another"}, {"pid_ns": "pid:[1]"}, {"boot": "", "host": "another"}):
+            process.probe({**stamped(child), **change}, BOOT, TIME_NS)
+        monkeypatch.undo()
+        assert sent == []
+
+
+def _end_the_first_thread(told: int) -> None:
+    """Leaves a process whose first thread is dead while another goes on."""
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    os.write(told, b"1")
+    ctypes.CDLL(None).pthread_exit(None)
