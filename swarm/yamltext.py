@@ -107,12 +107,10 @@ def _read_double_quoted(text: str) -> str | None:
     while end < len(text) and text[end] != '"':
         end += 1 + (text[end] == "\\")
     body = text[: end + 1]
-    if end >= len(text) or not _is_comment(text[end + 1 :]):
-        return None
-    if "\\ud" in body.replace("\\\\", "").lower():
-        return None  # the halves of a character, which readers put together or not
+    if not _is_comment(text[end + 1 :]) or "\\ud" in body.replace("\\\\", "").lower():
+        return None  # \ud: the halves of a character, which readers put together or not
     try:
-        return str(jsontext.loads(body, strict=True))
+        return str(jsontext.loads(body))
     except ValueError:
         return None
 

@@ -230,6 +230,15 @@ def test_whatever_ends_a_line_for_pyyaml_ends_it_here(line: str, end: str) -> No
     expect_what_pyyaml_reads(line.replace("{}", end))
 
 
+@pytest.mark.parametrize(
+    "rest", [" # c", "# c", "\t# c", " \t# c", " \xa0# c", " X# c", " x", "x", " 'x'", " :", " #", "  ", ",", " \t"]
+)
+@pytest.mark.parametrize("value", ["b", "'b'", '"b"', "''", '""', "'b", '"b', '"', "'", '"\\'])
+def test_what_follows_a_value_is_a_comment_or_what_pyyaml_says(value: str, rest: str) -> None:
+    expect_what_pyyaml_reads(f"a: {value}{rest}")
+    expect_what_pyyaml_reads(f"a: {value}{rest}\nc: d")
+
+
 @pytest.mark.parametrize("length", [1023, 1024, 1025, 5000])
 def test_a_key_is_as_long_as_pyyaml_lets_it_be(length: int) -> None:
     expect_what_pyyaml_reads("k" * length + ": v")
