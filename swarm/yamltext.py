@@ -25,7 +25,7 @@ class NotYaml(ValueError):
 
 
 def dumps(value: Mapping[str, object]) -> str:
-    """A mapping of scalars, lists of scalars and such mappings, as a block."""
+    """A mapping of scalars, lists of scalars and such mappings, as a block. Keys are plain words; floats have no exponent."""
     return "".join(_block(value, ""))
 
 
