@@ -183,7 +183,7 @@ class Handover:
     def _hold_off_others(self, name: str, hand: str) -> None:
         hands = self._hands_at(name)
         if hand not in hands:  # closed by one who has killed us, or by a person: whoever looks now does not see us
-            raise FileNotFoundError(errno.ENOENT, "the gate is gone", self._gate(name, hand))
+            raise FileNotFoundError
         rivals = [rival for rival in hands if rival != hand]
         for rival in rivals:
             if rival < hand:

@@ -169,7 +169,7 @@ class TestSweeping:
         place.write(b"old")
         hands = ["h" + digit * 16 for digit in "0123"]
         gone = place.gate(hands[0], age=handover.SWEEP_AGE + 60)
-        missing = place.gate(hands[1], name="missing", age=handover.SWEEP_AGE + 60)
+        missing = place.gate(hands[1], name="with~a~separator", age=handover.SWEEP_AGE + 60)
         young = place.gate(hands[2], age=handover.SWEEP_AGE - 60)
         fs = Meddled()
         seen: list[bool] = []

@@ -251,6 +251,12 @@ class TestDamagedParts:
         place.live.write_bytes(data[:end])
         assert log.tail(0)[1].partition(":")[2].partition(":")[0] == str(counts)
 
+    def test_a_link_to_a_part_elsewhere_is_no_part(self, three: list[Path], place: Place, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        three[1].rename(elsewhere)
+        three[1].symlink_to(elsewhere)
+        assert place.lines() == [b"1", b"3"]
+
     def test_an_end_that_cannot_be_read_is_an_error(
         self, three: list[Path], place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
