@@ -255,7 +255,7 @@ class TestDamagedParts:
         elsewhere = tmp_path / "elsewhere"
         three[1].rename(elsewhere)
         three[1].symlink_to(elsewhere)
-        assert place.lines() == [b"1", b"3"]
+        assert place.lines() == [b"1", b"3", b"4"]
 
     def test_an_end_that_cannot_be_read_is_an_error(
         self, three: list[Path], place: Place, monkeypatch: pytest.MonkeyPatch
