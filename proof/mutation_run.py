@@ -30,9 +30,7 @@ OWN = {
     "filesystem": ["filesystem", "handover", "hands", "tickets"],
     "process": ["process", "lock_record"],
     "clock": ["clock", "clock_jumps"],
-    "sprint": ["sprint"],
     "sprint_record": ["sprint_record"],
-    "lone_record": ["sprint"],
     "yamltext": ["yamltext"],
 }
 
