@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _TYPED = (signal.SIGINT, signal.SIGQUIT)  # which a terminal sends to all that it runs; SIGHUP only to the session's leader
 _FROM_TERMINAL = 0x80  # SI_KERNEL
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
@@ -32,6 +32,7 @@ class Child:
         self._command = command
         waiting, self._start = os.pipe()
         self._trouble, trouble = os.pipe()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some daemons leave it, nobody would learn how it ended
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -53,11 +54,22 @@ class Child:
             number = os.read(self._trouble, 16)
             if number:
                 raise CannotRun(self._command[0], OSError(int(number), os.strerror(int(number))))
-            while not self._has_ended():
+            while (code := self.poll()) is None:
                 self._pass_on(awaited)
-            return self._code
+            return code
         finally:
             self.abandon()
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended."""
+        if self._running:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid == 0:
+                return None
+            self._running = False
+            code = os.waitstatus_to_exitcode(status)
+            self._code = code if code >= 0 else 128 - code
+        return self._code
 
     def abandon(self) -> None:
         """It will not begin; nothing if it has."""
@@ -74,15 +86,6 @@ class Child:
             os.write(self._start, b".")
         except BrokenPipeError:
             pass  # somebody has killed it; its exit code tells
-
-    def _has_ended(self) -> bool:
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if pid == 0:
-            return False
-        self._running = False
-        code = os.waitstatus_to_exitcode(status)
-        self._code = code if code >= 0 else 128 - code
-        return True
 
     def _pass_on(self, awaited: set[signal.Signals]) -> None:
         """Waits for a signal, and passes it on, unless the child has got it already."""

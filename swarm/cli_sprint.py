@@ -26,10 +26,8 @@ def acquire(call: Call, mutex: SprintMutex) -> Answer:
     chosen = "--pid" in call.options
     pid = _pid(call) if chosen else _shell()
     answer = _taken(call, mutex, pid)
-    if answer["status"] == "acquired":
-        if not chosen:
-            answer["message"] += f" (bound to PID {pid}, the calling shell: if it ends before the sprint, give --pid)"
-        _hint_at_gitignore(mutex)
+    if answer["status"] == "acquired" and not chosen:
+        answer["message"] += f" (bound to PID {pid}, which called this: if that ends before the sprint, give --pid)"
     return answer
 
 
@@ -65,6 +63,8 @@ def run(call: Call) -> int:
         _tell(answer)
         return child.run()
     except BadInput as error:
+        if (code := child.poll()) is not None:
+            return code  # somebody has ended it before it could begin
         _print(call, failure("acquire", str(error)))
         return BadInput.exit_code
     except CannotRun as error:
@@ -85,17 +85,19 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
     def run(call: Call) -> int:
         mutex = None
         try:
-            mutex = _mutex(call)
-            answer = operate(call, mutex)
-            code = _EXIT_CODES[answer["status"]]
-        except BadInput as error:
-            answer, code = failure(mode, str(error)), BadInput.exit_code
-        try:
+            try:
+                mutex = _mutex(call)
+                answer = operate(call, mutex)
+                code = _EXIT_CODES[answer["status"]]
+            except BadInput as error:
+                answer, code = failure(mode, str(error)), BadInput.exit_code
             _print(call, answer)
-        except OSError:
+        except BaseException:
             if mutex:
                 mutex.give_back()  # nobody was told, so nobody must have it
             raise
+        if mutex and mutex.holds:
+            _hint_at_gitignore(mutex)
         return code
 
     return run
@@ -160,7 +162,8 @@ def _hint_at_gitignore(mutex: SprintMutex) -> None:
     except (OSError, subprocess.TimeoutExpired):
         return
     if ignored == 1:
-        terminal.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {terminal.quoted(name)} >> .gitignore\n")
+        ignored_by = terminal.quoted(f"{mutex.project_root}/.gitignore")
+        terminal.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {terminal.quoted(name)} >> {ignored_by}\n")
 
 
 _PLACE = "[--project-root DIR] [--lock-file-name N]"
@@ -168,10 +171,11 @@ _SPRINT = f"--session-id S --epic-spec E [--force] [--yes] {_PLACE}"
 COMMANDS = {
     "acquire": Command(
         f"{_SPRINT} [--pid P]",
-        "Takes the lock of a project for a session; exit 1 if a sprint is running.\n"
+        "Takes the lock of a project for a session; exit 1 if a sprint is running, or a zombie lock stays.\n"
         "A zombie lock is overwritten with --force, or when you say yes; a running sprint's with --force and a second yes.\n"
-        "--yes answers every question. The lock is bound to the calling shell, or to process P.",
-        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5",
+        "--yes answers every question. The lock is bound to process P, by default the one that calls: once it ends,\n"
+        "the lock is a zombie.",
+        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
         _answering("acquire", acquire),
         "--session-id= --epic-spec= --project-root= --lock-file-name= --pid= --force --yes",
     ),
@@ -192,7 +196,7 @@ COMMANDS = {
     "run": Command(
         f"{_SPRINT} -- COMMAND…",
         "Runs a command as the sprint: takes the lock, runs it, gives the lock back however it ends.\n"
-        "Exit code: the command's; 1 if a sprint is running, and then the command is not run.",
+        "Exit code: the command's; 1 as for acquire, and then the command is not run. --json is for that answer.",
         "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
         run,
         "--session-id= --epic-spec= --project-root= --lock-file-name= --force --yes",

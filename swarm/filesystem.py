@@ -47,8 +47,10 @@ class Filesystem:
         try:
             data = os.read(fd, 65536)
             if len(data) == 65536:
+                pieces = [data]
                 while more := os.read(fd, 1 << 20):
-                    data += more
+                    pieces.append(more)
+                data = b"".join(pieces)
             return data
         finally:
             os.close(fd)

@@ -19,7 +19,7 @@ from swarm.errors import BadInput, Busy, StoreError
 from swarm.lone_record import LoneRecord, RenameFailed
 from swarm.sprint_answer import answer, failure, info, named, running, warnings_of
 from swarm.sprint_question import question
-from swarm.sprint_record import LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
+from swarm.sprint_record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,11 +71,10 @@ def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: 
 class _Failed(Exception):
     """An operation cannot go on: an error of the workflow, and what the system says of it."""
 
-    def __init__(self, error: str, detail: str = "", *, exists: bool = False) -> None:
+    def __init__(self, error: str, detail: str = "") -> None:
         super().__init__(error)
         self.error = error
         self.detail = detail
-        self.exists = exists
 
 
 class SprintMutex:
@@ -94,7 +93,7 @@ class SprintMutex:
         self._record = LoneRecord(self.path)
         self._clock = clock or Clock()
         self._ask = ask or _ask_at_the_terminal
-        self._mine: bytes | None = None
+        self._mine = b""
 
     def acquire(
         self,
@@ -111,7 +110,7 @@ class SprintMutex:
         pid = os.getpid() if pid is None else _checked_pid(pid)
         if not isinstance(force, bool) or not isinstance(yes, bool):
             raise BadInput("force and yes must be true or false")
-        return self._answered("acquire", self._acquire, lambda: new_sprint(pid, session_id, epic_spec, self._clock), force, yes)
+        return self._answered("acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes)
 
     def release(self, session_id: str | None = None) -> Answer:
         """Gives the lock back, whoever has it; also where there is none: `released` or `failure`."""
@@ -126,17 +125,12 @@ class SprintMutex:
     @property
     def holds(self) -> bool:
         """Whether this object has acquired a lock and not given it back; it may have been taken from it."""
-        return self._mine is not None
+        return bool(self._mine)
 
     def give_back(self) -> bool:
         """Gives back the lock that this object has acquired, and no other; False if it is gone or another's now."""
-        mine, self._mine = self._mine, None
-        try:
-            return mine is not None and self._patiently(self._record.remove, mine)
-        except (OSError, StoreError):
-            return False
-        finally:
-            self._record.vacate()
+        mine, self._mine = self._mine, b""
+        return bool(mine) and self._withdraw(mine)
 
     def _answered(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
         if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
@@ -144,7 +138,7 @@ class SprintMutex:
         try:
             return operation(*args)
         except _Failed as failed:
-            return failure(mode, failed.error, failed.detail, exists=failed.exists)
+            return failure(mode, failed.error, failed.detail, exists=os.path.lexists(self.path))
         finally:
             if mode != "check":
                 self._record.vacate()
@@ -174,7 +168,7 @@ class SprintMutex:
             if mine:
                 what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
                 return self._acquired(mine, [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"])
-        raise _Failed("Failed to write lock file", "it changes faster than it can be read", exists=True)
+        raise _Failed("Failed to write lock file", "it changes faster than it can be read")
 
     def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
         """Why a lock may not be overwritten, "" if it may."""
@@ -198,22 +192,30 @@ class SprintMutex:
                 return None
             stands = self._record.read() == mine
         except BaseException as error:
-            self._withdraw(mine)
+            if mine:
+                self._withdraw(mine)
             if isinstance(error, RenameFailed):
-                raise _Failed("Atomic rename failed", _said(error)) from error
+                raise _Failed("Atomic rename failed", self._said(error)) from error
             if isinstance(error, OSError | StoreError):
-                raise _Failed("Failed to write lock file", _said(error)) from error
+                raise _Failed("Failed to write lock file", self._said(error)) from error
             raise
         if not stands:
             self._withdraw(mine)
-            raise _Failed("Lock file verification failed", "it is not what was written", exists=True)
+            raise _Failed("Lock file verification failed", "it is not what was written")
         self._mine = mine
         return sprint
 
-    def _withdraw(self, mine: bytes) -> None:
-        """Removes what may have been written, on the way out: whoever asked will not be told that it has it."""
-        self._mine = mine
-        self.give_back()
+    def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
+        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)  # it may have ended while somebody was asked
+
+    def _withdraw(self, mine: bytes) -> bool:
+        """Removes a lock of ours, if it still is; on the way out also one that may have been written."""
+        try:
+            return self._patiently(self._record.remove, mine)
+        except (OSError, StoreError):
+            return False
+        finally:
+            self._record.vacate()
 
     def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
         message = f"Lock acquired successfully for session {sprint.session_id}"
@@ -223,38 +225,54 @@ class SprintMutex:
         data = self._read()
         if data is None:
             return answer("released", "release", {"exists": False}, "There is no lock to release")
-        warnings = []
-        if session_id:
-            try:
-                sprint = decode(data)
-            except StoreError:
-                sprint = None
-            actual = sprint.session_id if sprint else "unknown"
-            if actual != session_id:
-                warnings.append(f"Lock session mismatch (expected: {session_id}, actual: {actual})")
+        warnings = self._doubts(data, session_id)
         try:
             removed = self._patiently(self._record.remove, data)
             _discard_file(f"{self.path}.tmp")  # of another program that follows the workflow to the letter
         except (OSError, StoreError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
-                raise _Failed("Cannot delete lock file: permission denied", exists=True) from error
-            raise _Failed("Cannot delete lock file", _said(error), exists=True) from error
+                raise _Failed("Cannot delete lock file: permission denied") from error
+            raise _Failed("Cannot delete lock file", self._said(error)) from error
+        if data == self._mine:
+            self._mine = b""
         if not removed and self._read() is not None:
             warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
         return answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
+
+    def _doubts(self, data: bytes, session_id: str | None) -> list[str]:
+        """What is to be said of a lock that is released all the same."""
+        try:
+            sprint = decode(data)
+        except StoreError:
+            sprint = None
+        doubts = [] if sprint else [INVALID_FORMAT]
+        actual = sprint.session_id if sprint else "unknown"
+        if session_id and actual != session_id:
+            doubts.append(f"Lock session mismatch (expected: {session_id}, actual: {actual})")
+        return doubts
 
     def _read(self) -> bytes | None:
         try:
             return self._record.read()
         except OSError as error:
-            raise _Failed("Cannot read lock file", _said(error), exists=True) from error
+            raise _Failed("Cannot read lock file", self._said(error)) from error
 
     def _judged(self, data: bytes) -> tuple[Sprint | None, Verdict]:
         try:
             sprint = decode(data)
             return sprint, judge(sprint, self._clock)
         except StoreError as error:
-            raise _Failed("Cannot read lock file", str(error), exists=True) from error
+            raise _Failed("Cannot read lock file", f"{error} (To be rid of it: swarm sprint release)") from error
+
+    def _said(self, error: Exception) -> str:
+        """What the system says, about which file if it is not the lock, and what can be done."""
+        if not isinstance(error, OSError):
+            return str(error)
+        if error.errno == errno.ELOOP:
+            return "it is a symbolic link"
+        where = f": {error.filename}" if error.filename not in (None, self.path) else ""
+        cure = f". Free some space, or remove {self.path} yourself" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return f"{error.strerror or error}{where}{cure}"
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         deadline = self._clock.steady() + WRITE_TIMEOUT_SECONDS
@@ -271,10 +289,6 @@ def _ask_at_the_terminal(question: str) -> bool:
     return confirmation.is_possible() and confirmation.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
 
 
-def _said(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
 def _discard_file(path: str) -> None:
     try:
         if not os.path.islink(path) and os.path.isfile(path):
@@ -289,9 +303,9 @@ def _checked_root(root: object) -> str:
     if not isinstance(path, str):
         raise BadInput("project_root must be the path of a directory")
     try:
-        return path and os.path.abspath(path)
-    except FileNotFoundError:
-        return ""  # the working directory is gone
+        return path and os.path.realpath(path)
+    except (OSError, ValueError):
+        return ""  # the working directory is gone, or nothing can have this name
 
 
 def _checked_name(name: object) -> str:
@@ -299,6 +313,8 @@ def _checked_name(name: object) -> str:
         raise BadInput("lock_file_name must be the plain name of a file")
     if len(name.encode(errors="replace")) > _MAX_NAME:
         raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
+    if name.endswith((".tmp", ".work")):
+        raise BadInput("lock_file_name must not end in .tmp or .work: what stands beside a lock while it changes has such a name")
     return name
 
 
@@ -313,6 +329,8 @@ def _checked_text(text: object, name: str) -> str:
 
 
 def _checked_pid(pid: object) -> int:
-    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or process.probe({"pid": pid}, "", "") != process.ALIVE:
-        raise BadInput(f"pid must be that of a running process, and {str(pid)[:40]} is none")
+    if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
+        raise BadInput("pid must be the number of a running process")
+    if process.probe({"pid": pid}, "", "") != process.ALIVE:
+        raise BadInput(f"pid must be the number of a running process, and {pid} is none")
     return pid

@@ -42,7 +42,7 @@ def info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
         "session_id": sprint.session_id if sprint else None,
         "started_at": sprint.started_at if sprint else None,
         "epic_spec": sprint.epic_spec if sprint else None,
-        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1),
+        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1) + 0.0,  # no -0.0
         "pid_alive": verdict.pid_alive,
         "is_zombie": verdict.is_zombie,
         "why": verdict.why,

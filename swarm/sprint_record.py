@@ -20,6 +20,8 @@ ZOMBIE_THRESHOLD_HOURS = 24
 LOCK_VERSION = 1
 MAX_BYTES = 65536  # of a lock file; what is larger was not meant to be one
 
+INVALID_FORMAT = "Lock file exists but has invalid format"
+
 _NEEDED = ("pid", "session_id", "started_at", "epic_spec")
 _TEXTS = ("host", "machine", "boot", "pid_ns", "time_ns")
 
@@ -122,7 +124,7 @@ def decode(data: bytes) -> Sprint | None:
 
 def judge(sprint: Sprint | None, clock: Clock) -> Verdict:
     if sprint is None:
-        return Verdict(False, None, "the lock file cannot be understood", "Lock file exists but has invalid format")
+        return Verdict(False, None, "the lock file cannot be understood", INVALID_FORMAT)
     age = _age(sprint, clock) / 3600
     found = process.probe(sprint.who, *clock.identity())
     if found == process.ELSEWHERE:

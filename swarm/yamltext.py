@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _UNSEEN = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON leaves them as they are; YAML has no such characters
 _LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # to YAML 1.1, beside the usual one
 _MAX_KEY = 1024  # characters, says YAML
+_MAPS = frozenset(":?{")  # without one of them there is no mapping
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-: ")
 
 
@@ -33,6 +34,8 @@ def read_mapping(text: str) -> dict[str, str | None]:
     """The scalars of a mapping, as they are written; None for a value that is no scalar. Raises NotYaml."""
     if not all(map(_is_printable, text)):
         raise NotYaml("it contains characters that YAML does not have")
+    if _MAPS.isdisjoint(text):
+        raise NotYaml("it is not a mapping")
     found = _read_flat(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     if found is None:
         return _read_any(text)
@@ -123,8 +126,7 @@ def _read_any(text: str) -> dict[str, str | None]:
     try:
         import yaml
     except ImportError:
-        text = "this file needs a full reader of YAML, which is not installed. Run: pip install PyYAML"
-        raise StoreError(text) from None
+        raise StoreError("it needs a full reader of YAML, which is not installed. Run: pip install PyYAML") from None
     try:
         found = yaml.load(text, Loader=yaml.BaseLoader)  # texts and nothing else; noqa: S506
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from proof.processes import fork
-from swarm import SprintMutex, lone_record, sprint, validation
-from swarm.errors import BadInput, Busy
+from swarm import SprintMutex, cli, lone_record, sprint, validation
+from swarm.errors import BadInput, Busy, StoreError
 from swarm.filesystem import Filesystem
 from swarm.sprint import concurrency_control
 from tests.command_line import run
@@ -148,7 +148,9 @@ class TestInputs:
         answer = concurrency_control(mode="acquire", project_root=project, session_id="s", **given)
         assert (answer["status"], answer["errors"]) == ("failure", ["epic_spec required for acquire mode"])
 
-    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "a\nb", "a\0b", "x" * 201, None, 7, "a\ud800"])
+    @pytest.mark.parametrize(
+        "name", ["", ".", "..", "a/b", "../up", "a\nb", "a\0b", "x" * 201, None, 7, "a\ud800", "x.tmp", "x.work"]
+    )
     def test_a_lock_file_has_a_plain_name(self, name: Any, project: Path) -> None:
         answer = concurrency_control(mode="check", project_root=project, lock_file_name=name)
         assert answer["status"] == "failure" and answer["errors"][0].startswith("lock_file_name ")
@@ -188,7 +190,7 @@ class TestInputs:
         answer = concurrency_control(mode="acquire", project_root=project, **inputs)
         assert (answer["status"], answer["errors"]) == ("failure", ["force and yes must be true or false"])
 
-    @pytest.mark.parametrize("pid", [0, -1, True, 2**40, "1", 1.5])
+    @pytest.mark.parametrize("pid", [0, -1, True, 2**40, "1", 1.5, 10**5000], ids=range(7))
     def test_a_pid_is_that_of_a_running_process(self, pid: Any, mutex: SprintMutex, project: Path) -> None:
         with pytest.raises(BadInput, match="running process"):
             take(mutex, pid=pid)
@@ -537,6 +539,15 @@ class TestStep5Release:
         assert answer["status"] == "released" and "Another sprint has taken the lock" in answer["warnings"][0]
         assert lock.read_bytes().startswith(b"#")
 
+    def test_what_was_released_is_not_held_any_more(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
+        take(mutex)
+        SprintMutex(project, clock=clock).release()
+        assert mutex.holds, "which it cannot know"
+        assert mutex.give_back() is False
+        take(mutex)
+        mutex.release()
+        assert not mutex.holds
+
     def test_giving_back_touches_nobody_elses(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
         assert (mutex.give_back(), mutex.holds) == (False, False)
         take(mutex)
@@ -659,7 +670,80 @@ class TestErrorMatrix:
 
     def test_row_10_also_where_the_file_cannot_be_understood(self, mutex: SprintMutex, lock: Path) -> None:
         lock.write_bytes(b"{")
-        assert mutex.release("other")["warnings"] == ["Lock session mismatch (expected: other, actual: unknown)"]
+        warnings = ["Lock file exists but has invalid format", "Lock session mismatch (expected: other, actual: unknown)"]
+        assert mutex.release("other")["warnings"] == warnings
+
+
+class TestWhatIsKept:
+    """Whatever fails, nothing goes that was there before."""
+
+    def test_a_lock_that_is_held_while_it_cannot_be_overwritten(
+        self, mutex: SprintMutex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        take(mutex, "first")
+
+        def failing(*args: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", failing)
+            answer = take(mutex, "second", force=True, yes=True)
+        assert answer["errors"] == ["Atomic rename failed"] and answer["lock_info"] == {"exists": True}
+        assert mutex.holds and mutex.check()["lock_info"]["session_id"] == "first"
+        assert mutex.give_back() is True
+
+    def test_an_empty_file_while_nothing_could_be_written(
+        self, mutex: SprintMutex, lock: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(*args: object) -> None:
+            raise StoreError("the identity of this boot cannot be read")
+
+        lock.touch()
+        monkeypatch.setattr(sprint, "new_sprint", failing)
+        assert take(mutex, force=True)["errors"] == ["Failed to write lock file"]
+        assert lock.exists()
+
+    def test_a_crash_while_nobody_but_a_check_comes_by(self, project: Path) -> None:
+        (project / ".sprint-running.work" / "hands").mkdir(parents=True)
+        command = [sys.executable, "-m", "swarm", "sprint", "check"]
+        with open("/dev/full", "wb") as full:
+            subprocess.run(command, cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=full, check=False)
+        assert os.listdir(project) == [".sprint-running.work"]
+        assert run("sprint", "release", "--project-root", str(project)).code == 0 and os.listdir(project) == []
+
+    def test_a_sprint_whose_process_ends_while_somebody_is_asked(self, project: Path, lock: Path, clock: HandClock) -> None:
+        data = zombie(lock)
+        child = subprocess.Popen(["sleep", "100"])
+
+        def thinks(question: str) -> bool:
+            child.kill()
+            child.wait()
+            return True
+
+        with pytest.raises(BadInput, match="running process"):
+            take(SprintMutex(project, clock=clock, ask=thinks), pid=child.pid)
+        assert lock.read_bytes() == data
+
+    def test_the_project_that_a_link_leads_to(self, tmp_path: Path) -> None:
+        (tmp_path / "other" / "sub").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "other" / "sub")
+        assert concurrency_control(mode="acquire", project_root=f"{tmp_path}/link/..", session_id="s", epic_spec="e")[
+            "status"
+        ] == ("acquired")
+        assert sorted(os.listdir(tmp_path / "other")) == [".sprint-running", "sub"]
+
+    def test_a_file_that_is_no_lock_is_warned_of(self, project: Path) -> None:
+        (project / "Makefile").write_text("all:\n\ttrue\n")
+        answer = concurrency_control(mode="release", project_root=project, lock_file_name="Makefile")
+        assert answer["warnings"] == ["Lock file exists but has invalid format"]
+
+    def test_interrupted_before_it_could_tell_nobody_has_it(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("swarm.cli_sprint._print", interrupted)
+        assert cli.main(["sprint", "acquire", "--project-root", str(project), "--session-id", "s", "--epic-spec", "e"]) == 130
+        assert os.listdir(project) == []
 
 
 class TestConstants:
@@ -757,7 +841,7 @@ class TestCommand:
     def test_the_pid_is_the_calling_shells_and_the_message_names_the_option(self, project: Path) -> None:
         code, answer = self.sprint("acquire", "--session-id", "s", "--epic-spec", "e", project=project)
         assert code == 0 and answer["lock_info"]["pid"] == os.getppid()
-        assert answer["message"].startswith(f"Lock acquired successfully for session s (bound to PID {os.getppid()}")
+        assert answer["message"].startswith(f"Lock acquired successfully for session s (bound to PID {os.getppid()}, ")
         assert "--pid" in answer["message"]
 
     def test_the_shell_that_calls_is_the_sprint(self, project: Path) -> None:

@@ -30,7 +30,7 @@ def heard(number, frame):
     os.write(1, signal.Signals(number).name.encode() + b"\\n")
     if number == signal.SIGTERM and sys.argv[1:]:
         os._exit(int(sys.argv[1]))
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, heard)
 os.write(1, b"ready\\n")
 while os.read(0, 100):
@@ -282,6 +282,25 @@ class TestSignals:
         tty.type("\x03")
         ended = tty.wait()
         assert (ended.code, ended.shown) == (130, "ready\n^C")
+        assert project.is_as_it_was()
+
+    @pytest.mark.parametrize(
+        ("command", "code"), [(("sh", "-c", "exit 7"), 7), (("/nonexistent",), 127), (("sh", "-c", "kill -9 $$"), 137)]
+    )
+    def test_how_it_ended_is_learnt_also_by_one_who_was_told_to_ignore_that(
+        self, command: tuple[str, ...], code: int, project: Project
+    ) -> None:
+        with started(*project.command(*command), signals="--ignore-signal=CHLD") as wrapper:
+            assert finish(wrapper)[0] == code
+        assert project.is_as_it_was()
+
+    @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+    def test_one_with_a_meaning_of_its_own_reaches_the_command(self, number: signal.Signals, project: Project) -> None:
+        with started(*project.command(*LISTENER)) as wrapper:
+            assert line(wrapper) == "ready"
+            wrapper.send_signal(number)
+            assert line(wrapper) == number.name
+            assert finish(wrapper)[0] == 5
         assert project.is_as_it_was()
 
     def test_those_that_come_as_it_ends_change_nothing(self, project: Project) -> None:

@@ -324,11 +324,23 @@ json.dump(answers, sys.stdout)
 
 def test_where_pyyaml_is_missing_only_what_takes_more_names_the_install() -> None:
     own = yamltext.dumps({"pid": 1, "text": "a\u2028\\ud800\U0001f600 # 'x'", "empty": ""})
-    more = ["a: [1]", "a: b\n c", "- a", "a: |\n  b", "'a': b", "a: b\na: c", 'a: "\\x41"', "---\na: b", "a: *b", "a: # c", "x"]
+    more = [
+        "a: [1]",
+        "a: b\n c",
+        "- a: b",
+        "a: |\n  b",
+        "'a': b",
+        "a: b\na: c",
+        'a: "\\x41"',
+        "---\na: b",
+        "a: *b",
+        "a: # c",
+        "{x}",
+    ]
     command = [sys.executable, "-c", WITHOUT_PYYAML]
     done = subprocess.run(command, input=json.dumps([own, EXAMPLE, *more]), capture_output=True, text=True, cwd=ROOT, timeout=30)
     assert done.returncode == 0, done.stderr
-    cure = "this file needs a full reader of YAML, which is not installed. Run: pip install PyYAML"
+    cure = "it needs a full reader of YAML, which is not installed. Run: pip install PyYAML"
     assert json.loads(done.stdout) == [
         {"pid": "1", "text": "a\u2028\\ud800\U0001f600 # 'x'", "empty": ""},
         EXAMPLE_MEANS,
