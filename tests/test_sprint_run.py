@@ -220,7 +220,7 @@ class TestTheCommand:
     def test_what_is_ended_before_it_could_begin_is_no_success(
         self, number: signal.Signals, project: Project, tty: Terminal, tmp_path: Path
     ) -> None:
-        project.is_locked_by(NOBODY)
+        before = project.is_locked_by(NOBODY)
         tty.start(*project.command("touch", str(tmp_path / "ran")), cwd=tmp_path)
         tty.wait_for("[y/N] ")
         waiting = child_of(tty.pid)
@@ -230,7 +230,7 @@ class TestTheCommand:
         ended = tty.wait()
         assert ended.code == 128 + number
         assert not (tmp_path / "ran").exists()
-        assert project.is_as_it_was()
+        assert project.lock.read_bytes() == before
 
 
 class TestSignals:
