@@ -551,3 +551,10 @@ def test_a_zombie_is_whose_process_is_gone_or_who_is_older_than_24_hours(
     alive: bool | None, age: float | None, zombie: bool
 ) -> None:
     assert Verdict(alive, age, "").is_zombie is zombie
+
+
+def test_a_new_sprint_says_what_its_file_will_say() -> None:
+    made = new_sprint(os.getppid(), "s", "e", Clock())
+    read = decode(made.encode())
+    assert read is not None
+    assert [getattr(made, name) for name in Sprint.__slots__] == [getattr(read, name) for name in Sprint.__slots__]
