@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proof import mutation
+from proof import mutation, mutation_tests
 from proof.mutation import Mutant, Outcome
 from proof.report import Report
 
@@ -68,3 +68,10 @@ def test_a_line_is_known_with_the_comment_behind_it_also_where_it_is_the_last_of
     (tmp_path / "swarm" / "m.py").write_text("def f():\n    g()  # first\n    return 1  # last\n")
     monkeypatch.setattr(mutation, "ROOT", tmp_path)
     assert list(mutation.unfounded({Mutant("m", "f", "return 1  # last", "return 2  # last"): "because"})) == []
+
+
+def test_what_is_left_out_is_there() -> None:
+    """A test that was renamed would be run again, and one that is gone would be kept in mind for ever."""
+    written = "".join(path.read_text() for path in (mutation.ROOT / "tests").glob("test_*.py"))
+    names = mutation_tests._LEFT_OUT | set(mutation_tests._ENOUGH)
+    assert [name for name in sorted(names) if f"def {name}(" not in written] == []

@@ -54,7 +54,7 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.fixture
-def lock(project: Path) -> Path:
+def lock_file(project: Path) -> Path:
     return project / ".sprint-running"
 
 
@@ -69,15 +69,15 @@ def dead_pid() -> int:
     return pid
 
 
-def write(lock: Path, *, pid: int | None = None, started_at: str = NOW) -> bytes:
+def write(lock_file: Path, *, pid: int | None = None, started_at: str = NOW) -> bytes:
     """A lock file as somebody else writes it, by default of a living process that has just begun."""
     data = FIVE_KEYS.format(pid=pid or os.getppid(), started_at=started_at).encode()
-    lock.write_bytes(data)
+    lock_file.write_bytes(data)
     return data
 
 
-def zombie(lock: Path) -> bytes:
-    return write(lock, pid=dead_pid())
+def zombie(lock_file: Path) -> bytes:
+    return write(lock_file, pid=dead_pid())
 
 
 def answering(project: Path, clock: HandClock, answer: bool) -> tuple[SprintMutex, list[str]]:
@@ -177,11 +177,11 @@ class TestInputs:
     @pytest.mark.parametrize(
         "text", ["x" * 1000, "a\nb: c", "\x00\x1b[31m", "'", '"', "no", "12:30", "锁 🔒", "\ufeff\u2028\ufffe"]
     )
-    def test_any_other_text_comes_back_as_it_was(self, text: str, mutex: SprintMutex, lock: Path) -> None:
+    def test_any_other_text_comes_back_as_it_was(self, text: str, mutex: SprintMutex, lock_file: Path) -> None:
         assert mutex.acquire(text, text)["status"] == "acquired"
         info = mutex.check()["lock_info"]
         assert (info["session_id"], info["epic_spec"]) == (text, text)
-        assert yaml.safe_load(lock.read_bytes())["session_id"] == text
+        assert yaml.safe_load(lock_file.read_bytes())["session_id"] == text
 
     @pytest.mark.parametrize("name", ["force", "yes"])
     @pytest.mark.parametrize("value", ["false", 1, None])
@@ -242,8 +242,8 @@ class TestOutput:
         assert answer["message"] == f"Sprint already running (PID: {os.getpid()}, session: mine, started: {NOW})"
         assert mutex.check() == {**answer, "mode": "check"}
 
-    def test_status_zombie_detected(self, mutex: SprintMutex, lock: Path) -> None:
-        zombie(lock)
+    def test_status_zombie_detected(self, mutex: SprintMutex, lock_file: Path) -> None:
+        zombie(lock_file)
         answer = mutex.check()
         assert (answer["status"], answer["mode"]) == ("zombie-detected", "check")
         assert (answer["lock_info"]["pid_alive"], answer["lock_info"]["is_zombie"]) == (False, True)
@@ -252,16 +252,16 @@ class TestOutput:
         answer = mutex.check()
         assert (answer["status"], answer["mode"], answer["lock_info"]) == ("clean", "check", {"exists": False})
 
-    def test_status_failure(self, mutex: SprintMutex, lock: Path) -> None:
-        lock.mkdir()
+    def test_status_failure(self, mutex: SprintMutex, lock_file: Path) -> None:
+        lock_file.mkdir()
         answer = mutex.check()
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
 
-    def test_every_answer_fits_the_schema(self, mutex: SprintMutex, lock: Path, project: Path) -> None:
+    def test_every_answer_fits_the_schema(self, mutex: SprintMutex, lock_file: Path, project: Path) -> None:
         schema = validation.load_schema("sprint-return")
         jsonschema.Draft202012Validator.check_schema(schema)
         answers = [mutex.check(), mutex.release(), take(mutex), take(mutex), mutex.check()]
-        lock.write_bytes(b"[]")
+        lock_file.write_bytes(b"[]")
         answers += [mutex.check(), take(mutex, force=True), concurrency_control(mode=7, project_root=project)]
         assert len({answer["status"] for answer in answers}) == 6
         for answer in answers:
@@ -274,16 +274,16 @@ class TestOutput:
 class TestLockFile:
     """Its format and its place."""
 
-    def test_it_has_the_five_keys_of_the_document_first(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_it_has_the_five_keys_of_the_document_first(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
-        found = yaml.safe_load(lock.read_bytes())
+        found = yaml.safe_load(lock_file.read_bytes())
         assert list(found)[:5] == ["pid", "session_id", "started_at", "epic_spec", "lock_version"]
         assert (found["pid"], found["lock_version"], found["started_at"]) == (os.getpid(), 1, NOW)
-        assert lock.read_text().splitlines()[1] == 'session_id: "mine"', "quoted, so that every reader agrees"
+        assert lock_file.read_text().splitlines()[1] == 'session_id: "mine"', "quoted, so that every reader agrees"
 
-    def test_it_says_who_the_process_is(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_it_says_who_the_process_is(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
-        found = yaml.safe_load(lock.read_bytes())
+        found = yaml.safe_load(lock_file.read_bytes())
         assert found["start"] == int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         assert found["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         assert found["pid_ns"] == os.readlink("/proc/self/ns/pid")
@@ -297,22 +297,22 @@ class TestLockFile:
         mutex.release()
         assert os.listdir(project) == ["mine.txt"]
 
-    def test_no_two_are_the_same(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_no_two_are_the_same(self, mutex: SprintMutex, lock_file: Path) -> None:
         seen = set()
         for _ in range(3):
             take(mutex)
-            seen.add(lock.read_bytes())
+            seen.add(lock_file.read_bytes())
             mutex.release()
         assert len(seen) == 3
 
-    def test_it_can_be_read_by_others(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_it_can_be_read_by_others(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
-        assert stat.S_IMODE(lock.stat().st_mode) == 0o644
+        assert stat.S_IMODE(lock_file.stat().st_mode) == 0o644
 
 
 class TestStep1Detection:
-    def test_none_there_and_acquire(self, mutex: SprintMutex, lock: Path) -> None:
-        assert take(mutex)["status"] == "acquired" and lock.exists()
+    def test_none_there_and_acquire(self, mutex: SprintMutex, lock_file: Path) -> None:
+        assert take(mutex)["status"] == "acquired" and lock_file.exists()
 
     def test_none_there_and_release(self, mutex: SprintMutex) -> None:
         answer = mutex.release("s")
@@ -321,18 +321,18 @@ class TestStep1Detection:
     def test_none_there_and_check(self, mutex: SprintMutex) -> None:
         assert mutex.check()["status"] == "clean"
 
-    def test_it_is_read_also_with_comments_and_in_the_documents_form(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock)
+    def test_it_is_read_also_with_comments_and_in_the_documents_form(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file)
         info = mutex.check()["lock_info"]
         assert (info["pid"], info["session_id"], info["epic_spec"]) == (os.getppid(), "sprint-2026-02-07-001", "epic5")
 
     @pytest.mark.parametrize("data", [b"", b"\0\xff", b"- a\n", b"pid: {}\n", b"pid: 1\n", b"x" * 10_000_000], ids=range(6))
-    def test_a_broken_one_is_a_zombie_and_warns(self, data: bytes, mutex: SprintMutex, lock: Path) -> None:
-        lock.write_bytes(data)
+    def test_a_broken_one_is_a_zombie_and_warns(self, data: bytes, mutex: SprintMutex, lock_file: Path) -> None:
+        lock_file.write_bytes(data)
         answer = mutex.check()
         assert answer["status"] == "zombie-detected" and answer["lock_info"]["is_zombie"] is True
         assert answer["warnings"] == ["Lock file exists but has invalid format"]
-        assert lock.read_bytes() == data
+        assert lock_file.read_bytes() == data
         taken = take(mutex, force=True)
         assert taken["status"] == "acquired" and "Lock file exists but has invalid format" in taken["warnings"]
 
@@ -344,9 +344,9 @@ class TestStep1Detection:
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
         assert answer["lock_info"] == {"exists": True} and "Permission denied" in answer["message"]
 
-    def test_a_link_in_its_place_is_not_followed(self, mutex: SprintMutex, lock: Path, tmp_path: Path) -> None:
+    def test_a_link_in_its_place_is_not_followed(self, mutex: SprintMutex, lock_file: Path, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").write_text("precious")
-        lock.symlink_to(tmp_path / "elsewhere")
+        lock_file.symlink_to(tmp_path / "elsewhere")
         for answer in (mutex.check(), take(mutex, force=True, yes=True), mutex.release()):
             assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
         assert (tmp_path / "elsewhere").read_text() == "precious"
@@ -355,88 +355,88 @@ class TestStep1Detection:
 class TestStep2ZombieDetection:
     """Cases A to D. What cannot be probed, and more ways to be gone, stand in test_sprint_record."""
 
-    def test_case_a_the_process_does_not_exist(self, mutex: SprintMutex, lock: Path) -> None:
-        zombie(lock)
+    def test_case_a_the_process_does_not_exist(self, mutex: SprintMutex, lock_file: Path) -> None:
+        zombie(lock_file)
         info = mutex.check()["lock_info"]
         assert (info["pid_alive"], info["is_zombie"], info["age_hours"]) == (False, True, 0.0)
 
-    def test_case_b_it_exists_but_is_older_than_24_hours(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock, started_at="2026-02-01T02:39:59Z")
+    def test_case_b_it_exists_but_is_older_than_24_hours(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file, started_at="2026-02-01T02:39:59Z")
         info = mutex.check()["lock_info"]
         assert (info["pid_alive"], info["is_zombie"], info["age_hours"]) == (True, True, 24.0)
 
-    def test_case_c_it_exists_and_is_not_too_old(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock, started_at="2026-02-01T02:40:00Z")
+    def test_case_c_it_exists_and_is_not_too_old(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file, started_at="2026-02-01T02:40:00Z")
         info = mutex.check()["lock_info"]
         assert (info["pid_alive"], info["is_zombie"], info["age_hours"]) == (True, False, 24.0)
 
-    def test_case_d_the_file_is_broken(self, mutex: SprintMutex, lock: Path) -> None:
-        lock.write_bytes(b"{")
+    def test_case_d_the_file_is_broken(self, mutex: SprintMutex, lock_file: Path) -> None:
+        lock_file.write_bytes(b"{")
         info = mutex.check()["lock_info"]
         assert (info["pid"], info["age_hours"], info["is_zombie"]) == (None, None, True)
 
-    def test_release_does_not_care(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_release_does_not_care(self, mutex: SprintMutex, lock_file: Path) -> None:
         for make in (zombie, write):
-            make(lock)
-            assert mutex.release()["status"] == "released" and not lock.exists()
+            make(lock_file)
+            assert mutex.release()["status"] == "released" and not lock_file.exists()
 
 
 class TestStep3AcquireDecision:
-    def test_zombie_and_force(self, mutex: SprintMutex, lock: Path) -> None:
-        zombie(lock)
+    def test_zombie_and_force(self, mutex: SprintMutex, lock_file: Path) -> None:
+        zombie(lock_file)
         answer = take(mutex, force=True)
         assert answer["status"] == "acquired" and answer["lock_info"]["session_id"] == "mine"
         assert "Overwrote a zombie lock" in answer["warnings"][-1] and "sprint-2026-02-07-001" in answer["warnings"][-1]
 
-    def test_zombie_and_a_yes(self, project: Path, lock: Path, clock: HandClock) -> None:
-        zombie(lock)
+    def test_zombie_and_a_yes(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        zombie(lock_file)
         mutex, asked = answering(project, clock, True)
         assert take(mutex)["status"] == "acquired" and len(asked) == 1
 
-    def test_zombie_and_a_no(self, project: Path, lock: Path, clock: HandClock) -> None:
-        data = zombie(lock)
+    def test_zombie_and_a_no(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        data = zombie(lock_file)
         mutex, asked = answering(project, clock, False)
         answer = take(mutex)
-        assert answer["status"] == "blocked" and len(asked) == 1 and lock.read_bytes() == data
+        assert answer["status"] == "blocked" and len(asked) == 1 and lock_file.read_bytes() == data
         assert answer["lock_info"]["is_zombie"] is True
         assert "--force" in answer["message"] and "--yes" in answer["message"]
 
-    def test_zombie_and_yes_beforehand(self, mutex: SprintMutex, lock: Path) -> None:
-        zombie(lock)
+    def test_zombie_and_yes_beforehand(self, mutex: SprintMutex, lock_file: Path) -> None:
+        zombie(lock_file)
         assert take(mutex, yes=True)["status"] == "acquired"
 
-    def test_active_without_force(self, mutex: SprintMutex, lock: Path) -> None:
-        data = write(lock)
+    def test_active_without_force(self, mutex: SprintMutex, lock_file: Path) -> None:
+        data = write(lock_file)
         for yes in (False, True):
             answer = take(mutex, yes=yes)
             started = f"PID: {os.getppid()}, session: sprint-2026-02-07-001, started: {NOW}"
             assert (answer["status"], answer["message"]) == ("blocked", f"Sprint already running ({started})")
-        assert lock.read_bytes() == data
+        assert lock_file.read_bytes() == data
 
-    def test_active_with_force_and_a_second_yes(self, project: Path, lock: Path, clock: HandClock) -> None:
-        write(lock)
+    def test_active_with_force_and_a_second_yes(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        write(lock_file)
         mutex, asked = answering(project, clock, True)
         answer = take(mutex, force=True)
         assert answer["status"] == "acquired" and len(asked) == 1
         assert "Overwrote a lock of a running sprint" in answer["warnings"][-1]
 
-    def test_active_with_force_and_a_no(self, project: Path, lock: Path, clock: HandClock) -> None:
-        data = write(lock)
+    def test_active_with_force_and_a_no(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        data = write(lock_file)
         mutex, asked = answering(project, clock, False)
         answer = take(mutex, force=True)
-        assert answer["status"] == "blocked" and len(asked) == 1 and lock.read_bytes() == data
+        assert answer["status"] == "blocked" and len(asked) == 1 and lock_file.read_bytes() == data
         assert "--yes" in answer["message"] and answer["message"].startswith("Sprint already running (PID: ")
 
-    def test_active_with_force_and_yes_beforehand(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock)
+    def test_active_with_force_and_yes_beforehand(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file)
         assert take(mutex, force=True, yes=True)["status"] == "acquired"
 
-    def test_without_a_terminal_nobody_is_asked(self, project: Path, lock: Path) -> None:
-        data = zombie(lock)
+    def test_without_a_terminal_nobody_is_asked(self, project: Path, lock_file: Path) -> None:
+        data = zombie(lock_file)
         answer = concurrency_control(mode="acquire", project_root=project, session_id="s", epic_spec="e")
-        assert answer["status"] == "blocked" and lock.read_bytes() == data
+        assert answer["status"] == "blocked" and lock_file.read_bytes() == data
 
-    def test_what_is_overwritten_is_what_was_judged(self, project: Path, lock: Path, clock: HandClock) -> None:
+    def test_what_is_overwritten_is_what_was_judged(self, project: Path, lock_file: Path, clock: HandClock) -> None:
         """While somebody thinks about a zombie, another sprint begins: the yes was not meant for that one."""
         other = SprintMutex(project, clock=clock)
 
@@ -444,21 +444,21 @@ class TestStep3AcquireDecision:
             assert take(other, "faster", force=True)["status"] == "acquired"
             return True
 
-        zombie(lock)
+        zombie(lock_file)
         answer = take(SprintMutex(project, clock=clock, ask=thinks))
         assert answer["status"] == "blocked" and answer["lock_info"]["session_id"] == "faster"
         assert other.check()["lock_info"]["session_id"] == "faster"
 
-    def test_each_zombie_is_asked_about_by_itself(self, project: Path, lock: Path, clock: HandClock) -> None:
+    def test_each_zombie_is_asked_about_by_itself(self, project: Path, lock_file: Path, clock: HandClock) -> None:
         asked: list[str] = []
 
         def thinks(question: str) -> bool:
             asked.append(question)
             if len(asked) == 1:
-                lock.write_bytes(b"broken")
+                lock_file.write_bytes(b"broken")
             return True
 
-        zombie(lock)
+        zombie(lock_file)
         assert take(SprintMutex(project, clock=clock, ask=thinks))["status"] == "acquired"
         assert len(asked) == 2 and "sprint-2026-02-07-001" in asked[0] and "PID: ?" in asked[1]
 
@@ -469,13 +469,13 @@ class TestStep4Write:
         assert mutex.release()["status"] == "released"
         assert take(mutex, pid=os.getppid())["lock_info"]["pid"] == os.getppid()
 
-    def test_it_is_shown_whole_or_not_at_all(self, project: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_is_shown_whole_or_not_at_all(self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[bytes | None] = []
 
         class Watched(Filesystem):
             def write_new(self, path: str, data: bytes) -> None:
                 super().write_new(path, data[:10])
-                seen.append(lock.read_bytes() if lock.exists() else None)
+                seen.append(lock_file.read_bytes() if lock_file.exists() else None)
                 with open(path, "ab") as file:
                     file.write(data[10:])
 
@@ -498,18 +498,18 @@ class TestStep4Write:
 
 
 class TestStep5Release:
-    def test_a_matching_session(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_a_matching_session(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
         answer = mutex.release("mine")
-        assert (answer["status"], answer["warnings"]) == ("released", []) and not lock.exists()
+        assert (answer["status"], answer["warnings"]) == ("released", []) and not lock_file.exists()
 
     def test_it_is_idempotent(self, mutex: SprintMutex) -> None:
         take(mutex)
         assert [mutex.release("mine")["status"] for _ in range(3)] == ["released"] * 3
 
-    def test_without_a_session(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_without_a_session(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
-        assert mutex.release()["warnings"] == [] and not lock.exists()
+        assert mutex.release()["warnings"] == [] and not lock_file.exists()
 
     def test_the_session_directory_stays(self, mutex: SprintMutex, project: Path) -> None:
         (project / ".sprint-session").mkdir()
@@ -524,20 +524,22 @@ class TestStep5Release:
         mutex.release()
         assert os.listdir(project) == []
 
-    def test_another_lock_that_came_meanwhile_stays(self, project: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_lock_that_came_meanwhile_stays(
+        self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """What is released is the lock that was there."""
 
         class Overtaken(Filesystem):
             def symlink(self, target: str, path: str) -> None:  # type: ignore[override]
-                if not lock.read_bytes().startswith(b"#"):
-                    write(lock)
+                if not lock_file.read_bytes().startswith(b"#"):
+                    write(lock_file)
                 os.symlink(target, path)
 
         take(SprintMutex(project))
         monkeypatch.setattr(lone_record, "_Placing", Overtaken)
         answer = SprintMutex(project).release()
         assert answer["status"] == "released" and "Another sprint has taken the lock" in answer["warnings"][0]
-        assert lock.read_bytes().startswith(b"#")
+        assert lock_file.read_bytes().startswith(b"#")
 
     def test_what_was_released_is_not_held_any_more(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
         take(mutex)
@@ -567,32 +569,32 @@ class TestErrorMatrix:
         answer = as_nobody(mode="acquire", project_root=str(shared), session_id="s", epic_spec="e")
         assert (answer["status"], answer["errors"]) == ("failure", ["Project root not accessible"])
 
-    def test_row_2_broken_yaml(self, mutex: SprintMutex, lock: Path) -> None:
-        lock.write_bytes(b"\xff")
+    def test_row_2_broken_yaml(self, mutex: SprintMutex, lock_file: Path) -> None:
+        lock_file.write_bytes(b"\xff")
         assert mutex.check()["status"] == "zombie-detected"
         assert take(mutex, force=True)["status"] == "acquired"
 
-    def test_row_3_the_pid_check_fails(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock, pid=2**50)
+    def test_row_3_the_pid_check_fails(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file, pid=2**50)
         answer = mutex.check()
         assert (answer["status"], answer["lock_info"]["pid_alive"]) == ("zombie-detected", False)
         assert answer["warnings"] == [f"PID check failed for PID {2**50}"]
 
-    def test_row_4_an_active_lock(self, mutex: SprintMutex, lock: Path) -> None:
-        write(lock)
+    def test_row_4_an_active_lock(self, mutex: SprintMutex, lock_file: Path) -> None:
+        write(lock_file)
         answer = take(mutex)
         assert (answer["status"], answer["lock_info"]["exists"]) == ("blocked", True)
 
-    def test_row_5_the_person_declines(self, project: Path, lock: Path, clock: HandClock) -> None:
-        zombie(lock)
+    def test_row_5_the_person_declines(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        zombie(lock_file)
         assert take(answering(project, clock, False)[0])["status"] == "blocked"
 
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
     @pytest.mark.parametrize("over", ["nothing", "a zombie"])
     def test_row_6_the_file_cannot_be_written(
-        self, over: str, number: int, project: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+        self, over: str, number: int, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        before = zombie(lock) if over == "a zombie" else None
+        before = zombie(lock_file) if over == "a zombie" else None
 
         class Full(Filesystem):
             def write_new(self, path: str, data: bytes) -> None:
@@ -603,12 +605,12 @@ class TestErrorMatrix:
         answer = take(SprintMutex(project), force=True)
         assert (answer["status"], answer["errors"]) == ("failure", ["Failed to write lock file"])
         assert os.strerror(number) in answer["message"]
-        assert (lock.read_bytes() if lock.exists() else None) == before
+        assert (lock_file.read_bytes() if lock_file.exists() else None) == before
         assert os.listdir(project) == ([".sprint-running"] if before else []), "nothing half-written stays"
 
     @pytest.mark.parametrize("over", ["nothing", "a zombie"])
-    def test_row_7_the_rename_fails(self, over: str, project: Path, lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = zombie(lock) if over == "a zombie" else None
+    def test_row_7_the_rename_fails(self, over: str, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = zombie(lock_file) if over == "a zombie" else None
 
         def failing(*args: object) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -618,11 +620,11 @@ class TestErrorMatrix:
             patch.setattr(os, "rename", failing)
             answer = take(SprintMutex(project), force=True)
         assert (answer["status"], answer["errors"]) == ("failure", ["Atomic rename failed"])
-        assert (lock.read_bytes() if lock.exists() else None) == before
+        assert (lock_file.read_bytes() if lock_file.exists() else None) == before
         assert os.listdir(project) == ([".sprint-running"] if before else [])
 
     def test_row_8_what_was_written_is_not_what_is_there(
-        self, project: Path, lock: Path, monkeypatch: pytest.MonkeyPatch
+        self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Somebody writes over it at once: that is not ours to remove."""
 
@@ -632,13 +634,13 @@ class TestErrorMatrix:
             def read(self, path: str) -> bytes:
                 Overwritten.reads += 1
                 if Overwritten.reads == 3:  # whether there is one; whether it was put there; and this
-                    write(lock)
+                    write(lock_file)
                 return super().read(path)
 
         monkeypatch.setattr(lone_record, "_Placing", Overwritten)
         answer = take(SprintMutex(project))
         assert (answer["status"], answer["errors"]) == ("failure", ["Lock file verification failed"])
-        assert lock.read_bytes().startswith(b"# .sprint-running")
+        assert lock_file.read_bytes().startswith(b"# .sprint-running")
 
     def test_row_8_what_was_written_cannot_be_read_back(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Unreadable(Filesystem):
@@ -662,14 +664,14 @@ class TestErrorMatrix:
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot delete lock file: permission denied"])
         assert (shared / ".sprint-running").read_bytes() == data and os.listdir(shared) == [".sprint-running"]
 
-    def test_row_10_another_session_is_released_with_a_warning(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_row_10_another_session_is_released_with_a_warning(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
         answer = mutex.release("other")
         assert (answer["status"], answer["errors"]) == ("released", [])
-        assert answer["warnings"] == ["Lock session mismatch (expected: other, actual: mine)"] and not lock.exists()
+        assert answer["warnings"] == ["Lock session mismatch (expected: other, actual: mine)"] and not lock_file.exists()
 
-    def test_row_10_also_where_the_file_cannot_be_understood(self, mutex: SprintMutex, lock: Path) -> None:
-        lock.write_bytes(b"{")
+    def test_row_10_also_where_the_file_cannot_be_understood(self, mutex: SprintMutex, lock_file: Path) -> None:
+        lock_file.write_bytes(b"{")
         warnings = ["Lock file exists but has invalid format", "Lock session mismatch (expected: other, actual: unknown)"]
         assert mutex.release("other")["warnings"] == warnings
 
@@ -693,15 +695,15 @@ class TestWhatIsKept:
         assert mutex.give_back() is True
 
     def test_an_empty_file_while_nothing_could_be_written(
-        self, mutex: SprintMutex, lock: Path, monkeypatch: pytest.MonkeyPatch
+        self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def failing(*args: object) -> None:
             raise StoreError("the identity of this boot cannot be read")
 
-        lock.touch()
+        lock_file.touch()
         monkeypatch.setattr(sprint, "new_sprint", failing)
         assert take(mutex, force=True)["errors"] == ["Failed to write lock file"]
-        assert lock.exists()
+        assert lock_file.exists()
 
     def test_a_crash_while_nobody_but_a_check_comes_by(self, project: Path) -> None:
         (project / ".sprint-running.work" / "hands").mkdir(parents=True)
@@ -711,8 +713,8 @@ class TestWhatIsKept:
         assert os.listdir(project) == [".sprint-running.work"]
         assert run("sprint", "release", "--project-root", str(project)).code == 0 and os.listdir(project) == []
 
-    def test_a_sprint_whose_process_ends_while_somebody_is_asked(self, project: Path, lock: Path, clock: HandClock) -> None:
-        data = zombie(lock)
+    def test_a_sprint_whose_process_ends_while_somebody_is_asked(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        data = zombie(lock_file)
         child = subprocess.Popen(["sleep", "100"])
 
         def thinks(question: str) -> bool:
@@ -722,7 +724,7 @@ class TestWhatIsKept:
 
         with pytest.raises(BadInput, match="running process"):
             take(SprintMutex(project, clock=clock, ask=thinks), pid=child.pid)
-        assert lock.read_bytes() == data
+        assert lock_file.read_bytes() == data
 
     def test_the_project_that_a_link_leads_to(self, tmp_path: Path) -> None:
         (tmp_path / "other" / "sub").mkdir(parents=True)
@@ -803,8 +805,8 @@ class TestCommand:
         assert as_json == {"schema_version": 1, **as_yaml}
         assert as_yaml["lock_info"]["session_id"] == "no" and as_yaml["lock_info"]["epic_spec"] == "12:30"
 
-    def test_exit_1_for_a_zombie(self, project: Path, lock: Path) -> None:
-        zombie(lock)
+    def test_exit_1_for_a_zombie(self, project: Path, lock_file: Path) -> None:
+        zombie(lock_file)
         assert self.sprint("check", project=project)[0] == 1
         code, answer = self.sprint("acquire", "--session-id", "s", "--epic-spec", "e", project=project)
         assert (code, answer["status"]) == (1, "blocked")
@@ -833,9 +835,9 @@ class TestCommand:
     def test_exit_2_for_wrong_usage(self, args: tuple[str, ...]) -> None:
         assert run("sprint", *args).code == 2 if args else run("sprint", "--help").code == 0
 
-    def test_exit_3_for_a_failure(self, project: Path, lock: Path) -> None:
+    def test_exit_3_for_a_failure(self, project: Path, lock_file: Path) -> None:
         assert self.sprint("check", project=project / "missing")[0] == 3
-        lock.mkdir()
+        lock_file.mkdir()
         assert self.sprint("check", project=project)[0] == 3
 
     def test_the_pid_is_the_calling_shells_and_the_message_names_the_option(self, project: Path) -> None:
@@ -875,13 +877,13 @@ class TestCommand:
         assert b"git" not in run(*acquire, "--force", "--yes").err
         assert sorted(os.listdir(project)) == sorted([*before, ".gitignore"])
 
-    def test_check_changes_nothing_and_is_allowed_to_be_called_often(self, project: Path, lock: Path) -> None:
+    def test_check_changes_nothing_and_is_allowed_to_be_called_often(self, project: Path, lock_file: Path) -> None:
         for make in (zombie, write, lambda path: path.write_bytes(b"")):
-            make(lock)
-            before = (os.listdir(project), lock.stat(), project.stat().st_mtime_ns)
+            make(lock_file)
+            before = (os.listdir(project), lock_file.stat(), project.stat().st_mtime_ns)
             for _ in range(3):
                 self.sprint("check", project=project)
-            assert (os.listdir(project), lock.stat().st_mtime_ns, project.stat().st_mtime_ns) == (
+            assert (os.listdir(project), lock_file.stat().st_mtime_ns, project.stat().st_mtime_ns) == (
                 before[0],
                 before[1].st_mtime_ns,
                 before[2],
@@ -895,9 +897,9 @@ class TestCommand:
 
 
 class TestFromPython:
-    def test_a_lock_is_seen_by_every_reader(self, mutex: SprintMutex, lock: Path) -> None:
+    def test_a_lock_is_seen_by_every_reader(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
-        assert yaml.safe_load(lock.read_bytes()) == yaml.load(lock.read_bytes(), Loader=yaml.CSafeLoader)
+        assert yaml.safe_load(lock_file.read_bytes()) == yaml.load(lock_file.read_bytes(), Loader=yaml.CSafeLoader)
 
     def test_a_path_object_will_do_and_nothing_else(self, project: Path) -> None:
         assert SprintMutex(project).check()["status"] == "clean"
@@ -906,9 +908,9 @@ class TestFromPython:
                 SprintMutex(root)  # type: ignore[arg-type]
 
     def test_without_a_reader_of_yaml_an_unusual_file_is_an_error_that_names_it(
-        self, mutex: SprintMutex, lock: Path, monkeypatch: pytest.MonkeyPatch
+        self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lock.write_bytes(b"{pid: 1, session_id: s, started_at: 2026-01-01, epic_spec: e}")
+        lock_file.write_bytes(b"{pid: 1, session_id: s, started_at: 2026-01-01, epic_spec: e}")
         monkeypatch.setitem(sys.modules, "yaml", None)
         answer = take(mutex, force=True, yes=True)
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"]) and "PyYAML" in answer["message"]
