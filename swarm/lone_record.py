@@ -6,6 +6,7 @@ own; where it was the last step that failed, RenameFailed.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from swarm.filesystem import Filesystem, make_dirs
@@ -48,7 +49,7 @@ class LoneRecord:
         if path != self._folder:
             make_dirs(path)
         elif not os.path.isdir(path):
-            raise NotADirectoryError(20, "is not a directory any more", path)
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory any more", path)
 
 
 class _Placing(Filesystem):

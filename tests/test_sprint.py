@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from proof.processes import fork
-from swarm import SprintMutex, cli, lone_record, sprint, validation
+from swarm import SprintMutex, cli, confirmation, lone_record, sprint, validation
 from swarm.errors import BadInput, Busy, StoreError
 from swarm.filesystem import Filesystem
 from swarm.sprint import concurrency_control
@@ -674,6 +674,132 @@ class TestErrorMatrix:
         lock_file.write_bytes(b"{")
         warnings = ["Lock file exists but has invalid format", "Lock session mismatch (expected: other, actual: unknown)"]
         assert mutex.release("other")["warnings"] == warnings
+
+
+class TestWords:
+    """What is said, exactly: people and programs go by it."""
+
+    @pytest.mark.parametrize("mode", ["acquire", "release", "check"])
+    def test_a_failure_names_its_mode_and_the_place(self, mode: str, tmp_path: Path, project: Path, lock_file: Path) -> None:
+        inputs = {"session_id": "s", "epic_spec": "e"}
+        answer = concurrency_control(mode=mode, project_root=tmp_path / "missing", **inputs)
+        assert (answer["mode"], answer["message"]) == (mode, f"Project root not accessible: {tmp_path}/missing")
+        lock_file.symlink_to("elsewhere")
+        answer = concurrency_control(mode=mode, project_root=project, **inputs)
+        assert (answer["mode"], answer["message"]) == (mode, "Cannot read lock file: it is a symbolic link")
+        assert answer["lock_info"] == {"exists": True}
+        answer = concurrency_control(mode=mode, project_root=project, one=1, two=2)
+        assert (answer["mode"], answer["message"]) == (mode, "Unknown input: one, two")
+
+    def test_of_a_check(self, mutex: SprintMutex, lock_file: Path) -> None:
+        assert mutex.check()["message"] == "No sprint is running"
+        zombie(lock_file)
+        pid = yaml.safe_load(lock_file.read_bytes())["pid"]
+        named = f"PID: {pid}, session: sprint-2026-02-07-001, started: {NOW}"
+        assert mutex.check()["message"] == f"Zombie lock detected: its process is gone ({named})"
+
+    def test_of_a_zombie_that_stays(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        lock_file.write_bytes(b"")
+        mutex, asked = answering(project, clock, False)
+        answer = take(mutex)
+        unknown = "PID: unknown, session: unknown, started: unknown"
+        why = (
+            f"Zombie lock not overwritten ({unknown}): the lock file cannot be understood. To overwrite it, use --force or --yes"
+        )
+        assert (answer["message"], answer["warnings"]) == (why, ["Lock file exists but has invalid format"])
+        assert asked[0].startswith("Zombie lock detected:\n- PID: ?")
+
+    def test_of_a_running_sprint_that_stays(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+        write(lock_file)
+        mutex, asked = answering(project, clock, False)
+        named = f"PID: {os.getppid()}, session: sprint-2026-02-07-001, started: {NOW}"
+        cure = "To overwrite the lock of a running sprint, use --force with --yes"
+        assert take(mutex, force=True)["message"] == f"Sprint already running ({named}). {cure}"
+        assert asked[0].startswith(f"Warning: a sprint is running!\n- PID: {os.getppid()} ")
+
+    def test_of_a_release(self, mutex: SprintMutex, lock_file: Path) -> None:
+        assert mutex.release()["message"] == "There is no lock to release"
+        write(lock_file)
+        assert mutex.release()["message"] == "Lock released successfully"
+
+    @pytest.mark.parametrize(
+        ("number", "error", "detail"),
+        [
+            (errno.EPERM, "Cannot delete lock file: permission denied", ""),
+            (errno.EACCES, "Cannot delete lock file: permission denied", ""),
+            (errno.EIO, "Cannot delete lock file", "Input/output error"),
+            (errno.ENOSPC, "Cannot delete lock file", "No space left on device. Free some space, or remove {} yourself"),
+        ],
+    )
+    def test_of_a_file_that_cannot_be_deleted(
+        self, number: int, error: str, detail: str, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(source: str, target: str) -> None:
+            raise OSError(number, os.strerror(number))
+
+        write(lock_file)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", failing)
+            answer = mutex.release()
+        assert (answer["status"], answer["errors"], answer["lock_info"]) == ("failure", [error], {"exists": True})
+        assert answer["message"] == error + (detail and ": " + detail.format(lock_file))
+
+    def test_of_a_file_that_changes_all_the_time(
+        self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(lock_file)
+        monkeypatch.setattr(lone_record.LoneRecord, "replace", lambda *args: False)
+        answer = take(mutex, force=True, yes=True)
+        assert answer["message"] == "Failed to write lock file: it changes faster than it can be read"
+        assert answer["errors"] == ["Failed to write lock file"]
+
+    def test_of_a_project_that_goes_away_meanwhile(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Removed(Filesystem):
+            def mkdir(self, path: str) -> None:
+                if project.exists():
+                    shutil.rmtree(project)
+                os.mkdir(path)
+
+        monkeypatch.setattr(lone_record, "_Placing", Removed)
+        answer = take(SprintMutex(project))
+        assert answer["message"] == f"Failed to write lock file: is not a directory any more: {project}"
+        assert not project.exists() and answer["lock_info"] == {"exists": False}
+
+    def test_of_something_else_in_the_way(self, project: Path, mutex: SprintMutex) -> None:
+        (project / ".sprint-running.work").write_text("a file")
+        answer = take(mutex)
+        assert answer["message"].startswith("Failed to write lock file: ") and ".sprint-running.work" in answer["message"]
+
+    @pytest.mark.parametrize("root", [None, 7, b"bytes"])
+    def test_of_a_root_that_is_no_path(self, root: object) -> None:
+        answer = concurrency_control(mode="check", project_root=root)
+        assert answer["errors"] == ["project_root must be the path of a directory"]
+
+    def test_of_a_session_that_is_no_text(self, project: Path) -> None:
+        answer = concurrency_control(mode="release", project_root=project, session_id=7)
+        assert answer["errors"] == ["session_id must be text"]
+
+    def test_a_session_to_release_is_taken_under_the_name_of_the_document(self, project: Path) -> None:
+        write(project / ".sprint-running")
+        answer = concurrency_control(mode="release", project_root=project, session_id="other")
+        assert answer["warnings"] == ["Lock session mismatch (expected: other, actual: sprint-2026-02-07-001)"]
+
+    def test_at_a_terminal_it_is_asked_for_as_long_as_the_document_says(
+        self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[str, float]] = []
+
+        def ask(question: str, seconds: float) -> bool:
+            asked.append((question, seconds))
+            return True
+
+        zombie(lock_file)
+        monkeypatch.setattr(confirmation, "ask", ask)
+        monkeypatch.setattr(confirmation, "is_possible", lambda: False)
+        assert take(SprintMutex(project))["status"] == "blocked" and asked == []
+        monkeypatch.setattr(confirmation, "is_possible", lambda: True)
+        assert take(SprintMutex(project))["status"] == "acquired"
+        assert asked[0][0].startswith("Zombie lock detected:") and asked[0][1] == 30
 
 
 class TestWhatIsKept:
