@@ -141,8 +141,8 @@ class Handover:
         except FileExistsError:
             self._tidy(mine)
             return False
-        except BaseException:
-            self._drop(hand)
+        except BaseException as error:
+            self._leave(hand, mine, error)
             raise
         self._tidy(mine)
         self._clear(name, self._hands_at(name))
@@ -163,11 +163,8 @@ class Handover:
                     self._fs.rename(*move)
             finally:
                 self._tidy(self._gate(name, hand))
-        except Busy:
-            self._tidy(mine)
-            raise
-        except BaseException:
-            self._drop(hand)
+        except BaseException as error:
+            self._leave(hand, mine, error)
             raise
         if new is None or not changed:
             self._tidy(mine)
@@ -276,11 +273,18 @@ class Handover:
         self._hand = (os.getpid(), hand)
         return hand
 
+    def _leave(self, hand: str, mine: str, error: BaseException) -> None:
+        """After a failure: a hand that was destroyed is given up. Any other is good for the next try, also on a full disk, where
+        it could not be made again."""
+        if isinstance(error, FileNotFoundError):
+            self._drop(hand)
+        else:
+            self._tidy(mine)
+
     def _drop(self, hand: str) -> None:
-        """Gives up a hand of this process that failed: whatever it had begun is over, and nobody need wait for it."""
         if self._hand[1] == hand:
             self._hand = (0, "")
-        self._clear_away(self._kill, hand)  # it is never used again; and what failed before this is what is to be told
+        self._clear_away(self._kill, hand)  # it is never used again
 
     def _lay_out(self) -> None:
         for path in (self._live, self._hands, self._gates):

@@ -92,13 +92,18 @@ class TestCreating:
         assert place.somebody(fs).create("t", b"new")
         assert seen == [False]
 
-    def test_a_failure_gives_up_the_hand_so_that_nobody_waits_for_it(self, place: Place) -> None:
+    def test_after_a_failure_the_hand_is_good_for_the_next_try(self, place: Place) -> None:
+        """On a full disk another could not be made."""
         fs = Meddled()
         someone = place.somebody(fs)
-        fs.fail("link", errno.EIO)
-        with pytest.raises(OSError, match="Input/output"):
-            someone.create("t", b"new")
-        assert os.listdir(place.hands) == [] and place.record() is None
+        assert someone.create("another", b"")
+        (hand,) = os.listdir(place.hands)
+        for call in ("write_new", "link"):
+            fs.fail(call, errno.ENOSPC)
+            with pytest.raises(OSError, match="No space left"):
+                someone.create("t", b"new")
+            assert os.listdir(place.hands) == [hand] and place.residue() == [] and place.record() is None
+        fs.fail("mkdir", errno.ENOSPC, always=True)
         assert someone.create("t", b"new")
 
     def test_what_cannot_be_cleared_away_afterwards_does_not_undo_what_was_done(self, place: Place) -> None:
@@ -350,14 +355,20 @@ class TestChanging:
 
     @CHANGES
     @pytest.mark.parametrize("call", ["symlink", "rename", "read"])
-    def test_a_failure_gives_up_the_hand_so_that_nobody_waits_for_it(self, call: str, new: bytes | None, place: Place) -> None:
-        place.write(b"old")
+    def test_after_a_failure_nobody_waits_and_the_hand_is_good_for_the_next_try(
+        self, call: str, new: bytes | None, place: Place
+    ) -> None:
+        """On a full disk another could not be made."""
         fs = Meddled()
-        fs.fail(call, errno.EIO)
-        with pytest.raises(OSError, match="Input/output"):
-            self.change(place.somebody(fs), new)
-        assert os.listdir(place.hands) == [] and place.record() == b"old"
-        assert self.change(place.somebody(), new), "somebody waits for a hand that will never act"
+        someone = place.somebody(fs)
+        assert someone.create("t", b"old")
+        hands = os.listdir(place.hands)
+        fs.fail(call, errno.ENOSPC)
+        with pytest.raises(OSError, match="No space left"):
+            self.change(someone, new)
+        assert os.listdir(place.hands) == hands and place.residue() == [] and place.record() == b"old"
+        fs.fail("mkdir", errno.ENOSPC, always=True)
+        assert self.change(someone, new)
         assert place.record() == new and place.residue() == []
 
     @CHANGES
@@ -384,18 +395,14 @@ class TestChanging:
 
     @CHANGES
     def test_the_first_error_is_the_one_that_is_told(self, new: bytes | None, place: Place) -> None:
-        """Also where the hand that failed cannot be destroyed either; another is made for the next try."""
+        """Also where what is left cannot be cleared away either."""
         place.write(b"old")
         fs = Meddled()
         someone = place.somebody(fs)
         fs.fail("rename", errno.EIO)
-        fs.fail("rmdir", errno.EACCES)
+        fs.fail("unlink", errno.EACCES, always=True)
         with pytest.raises(OSError, match="Input/output"):
             self.change(someone, new)
-        (left,) = os.listdir(place.hands)
-        assert someone.create("u", b"") and len(os.listdir(place.hands)) == 2
-        someone.close()
-        assert os.listdir(place.hands) == [left]
 
     @CHANGES
     @pytest.mark.parametrize(
