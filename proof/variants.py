@@ -319,5 +319,5 @@ ALL = [
     Variant("a sweeper that does not kill", Code(sweep=_sweep_without_killing), scenarios.SWEEPER_AND_PERSON),
     Variant("one hand shared across fork", Code(_HandSharedAcrossFork), scenarios.FORK),
 ]
-IN_A_CROWD = Variant("a gate closed before its hand is dead", Code(_ClosesBeforeItKills), CROWD)
+IN_A_CROWD = Variant("a gate closed before its hand is dead, among 8", Code(_ClosesBeforeItKills), CROWD)
 """What the random runs must find too."""

@@ -1,4 +1,4 @@
-"""swarm: a shared status log and task locks for many workers on one job. The names below are the API; the rest is private."""
+"""swarm: a shared status log, task locks and a sprint mutex for many workers on one job. The names below are the API."""
 
 __version__ = "0.1.0"
 

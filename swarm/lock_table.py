@@ -8,11 +8,10 @@ it stands.
 
 from __future__ import annotations
 
-import time
-
 from swarm import process
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.lock_record import Lock, Verdict, decode, judge, new_lock, refreshed, with_token
+from swarm.store import patiently
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,15 +162,7 @@ class LockTable:
         return lock, judge(lock, self.clock, lambda: self.store.age(_key(task)))
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
-        """Does it as soon as nobody else is changing the same record."""
-        deadline = self.clock.steady() + _BUSY_FOR
-        while True:
-            try:
-                return change(*args)
-            except Busy:
-                if self.clock.steady() > deadline:
-                    raise
-                time.sleep(0.002)
+        return patiently(self.clock, _BUSY_FOR, change, *args)
 
     def _await_change(self, task: str, timeout: float) -> None:
         data = self.store.read(_key(task))

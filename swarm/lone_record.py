@@ -24,10 +24,9 @@ class RenameFailed(OSError):
 class LoneRecord:
     """The record at `path`, in a directory that exists."""
 
-    def __init__(self, path: str, *, filesystem: Filesystem | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self._folder, _, self._name = path.rpartition("/")
-        fs = filesystem or _Placing()
-        self._records = Handover(self._folder, f"{path}.work", ensure=self._ensure, fs=fs, suffix="")
+        self._records = Handover(self._folder, f"{path}.work", ensure=self._ensure, fs=_Placing(), suffix="")
 
     def read(self) -> bytes | None:
         return self._records.read(self._name)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 
 from swarm import confirmation, process
 from swarm.clock import Clock
-from swarm.errors import BadInput, Busy, StoreError
+from swarm.errors import BadInput, StoreError
 from swarm.lone_record import LoneRecord, RenameFailed
 from swarm.sprint_answer import answer, failure, info, named, running, warnings_of
 from swarm.sprint_question import question
 from swarm.sprint_record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
+from swarm.store import patiently
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -275,14 +275,7 @@ class SprintMutex:
         return f"{error.strerror or error}{where}{cure}"
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
-        deadline = self._clock.steady() + WRITE_TIMEOUT_SECONDS
-        while True:
-            try:
-                return change(*args)
-            except Busy:
-                if self._clock.steady() > deadline:
-                    raise
-                time.sleep(0.002)
+        return patiently(self._clock, WRITE_TIMEOUT_SECONDS, change, *args)
 
 
 def _ask_at_the_terminal(question: str) -> bool:

@@ -10,14 +10,18 @@ gave it understands; "" is the beginning.
 
 from __future__ import annotations
 
-from swarm.errors import BadInput
+import time
+
+from swarm.errors import BadInput, Busy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Protocol
+    from collections.abc import Callable, Iterator
+    from typing import Protocol, TypeVarTuple
 
     from swarm.clock import Clock
+
+    Args = TypeVarTuple("Args")
 else:
     Protocol = object
 
@@ -85,6 +89,18 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Gives back what the store holds; it may be used again afterwards."""
+
+
+def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
+    """Makes a change as soon as nobody else is changing the same record; raises Busy if that takes longer."""
+    deadline = clock.steady() + seconds
+    while True:
+        try:
+            return change(*args)
+        except Busy:
+            if clock.steady() > deadline:
+                raise
+            time.sleep(0.002)
 
 
 def open_store(url: str, *, trusted: bool = True, log_max_bytes: int = 0) -> Store:

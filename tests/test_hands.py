@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,24 +91,19 @@ class TestHands:
         assert someone.create("b", b"b")
         assert [path.name for path in place.hands.iterdir() if not path.is_dir()] == [] and place.record("b") == b"b"
 
-    def test_a_hand_that_is_being_filled_is_destroyed_all_the_same(self, place: Place) -> None:
-        place.write(b"old")
-        place.gate()
-        rival = place.hands / LAST
-        (rival / "0").touch()
-        fs = Meddled()
-        fs.before("rmdir", (rival / "1").touch)
-        assert place.somebody(fs).replace("t", b"old", b"new")
-        assert not rival.exists()
-
-    def test_a_hand_that_is_being_emptied_is_destroyed_all_the_same(self, place: Place) -> None:
+    @pytest.mark.parametrize(
+        ("before", "act"), [("rmdir", lambda rival: (rival / "1").touch()), ("unlink", lambda rival: (rival / "0").unlink())]
+    )
+    def test_a_hand_that_is_being_filled_or_emptied_is_destroyed_all_the_same(
+        self, before: str, act: Callable[[Path], None], place: Place
+    ) -> None:
         """By its owner or by another who kills it: a file of it that is gone does not say that the hand is."""
         place.write(b"old")
         place.gate()
         rival = place.hands / LAST
         (rival / "0").touch()
         fs = Meddled()
-        fs.before("unlink", (rival / "0").unlink)
+        fs.before(before, lambda: act(rival))
         assert place.somebody(fs).replace("t", b"old", b"new")
         assert not rival.exists()
 

@@ -132,17 +132,18 @@ def test_another_directory_that_was_removed_does_not_make_them_begin_anew(place:
     assert counter.draw("t") == place.tickets().last("t") == 2
 
 
+def begin_another_boot(place: Place) -> None:
+    place.boot = "another boot"
+    assert place.tickets().draw("t") == tickets.PER_EPOCH + 2
+
+
 def test_a_boot_that_ends_while_a_ticket_is_drawn_costs_another_ticket(place: Place) -> None:
     """Somebody who sees the next boot begins it just before we draw: what we drew may be smaller than its tickets."""
     fs = Meddled()
     someone = place.tickets(fs)
     assert someone.draw("t") == 1
 
-    def restarted() -> None:
-        place.boot = "another boot"
-        assert place.tickets().draw("t") == tickets.PER_EPOCH + 2
-
-    fs.before("draw", restarted)
+    fs.before("draw", lambda: begin_another_boot(place))
     assert someone.draw("t") == tickets.PER_EPOCH + 4
 
 
@@ -151,11 +152,7 @@ def test_nor_is_the_last_one_told_by_a_boot_that_ended_meanwhile(place: Place) -
     someone = place.tickets(fs)
     assert someone.draw("t") == 1
 
-    def restarted() -> None:
-        place.boot = "another boot"
-        assert place.tickets().draw("t") == tickets.PER_EPOCH + 2
-
-    fs.before("size", restarted)
+    fs.before("size", lambda: begin_another_boot(place))
     assert someone.last("t") == tickets.PER_EPOCH + 2
 
 
