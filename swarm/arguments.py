@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One call of a command: what was given."""
+    """One call of a command: what was given. Of an option that was given more than once, `options` has the last."""
 
-    def __init__(self, positional: Sequence[str], options: Mapping[str, str]) -> None:
+    def __init__(self, positional: Sequence[str], options: Mapping[str, str], given: Sequence[tuple[str, str]] = ()) -> None:
         self.positional = positional
         self.options = options
+        self._given = given
         self.json = "--json" in options
 
     def get(self, index: int, default: str = "") -> str:
         return self.positional[index] if index < len(self.positional) else default
 
+    def every(self, option: str) -> list[str]:
+        """All values of an option that may be given more than once."""
+        return [value for name, value in self._given if name == option]
+
 
 class Command:
     """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets. One that
-    ends in `-- COMMAND…` takes another command line."""
+    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional."""
 
     def __init__(self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "") -> None:
         self.usage = usage
@@ -39,7 +44,7 @@ class Command:
     def parse(self, name: str, args: Sequence[str]) -> Call:
         positional: list[str] = []
         after: list[str] = []
-        options: dict[str, str] = {}
+        options: list[tuple[str, str]] = []
         known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json"]}
         rest = iter(args)
         for arg in rest:
@@ -59,13 +64,13 @@ class Command:
                     raise BadInput(f"{option} needs a value. Usage: {name} {self.usage}") from None
             elif equals and not known[option]:
                 raise BadInput(f"{option} takes no value. Usage: {name} {self.usage}")
-            options[option] = value
+            options.append((option, value))
         words = self.usage.partition("--")[0].rstrip("[ ").split()
         needed = sum(not word.startswith("[") for word in words)
-        takes_command = self.usage.endswith("-- COMMAND…")
+        takes_command = "-- COMMAND…" in self.usage
         given = len(positional) + (0 if takes_command else len(after))
         problem = ""
-        if takes_command and not after:
+        if takes_command and not after and not self.usage.endswith("]"):
             problem = "needs a command after --"
         elif given < needed:
             problem = "is missing arguments"
@@ -73,7 +78,7 @@ class Command:
             problem = "was given too many arguments"
         if problem:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
-        return Call([*positional, *after], options)
+        return Call([*positional, *after], dict(options), options)
 
 
 def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> str:

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
-    if name in ("lock", "log", "sprint"):
+    if name in ("lock", "log", "sprint", "task"):
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
         return _run_face(f"swarm {name}", face, argv[1:])
     if name == "demo":

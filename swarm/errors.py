@@ -5,11 +5,20 @@
     ├── LockHeld                       1   somebody else has it; wait, or do something else
     ├── NotYours                       1   the lock is not this worker's to release
     ├── LockLost                       4   it was this worker's and is not any more: stop working on the task
+    ├── NoTask                         1   there is no such task in the queue, or none to be had now
+    ├── TaskExists                     1   there is a task with this id
+    ├── WrongState                     1   that cannot be done with a task in its state
     └── StoreError                     3   the store cannot be used, or cannot tell
         └── Busy                           somebody is changing this record right now; try again shortly
 
 An error's text is one sentence on what is wrong and one on what to do. Only faces print it.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class SwarmError(Exception):
@@ -45,6 +54,32 @@ class LockLost(SwarmError):
     """The lease is over: expired, taken over, removed by hand, or left behind by a fork."""
 
     exit_code = 4
+
+    def __init__(self, task_id: str, text: str) -> None:
+        super().__init__(text)
+        self.task_id = task_id
+
+
+class NoTask(SwarmError):
+    """No task; `why` is "unknown" for one that was named, else "empty", "finished" or "busy": then `holders` tells which tasks
+    are being worked on, and by whom."""
+
+    def __init__(self, why: str, text: str, holders: Mapping[str, str]) -> None:
+        super().__init__(text)
+        self.why = why
+        self.holders = holders
+
+
+class TaskExists(SwarmError):
+    """A task is to be added whose id is taken."""
+
+    def __init__(self, task_id: str, text: str) -> None:
+        super().__init__(text)
+        self.task_id = task_id
+
+
+class WrongState(SwarmError):
+    """A task is to be claimed, retried or cancelled, and its state does not allow it."""
 
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)

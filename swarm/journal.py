@@ -340,6 +340,12 @@ class Journal:
         self._writer = None
 
 
+def resumes(before: str, after: str) -> bool:
+    """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
+    (number, offset, fingerprint), (later, end, now) = _parse_cursor(before), _parse_cursor(after)
+    return offset == 0 or later > number or (later == number and end >= offset and now == fingerprint)
+
+
 def _parse_cursor(cursor: str) -> tuple[int, int, str]:
     number, offset, fingerprint = (*(cursor or "0:0").split(":"), "", "")[:3]
     if not all(field.isascii() and field.isdigit() for field in (number, offset)) or len(cursor) > 60 or cursor.count(":") > 2:

@@ -3,6 +3,7 @@
 import os
 
 from swarm.errors import BadInput, StoreError
+from swarm.names import check_name
 
 DEFAULT_STATE_DIR = "/tmp/ai_swarm"
 DEFAULT_LOCK_TTL = 300
@@ -46,6 +47,34 @@ def log_max_bytes() -> int:
 
 def worker() -> str:
     return os.environ.get("SWARM_WORKER", "")
+
+
+def token_for(task: str) -> str:
+    """The token that whoever started us holds this very task with, "" if it holds another or none."""
+    return os.environ.get("SWARM_TOKEN", "") if os.environ.get("SWARM_TASK_ID") == task else ""
+
+
+def user() -> str:
+    """Who runs this, as a name that may stand in a log."""
+    import pwd
+
+    try:
+        return check_name(pwd.getpwuid(os.geteuid()).pw_name, "user")
+    except (KeyError, BadInput):
+        return f"uid-{os.geteuid()}"
+
+
+def parse_seconds(text: str, what: str) -> float:
+    """A duration as a person types it."""
+    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
+    return check_wait(float(text))
+
+
+def parse_token(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise BadInput(f"the token is {text[:40]!r}, but must be a whole number, such as the one that acquiring printed.")
+    return int(text)
 
 
 def parse_ttl(text: str, what: str) -> int:

@@ -81,11 +81,23 @@ class Store(Protocol):
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         """Waits until there is something after the cursor (True) or time is up (False)."""
 
+    def resumes(self, before: str, after: str) -> bool:
+        """Whether `after`, which a read from `before` gave, lies further on in the same log; False where that was not the log
+        that `before` belongs to, and was read from its beginning."""
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         """Every line with the place where a person finds it, and whether it is whole."""
 
     def rotate(self, log: str) -> bool:
         """Puts what is there aside, where a store has a use for that. Readers and writers do not notice."""
+
+    # What can be found out again -------------------------------------------------------------------------------
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keeps what was costly to find out, in place of what was kept under this name before; it may be lost at any time."""
+
+    def kept(self, name: str) -> bytes | None:
+        """What was last kept under this name, whole, None if there is nothing."""
 
     def close(self) -> None:
         """Gives back what the store holds; it may be used again afterwards."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
+_PUBLIC_LOG = "status"  # people read it where it lies; the others are swarm's own
+_ABANDONED = 60.0  # seconds after which a file that somebody began to write is nobody's any more
 _LONGEST_WAIT = 1.0  # seconds; a watch is set up anew this often, in case its directory was replaced
 
 
@@ -133,7 +135,7 @@ class FileStore:
         journal = self._log(log)
         deadline = self.clock.steady() + timeout
         while True:
-            folder, _, file = os.path.realpath(f"{self.root}/{log}.log").rpartition("/")
+            folder, _, file = os.path.realpath(self._log_path(log)).rpartition("/")
             with self._watch(folder) as watch:
                 if journal.read(cursor, 0)[0]:
                     return True
@@ -141,6 +143,11 @@ class FileStore:
                 if left <= 0:
                     return False
                 watch.wait(file, min(left, _LONGEST_WAIT))
+
+    def resumes(self, before: str, after: str) -> bool:
+        from swarm.journal import resumes
+
+        return resumes(before, after)
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         try:
@@ -151,6 +158,28 @@ class FileStore:
     @_spoken
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()
+
+    @_spoken
+    def keep(self, name: str, data: bytes) -> None:
+        folder, path, draft = self._kept_paths(name)
+        self._directory.ensure(folder)
+        try:
+            self._filesystem.write_new(draft, data)
+        except FileExistsError:
+            if self._filesystem.age(draft) > _ABANDONED:
+                os.unlink(draft)
+            return  # somebody else keeps it
+        except BaseException:
+            os.unlink(draft)
+            raise
+        os.rename(draft, path)
+
+    @_spoken
+    def kept(self, name: str) -> bytes | None:
+        try:
+            return self._filesystem.read(self._kept_paths(name)[1])
+        except FileNotFoundError:
+            return None
 
     def close(self) -> None:
         for records in self._spaces.values():
@@ -189,10 +218,19 @@ class FileStore:
         if log not in self._logs:
             from swarm.journal import Journal
 
-            path, parts = f"{self.root}/{log}.log", f"{self.root}/.{log}"
+            parts = f"{self.root}/.{log}"
             self._directory.refuse_links(parts)
-            self._logs[log] = Journal(path, parts, ensure=self._directory.ensure, max_bytes=self.log_max_bytes)
+            max_bytes = self.log_max_bytes if log == _PUBLIC_LOG else 0
+            self._logs[log] = Journal(self._log_path(log), parts, ensure=self._directory.ensure, max_bytes=max_bytes)
         return self._logs[log]
+
+    def _log_path(self, log: str) -> str:
+        return f"{self.root}/{log}.log" if log == _PUBLIC_LOG else f"{self.root}/.{log}/{log}.log"
+
+    def _kept_paths(self, name: str) -> tuple[str, str, str]:
+        folder = f"{self.root}/.kept"
+        self._directory.refuse_links(folder)
+        return folder, f"{folder}/{name}", f"{folder}/{name}.draft"
 
     def _watch(self, path: str) -> Watch:
         from swarm.watch import Watch

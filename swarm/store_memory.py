@@ -17,6 +17,7 @@ class MemoryStore:
         self._records: dict[str, bytes] = {}
         self._tickets: dict[str, int] = {}
         self._logs: dict[str, list[bytes]] = {}
+        self._kept: dict[str, bytes] = {}
 
     def read(self, key: str) -> bytes | None:
         with self._changed:
@@ -81,6 +82,9 @@ class MemoryStore:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._logs.get(log, [])) > _parse_cursor(cursor), timeout)
 
+    def resumes(self, before: str, after: str) -> bool:
+        return _parse_cursor(before) <= _parse_cursor(after)
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         with self._changed:
             lines = list(self._logs.get(log, []))
@@ -89,6 +93,12 @@ class MemoryStore:
 
     def rotate(self, log: str) -> bool:
         return False
+
+    def keep(self, name: str, data: bytes) -> None:
+        self._kept[name] = data
+
+    def kept(self, name: str) -> bytes | None:
+        return self._kept.get(name)
 
     def close(self) -> None:
         pass

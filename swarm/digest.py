@@ -1,0 +1,109 @@
+"""What a log amounts to: a picture folded from its lines, read on from where the last look ended, and kept between processes.
+
+The log is the truth. What is kept is the picture with its place in the log, so that a new process starts there and not at the
+beginning; it may be missing, old or damaged, and then costs time, never truth. A picture is changed by lines alone, in their
+order, so everybody who has read as far has the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from swarm.errors import StoreError
+from swarm.store import Store
+
+_WORTH_KEEPING = 2000  # lines
+
+
+class Picture(Protocol):
+    """What lines amount to. A new one knows none."""
+
+    VERSION: int
+    """Of what `dump` gives: what another version kept is not loaded."""
+
+    def fold(self, line: bytes) -> bool:
+        """Takes a line in; whether it changed anything. A line that makes no sense does not."""
+
+    def dump(self) -> Any:
+        """Everything it knows, as JSON can say it."""
+
+    def load(self, data: Any) -> None:
+        """Becomes what `dump` gave. Raises anything but a SwarmError for what it did not give."""
+
+    def __len__(self) -> int:
+        """How many things it knows, which is what keeping it costs."""
+
+
+P = TypeVar("P", bound=Picture)
+
+
+class Digest(Generic[P]):
+    """The picture of one log, as of the last `update`. Not for two threads at once."""
+
+    def __init__(self, store: Store, log: str, make: Callable[[], P]) -> None:
+        self.picture = make()
+        self.cursor = ""
+        self._store = store
+        self._log = log
+        self._make = make
+        self._unkept = 0
+        self._asked = False
+
+    def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
+        """Reads what is new. With `mine`, a line that was just appended: whether the picture took it. Tells how many lines
+        it has read so far."""
+        if not self._asked:
+            self._asked = True
+            self._load()
+        count, taken, passed = 0, False, mine is None
+        while True:
+            lines, after = self._store.read_log(self._log, self.cursor)
+            if not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
+                self.picture, self.cursor, self._unkept = self._make(), "", 0
+                continue
+            self.cursor = after
+            if not lines:
+                break
+            fold = self.picture.fold
+            for line in lines:
+                changed = fold(line)
+                if not passed and line == mine:
+                    taken, passed = changed, True
+            count += len(lines)
+            progress(count)
+        self._unkept += count
+        if not passed:
+            raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
+        if self._unkept >= max(_WORTH_KEEPING, len(self.picture) // 2):
+            self._keep()
+        return taken
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until there is more than the last update has read, or time is up."""
+        return self._store.wait(self._log, self.cursor, timeout)
+
+    def _load(self) -> None:
+        try:
+            data = self._store.kept(self._log)
+            if data is None:
+                return
+            kept = json.loads(data)
+            picture = self._make()
+            if kept["version"] != picture.VERSION:
+                return
+            picture.load(kept["picture"])
+            cursor = kept["cursor"]
+            if self._store.resumes(cursor, self._store.read_log(self._log, cursor, 0)[1]):
+                self.picture, self.cursor = picture, cursor
+        except Exception:
+            return  # it was damaged, or is somebody else's: the log tells everything
+
+    def _keep(self) -> None:
+        kept = {"version": self.picture.VERSION, "cursor": self.cursor, "picture": self.picture.dump()}
+        try:
+            self._store.keep(self._log, json.dumps(kept, separators=(",", ":")).encode())
+        except StoreError:
+            pass  # a directory that may only be read, a full disk: the next process reads the log
+        self._unkept = 0

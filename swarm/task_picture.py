@@ -1,0 +1,323 @@
+"""What the lines of the queue's log amount to. Every reader who has read as far sees the same queue.
+
+    add      a new task                             a known id changes nothing
+    claim    ready -> running                       only with a larger token than any before, and when all it comes after is done
+             running -> running                     the claim before it has died: its holder could take the task's lock
+             running -> failed                      the same, but the attempts are used up: then nobody gets it
+    done     running -> done                        only with the token of the claim
+    fail     running -> ready, or failed            the same; failed once the attempts are used up, or if it is final
+    release  running -> ready                       the same; the attempt does not count
+    retry    failed, cancelled -> ready             its attempts begin anew
+    cancel   ready, running -> cancelled
+
+What does not fit changes nothing, whoever wrote it: so a worker that lost its lease cannot finish a task, however late it comes
+and whatever it checked before. Whether a claim's holder still lives, only the task's lock tells.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from swarm import jsontext
+from swarm.clock import from_iso
+from swarm.ready_list import ReadyList
+from swarm.task_record import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, Task, known_spec
+
+_DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
+
+
+class Entry:
+    """A task in the picture. `line` is the one that added it: what the queue does not need to decide is read there."""
+
+    __slots__ = (
+        "after",
+        "attempts",
+        "delay",
+        "id",
+        "line",
+        "max_attempts",
+        "missing",
+        "priority",
+        "reason",
+        "since",
+        "state",
+        "token",
+        "worker",
+    )
+
+    def __init__(self, task_id: str, line: str, priority: int, after: Sequence[str], max_attempts: int, since: str) -> None:
+        self.id = task_id
+        self.line = line
+        self.priority = priority
+        self.after = after
+        self.max_attempts = max_attempts
+        self.state = READY
+        self.attempts = 0
+        self.token = 0
+        self.worker = ""
+        self.since = since
+        self.reason = ""
+        self.delay = 0.0
+        self.missing = 0  # how many of those it comes after are not done
+
+    @property
+    def shown_state(self) -> str:
+        return WAITING if self.state == READY and self.missing else self.state
+
+    def task(self) -> Task:
+        record = jsontext.loads(self.line)
+        return Task(
+            spec=known_spec(record),
+            state=self.shown_state,
+            attempts=self.attempts,
+            worker=self.worker,
+            token=self.token or None,
+            since=self.since,
+            reason=self.reason,
+            added_at=str(record.get("at", "")),
+        )
+
+
+class TaskPicture:
+    """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
+
+    VERSION = 1
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.running: dict[str, Entry] = {}
+        self.damaged = 0
+        self._ready = ReadyList()
+        self._delayed: list[tuple[float, str]] = []  # when, which
+        self._dependents: dict[str, list[str]] = {}  # of tasks that are not done, or not known yet
+        self._folds = {
+            "claim": self._claim,
+            "done": self._done,
+            "fail": self._fail,
+            "release": self._release,
+            "retry": self._retry,
+            "cancel": self._cancel,
+        }
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def fold(self, line: bytes) -> bool:
+        try:
+            text = line.decode()
+            record = jsontext.loads(text)
+            if record["op"] == "add":
+                return self._add(record, text)
+            entry = self.entries.get(record["id"])
+            return self._folds[record["op"]](entry, record) if entry else False
+        except (ValueError, KeyError, TypeError):
+            self.damaged += bool(line.strip())
+            return False
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in each state."""
+        found: dict[str, int] = {}
+        for entry in self.entries.values():
+            state = entry.shown_state
+            found[state] = found.get(state, 0) + 1
+        return found
+
+    def best(self, now: float, skip: Iterable[str], among: int) -> list[Entry]:
+        """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
+        while self._delayed and self._is_due(*self._delayed[0], now):
+            entry = self.entries[heapq.heappop(self._delayed)[1]]
+            if entry.state == READY and entry.delay and not entry.missing:
+                entry.delay = 0.0
+                self._ready.add(entry.id, entry.priority)
+        return [self.entries[name] for name in self._ready.best(frozenset(skip), among)]
+
+    def is_finished(self) -> bool:
+        """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
+        delayed = any(self.entries[name].state == READY and self.entries[name].delay for _, name in self._delayed)
+        return not (self.running or delayed or self._ready.best((), 1))
+
+    def next_due(self) -> float | None:
+        """When the next delayed task is ready again."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def cycle(self, task_id: str, after: Iterable[str], known: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+        """The way from a task back to itself, if it came after these; empty if there is none. `known`: tasks not yet added."""
+        known = known or {}
+        came_from = dict.fromkeys(after, task_id)
+        stack = list(came_from)
+        while stack:
+            name = stack.pop()
+            if name == task_id:
+                way = [name, came_from[name]]
+                while way[-1] != task_id:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            entry = self.entries.get(name)
+            for further in known.get(name) or (entry.after if entry else ()):
+                if further not in came_from:
+                    came_from[further] = name
+                    stack.append(further)
+        return []
+
+    def blocked(self) -> dict[str, str]:
+        """Tasks that cannot become ready by themselves, each with the one it waits for that failed, was cancelled, or is not
+        there."""
+        found: dict[str, str] = {}
+        culprits = [n for n in self._dependents if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)]
+        for culprit in culprits:
+            stack = [culprit]
+            while stack:
+                for name in self._dependents.get(stack.pop(), ()):
+                    if name not in found and self.entries[name].state == READY:
+                        found[name] = culprit
+                        stack.append(name)
+        return found
+
+    # What is kept ----------------------------------------------------------------------------------------------
+
+    def dump(self) -> Any:
+        return [
+            [
+                e.id,
+                e.line,
+                e.priority,
+                list(e.after),
+                e.max_attempts,
+                e.since,
+                e.state,
+                e.attempts,
+                e.token,
+                e.worker,
+                e.reason,
+                e.delay,
+            ]
+            for e in self.entries.values()
+        ]
+
+    def load(self, data: Any) -> None:
+        for task_id, line, priority, after, max_attempts, since, state, attempts, token, worker, reason, delay in data:
+            entry = Entry(task_id, line, priority, after, max_attempts, since)
+            entry.state, entry.attempts, entry.token, entry.worker = state, attempts, token, worker
+            entry.reason, entry.delay = reason, delay
+            self.entries[task_id] = entry
+        for entry in self.entries.values():
+            if entry.state == RUNNING:
+                self.running[entry.id] = entry
+            if entry.state != DONE:
+                self._link(entry)
+            if entry.state == READY:
+                self._make_ready(entry)
+
+    # The folds -------------------------------------------------------------------------------------------------
+
+    def _add(self, record: dict[str, Any], line: str) -> bool:
+        task_id, after = record["id"], record.get("after", ())
+        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.cycle(task_id, after)):
+            return False
+        priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        if not isinstance(task_id, str) or not all(isinstance(name, str) for name in after):
+            raise TypeError
+        entry = Entry(task_id, line, int(priority), tuple(after), int(attempts), str(record.get("at", "")))
+        self.entries[task_id] = entry
+        self._link(entry)
+        self._make_ready(entry)
+        return True
+
+    def _claim(self, entry: Entry, record: dict[str, Any]) -> bool:
+        token = record["token"]
+        if token <= entry.token or entry.state not in (READY, RUNNING) or entry.missing:
+            return False
+        entry.token = token
+        if entry.state == RUNNING and entry.attempts >= entry.max_attempts:
+            self._end(entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts))
+            return False
+        self._ready.discard(entry.id, entry.priority)
+        self.running[entry.id] = entry
+        entry.attempts += 1
+        entry.worker = str(record.get("worker", ""))
+        entry.delay = 0.0
+        self._move(entry, RUNNING, record)
+        return True
+
+    def _done(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        self._end(entry, DONE, record)
+        for name in self._dependents.pop(entry.id, ()):
+            dependent = self.entries[name]
+            dependent.missing -= 1
+            if dependent.state == READY:
+                self._make_ready(dependent)
+        return True
+
+    def _fail(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        if record.get("final") or entry.attempts >= entry.max_attempts:
+            self._end(entry, FAILED, record)
+        else:
+            self._back(entry, record, delay=float(record.get("delay", 0)))
+        return True
+
+    def _release(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        entry.attempts -= 1
+        self._back(entry, record, first=True)
+        return True
+
+    def _retry(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if entry.state not in (FAILED, CANCELLED):
+            return False
+        entry.attempts = 0
+        self._back(entry, record)
+        return True
+
+    def _cancel(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if entry.state in ENDED:
+            return False
+        self._ready.discard(entry.id, entry.priority)
+        self._end(entry, CANCELLED, record)
+        return True
+
+    # What they are made of ---------------------------------------------------------------------------------------
+
+    def _fits(self, entry: Entry, record: dict[str, Any]) -> bool:
+        return entry.state == RUNNING and bool(record["token"] == entry.token)
+
+    def _end(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+        self.running.pop(entry.id, None)
+        self._move(entry, state, record, reason)
+
+    def _back(self, entry: Entry, record: dict[str, Any], *, delay: float = 0.0, first: bool = False) -> None:
+        self.running.pop(entry.id, None)
+        self._move(entry, READY, record)
+        entry.delay = delay
+        self._make_ready(entry, first=first)
+
+    def _move(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+        entry.state = state
+        entry.since = str(record.get("at", ""))
+        entry.reason = reason or str(record.get("reason", ""))
+
+    def _make_ready(self, entry: Entry, *, first: bool = False) -> None:
+        if entry.missing:
+            return
+        if entry.delay > 0:
+            heapq.heappush(self._delayed, ((from_iso(entry.since) or 0.0) + entry.delay, entry.id))
+        else:
+            self._ready.add(entry.id, entry.priority, first=first)
+
+    def _is_due(self, moment: float, task_id: str, now: float) -> bool:
+        """Also where the clock was set back since: nobody waits longer than the delay."""
+        entry = self.entries[task_id]
+        return now >= moment or now < moment - entry.delay
+
+    def _link(self, entry: Entry) -> None:
+        for name in entry.after:
+            known = self.entries.get(name)
+            if known is None or known.state != DONE:
+                self._dependents.setdefault(name, []).append(entry.id)
+                entry.missing += 1
