@@ -195,7 +195,9 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
         ways.append("Its lease never ends.")
     if lock is not None:
         if "pid" in lock.holder:
-            ways.append("The end of its process frees it at once.")
+            group = lock.holder.get("group")
+            left = f" and of every process of group {group}" if group else ""
+            ways.append(f"The end of its process{left} frees it at once.")
         ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
     ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
     return ways

@@ -35,12 +35,15 @@ class LockTable:
         self.store = store
         self.clock = store.clock
 
-    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock:
-        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone. Raises LockHeld."""
+    def acquire(
+        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+    ) -> Lock:
+        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
+        the `group` that works for it. Raises LockHeld."""
         deadline = self.clock.steady() + wait
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, process.identity() if bound else None)
+                return self._acquire_now(task, worker, ttl, _identity(group) if bound else None)
             except LockHeld:
                 left = deadline - self.clock.steady()
                 if left <= 0:
@@ -178,6 +181,11 @@ class LockTable:
 
 def _key(task: str) -> str:
     return f"{SPACE}/{task}"
+
+
+def _identity(group: int) -> dict[str, object]:
+    who = process.identity()
+    return {**who, "group": group} if group else who
 
 
 def _held(task: str, lock: Lock | None, verdict: Verdict) -> LockHeld:

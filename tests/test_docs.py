@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -23,8 +24,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from swarm import TaskLockManager, cli_lock, cli_log, errors, settings, validation
+from swarm import cli_lock, cli_log, errors, settings, validation
+from swarm.home import Home
+from swarm.lease import Lease
 from swarm.lock_record import decode
+from swarm.lock_table import LockTable
 from swarm.status_log import STATES
 from tests.conftest import ROOT, Run, script_environment
 
@@ -335,7 +339,7 @@ def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no stamp")
 def test_the_fields_of_the_holder_are_documented(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/STATUS_PROTO.md", "Clocks and the holder key")
-    with TaskLockManager("w").hold("t"):
+    with Lease(LockTable(Home().store()), "t", "w", 60, group=os.getpid()):
         written = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["holder"]
     assert {quoted(row[0])[0] for row in table} == set(written)
 
