@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
+_EXIT_CODES = """\
+Exit codes: 0 done, 1 the answer is no, 2 wrong usage,
+            3 the store cannot be used, 4 the lease was lost."""
+
+
 class Call:
     """One call of a command: what was given. Of an option that was given more than once, `options` has the last."""
 
@@ -32,13 +37,17 @@ class Call:
 
 class Command:
     """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets. One that
-    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional."""
+    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional. `exit_codes` says which it has besides
+    those of every command."""
 
-    def __init__(self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "") -> None:
+    def __init__(
+        self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "", exit_codes: str = ""
+    ) -> None:
         self.usage = usage
         self.summary = summary
         self.example = example
         self.run = run
+        self.exit_codes = exit_codes
         self.options = options.split()  # "--name=" takes a value, "--name" does not
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
@@ -90,9 +99,12 @@ def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> st
     for name, command in commands.items():
         lines += [f"  {name} {command.usage}".rstrip(), f"      {command.summary.partition(chr(10))[0]}"]
     lines += ["", "Examples:", *(f"  {command.example}" for command in commands.values() if command.example)]
-    lines += ["", "Every command takes --json (one JSON object) and --help."]
-    lines += [
-        "Exit codes: 0 done, 1 the answer is no, 2 wrong usage,",
-        "            3 the store cannot be used, 4 the lease was lost.",
-    ]
+    lines += ["", "Every command takes --json (one JSON object) and --help.", _EXIT_CODES]
     return "\n".join(lines) + "\n"
+
+
+def help_for_one(name: str, command: Command) -> str:
+    """What `--help` says of a command that stands alone."""
+    text = f"Usage: {name} {command.usage}".rstrip() + f"\n\n{command.summary}\n\nExample:\n  {command.example}\n\n"
+    codes = f"Exit code: {command.exit_codes}.\n" if command.exit_codes else ""
+    return f"{text}With --json, what swarm itself answers is one JSON object.\n{codes}{_EXIT_CODES}\n"

@@ -327,7 +327,7 @@ def _whole(call: Call, option: str, default: int) -> int:
 
 def _seconds(call: Call, option: str) -> float | None:
     text = call.options.get(option)
-    return None if text is None else settings.parse_seconds(text, option)
+    return None if text is None else settings.parse_wait(text, option)
 
 
 def _meta(call: Call) -> dict[str, Any] | None:

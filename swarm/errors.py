@@ -8,6 +8,7 @@
     ├── NoTask                         1   there is no such task in the queue, or none to be had now
     ├── TaskExists                     1   there is a task with this id
     ├── WrongState                     1   that cannot be done with a task in its state
+    ├── CannotRun                126, 127   the command of a `run` cannot be started
     └── StoreError                     3   the store cannot be used, or cannot tell
         └── Busy                           somebody is changing this record right now; try again shortly
 
@@ -84,6 +85,14 @@ class WrongState(SwarmError):
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
         self.task_id = task_id
+
+
+class CannotRun(SwarmError):
+    """A command could not be started; `exit_code` is what a shell would give for that."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"cannot run {command}: {error.strerror}.")
+        self.exit_code = 127 if isinstance(error, FileNotFoundError | NotADirectoryError) else 126
 
 
 class StoreError(SwarmError):

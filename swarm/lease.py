@@ -115,8 +115,8 @@ class Lease:
             raise self._lost
 
     def leave(self) -> None:
-        """The end of the block will not give the lock back, since somebody of the group works on: it is free when they are gone and
-        so is this process, or when the lease is over."""
+        """The end of the block will not give the lock back, since somebody of the group works on. It is free when they and this
+        process are gone, or when the lease is over."""
         self._left = True
 
     def _abandon(self) -> None:

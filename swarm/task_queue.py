@@ -277,7 +277,7 @@ class TaskQueue:
         """Raises LockHeld, or WrongState if the task is not to be had any more."""
         table, task_id = self._table(), entry.id
         died = entry.worker if entry.state == RUNNING else ""
-        lock = table.acquire(task_id, worker, ttl, bound=bound, **({"group": group} if group else {}))
+        lock = table.acquire(task_id, worker, ttl, bound=bound, group=group)
         assert lock.token is not None
         try:
             taken = self._append(event("claim", at=self._now(), id=task_id, worker=worker, token=lock.token))
