@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("run",)  # each is a COMMAND
+_ALONE = ("run", "worker")  # each is a COMMAND
 
 _USAGE = """\
 Usage: swarm COMMAND …

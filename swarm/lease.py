@@ -35,7 +35,9 @@ class Lease:
         group: int = 0,
         wait: float = 0.0,
         on_lost: Callable[[LockLost], object] | None = None,
+        taken: Lock | None = None,
     ) -> None:
+        """`taken`: the lock, where it has been taken already, by this process."""
         self.task_id = task_id
         self.worker = worker
         self.ttl = ttl
@@ -43,6 +45,7 @@ class Lease:
         self._group = group
         self._wait = wait
         self._on_lost = on_lost
+        self._taken = taken
         self._lock: Lock | None = None
         self._pid = 0
         self._deadline = 0.0
@@ -69,7 +72,7 @@ class Lease:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
         try:
-            self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait))
+            self._begin(self._taken or self._acquire())
             self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
             # The program's signals are for its own threads: one that this took would not wake whoever waits for it.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -115,9 +118,12 @@ class Lease:
             raise self._lost
 
     def leave(self) -> None:
-        """The end of the block will not give the lock back, since somebody of the group works on. It is free when they and this
-        process are gone, or when the lease is over."""
+        """The end of the block will not give the lock back: somebody else does so, or works on. Then it is free when they and
+        this process are gone, or when the lease is over."""
         self._left = True
+
+    def _acquire(self) -> Lock:
+        return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
 
     def _abandon(self) -> None:
         """Ends it as well as can be, on the way out with another error."""

@@ -91,9 +91,12 @@ def new_lock(
     return _dated(task_id, worker, to_iso(clock.now()), ttl, token, clock, {**(who or {}), "beat": 0})
 
 
-def refreshed(lock: Lock, clock: Clock) -> Lock:
-    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats."""
+def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
+    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats. `group`: a process group that
+    works for its holder from now on."""
     who = {key: value for key, value in lock.holder.items() if key in _WHO}
+    if group and "pid" in who:
+        who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
     beat = lock.holder.get("beat")

@@ -57,11 +57,11 @@ class LockTable:
             if self._patiently(self.store.remove, _key(task), data):
                 return lock
 
-    def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
-        """Begins the lease anew; the lock as it is now. Raises LockLost."""
+    def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0) -> Lock:
+        """Begins the lease anew; the lock as it is now. `group`: from now on it works for the holder too. Raises LockLost."""
         while True:
             data, lock = self._own(task, worker, token, LockLost)
-            renewed = refreshed(lock, self.clock)
+            renewed = refreshed(lock, self.clock, group)
             if self._patiently(self.store.replace, _key(task), data, renewed.encode()):
                 return renewed
 

@@ -21,6 +21,7 @@ from swarm.clock import to_iso
 from swarm.digest import Digest
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, StoreError, TaskExists, WrongState
 from swarm.home import Home
+from swarm.lease import Lease
 from swarm.lock_record import Lock
 from swarm.lock_table import LockTable
 from swarm.names import check_name
@@ -121,31 +122,41 @@ class TaskQueue:
         *,
         ttl: float | None = None,
         bound: bool = False,
-        group: int = 0,
+        commands_only: bool = False,
     ) -> Claim:
         """The best ready task that nobody holds, or the one that is named: its lock is taken and START is logged. `bound`: it is
-        free again as soon as this process is gone (and the process group `group`, if given). Raises NoTask if there is none to be
-        had, LockHeld if the named one is another's, WrongState if it is not to be done."""
+        free again as soon as this process is gone. `commands_only`: only one that has a command of its own. Raises NoTask if
+        there is none to be had, LockHeld if the named one is another's, WrongState if it is not to be done."""
         check_name(worker, "worker")
         ttl = settings.lock_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
         with self._mutex:
             self._update()
             if task_id is not None:
-                return self._claim_named(check_name(task_id, "task_id"), worker, ttl, bound, group)
+                return self._claim_named(check_name(task_id, "task_id"), worker, ttl, bound)
             tried: set[str] = set()
-            while (entry := self._next(tried)) is not None:
+            while (entry := self._next(tried, commands_only)) is not None:
                 try:
-                    return self._claim_entry(entry, worker, ttl, bound, group)
+                    return self._claim_entry(entry, worker, ttl, bound)
                 except LockHeld:
                     self._held[entry.id] = self._clock().steady() + _GLANCE
                 except WrongState:
                     pass  # others were faster
                 tried.add(entry.id)
-            raise self._nothing()
+            raise self._nothing(commands_only)
 
-    def done(self, task_id: str, worker: str, token: int | None = None, result: str = "") -> Task:
-        """The task is done. Raises LockLost if it is not this worker's any more; that is logged, and changes nothing."""
-        return self._finish("done", task_id, worker, token, reason=result)
+    def keep(self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None) -> Lease:
+        """A context manager that keeps the claim alive while its block runs. `group`: a process group that works on the task. The
+        end of the block does not give it back: `done`, `fail` and `release` do. Raises LockLost."""
+        table = self._table()
+        lock = table.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
+        lease = Lease(table, claim.task.id, claim.worker, lock.ttl or settings.lock_ttl(), on_lost=on_lost, taken=lock)
+        lease.leave()
+        return lease
+
+    def done(self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any) -> Task:
+        """The task is done. Raises LockLost if it is not this worker's any more; that is logged, and changes nothing. `meta` goes
+        to the record."""
+        return self._finish("done", task_id, worker, token, reason=result, meta=meta)
 
     def fail(
         self,
@@ -159,7 +170,7 @@ class TaskQueue:
         **meta: Any,
     ) -> Task:
         """The attempt failed: the task is ready again after `delay` seconds, or failed if this was its last attempt or `final`.
-        Raises LockLost as `done` does. `meta` goes to the ERROR record."""
+        Raises LockLost as `done` does."""
         return self._finish("fail", task_id, worker, token, reason=reason, delay=delay or None, final=final or None, meta=meta)
 
     def release(self, task_id: str, worker: str, token: int | None = None, reason: str = "") -> Task:
@@ -246,23 +257,25 @@ class TaskQueue:
 
     # Claiming ----------------------------------------------------------------------------------------------------
 
-    def _next(self, tried: set[str]) -> Entry | None:
+    def _next(self, tried: set[str], commands_only: bool) -> Entry | None:
         """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
         picture = self._picture()
         now = self._clock().steady()
         self._held = {name: until for name, until in self._held.items() if until > now}
         # Where others are at work too, not all of them should go for the very first.
-        ready = picture.best(self._clock().now(), tried | self._held.keys(), 1 + len(picture.running))
+        skip = tried | self._held.keys()
+        ready = picture.best(self._clock().now(), skip, 1 + len(picture.running), commands_only=commands_only)
         if not ready or now - self._glanced >= _GLANCE:
             self._glanced = now
-            dead = [entry for entry in picture.running.values() if entry.id not in tried and self._is_dead(entry)]
+            claims = [e for e in picture.running.values() if e.id not in tried and (e.has_command or not commands_only)]
+            dead = [entry for entry in claims if self._is_dead(entry)]
             if dead:
                 best = max(dead, key=lambda entry: entry.priority)
                 if not ready or best.priority >= ready[0].priority:
                     return best
         return random.choice(ready) if ready else None
 
-    def _claim_named(self, task_id: str, worker: str, ttl: float, bound: bool, group: int) -> Claim:
+    def _claim_named(self, task_id: str, worker: str, ttl: float, bound: bool) -> Claim:
         entry = self._picture().entries.get(task_id)
         if entry is None:
             raise _unknown(task_id)
@@ -271,13 +284,13 @@ class TaskQueue:
         if entry.missing:
             waits = [name for name in entry.after if self._state_of(name) != DONE]
             raise WrongState(task_id, f"{task_id} waits for {', '.join(waits)}.")
-        return self._claim_entry(entry, worker, ttl, bound, group)
+        return self._claim_entry(entry, worker, ttl, bound)
 
-    def _claim_entry(self, entry: Entry, worker: str, ttl: float, bound: bool, group: int) -> Claim:
+    def _claim_entry(self, entry: Entry, worker: str, ttl: float, bound: bool) -> Claim:
         """Raises LockHeld, or WrongState if the task is not to be had any more."""
         table, task_id = self._table(), entry.id
         died = entry.worker if entry.state == RUNNING else ""
-        lock = table.acquire(task_id, worker, ttl, bound=bound, group=group)
+        lock = table.acquire(task_id, worker, ttl, bound=bound)
         assert lock.token is not None
         try:
             taken = self._append(event("claim", at=self._now(), id=task_id, worker=worker, token=lock.token))
@@ -295,13 +308,15 @@ class TaskQueue:
             raise
         return Claim(entry.task(), worker, lock.token, lock)
 
-    def _nothing(self) -> NoTask:
+    def _nothing(self, commands_only: bool) -> NoTask:
         """Why there is nothing to claim."""
         picture = self._picture()
         if not picture.entries:
             return NoTask("empty", "The queue is empty: nothing was ever added.", {})
         if picture.is_finished():
             return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.", {})
+        if commands_only and picture.is_finished(commands_only=True):
+            return NoTask("finished", "What is left has no command of its own: it needs a worker with an agent.", {})
         holders = {entry.id: entry.worker for entry in picture.running.values()}
         return NoTask("busy", "Nothing is free now: what could be done is being worked on, or waits for that.", holders)
 
@@ -355,7 +370,7 @@ class TaskQueue:
             self._status().append("SKIP", worker, entry.id, f"given back: {reason}" if reason else "given back", {"token": token})
         else:
             about |= {"attempts_left": 0 if entry.state == FAILED else entry.max_attempts - entry.attempts}
-            if fields.get("delay"):
+            if fields.get("delay") and entry.state == READY:
                 about["retry_in"] = fields["delay"]
             self._status().append("ERROR", worker, entry.id, reason or "failed", about)
 
@@ -376,7 +391,7 @@ class TaskQueue:
     def _settle_dead(self, entry: Entry) -> None:
         """Finds a task that died with its last attempt: then the log says that it has failed."""
         try:
-            self._claim_entry(entry, "swarm", 60.0, False, 0)
+            self._claim_entry(entry, "swarm", 60.0, False)
         except (LockHeld, WrongState):
             pass
 

@@ -39,7 +39,7 @@ class Table(LockTable):
     def release(self, *args: Any) -> Any:
         return self._unless_failing("release", super().release, *args)
 
-    def heartbeat(self, *args: Any) -> Any:
+    def heartbeat(self, *args: Any, **_: Any) -> Any:
         self.asked.append(("heartbeat", {}))
         return self._unless_failing("heartbeat", super().heartbeat, *args)
 
