@@ -218,6 +218,49 @@ class TestClaiming:
         assert list((tmp_path / "locks").iterdir()) == []
 
 
+    def test_a_task_never_has_two_workers_however_many_go_for_it(self, tmp_path: Path) -> None:
+        TaskQueue(FileStore(str(tmp_path / "s"))).add("a", "x")
+        effects = os.open(tmp_path / "effects", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+        def work(worker: str) -> None:
+            queue = TaskQueue(FileStore(str(tmp_path / "s")))
+            rounds = 0
+            while rounds < 60:
+                try:
+                    claim = queue.claim(worker, "a", bound=True)
+                except LockHeld:
+                    continue
+                os.write(effects, b"B %d\n" % claim.token)
+                os.write(effects, b"E %d\n" % claim.token)
+                queue.release("a", worker, claim.token)
+                rounds += 1
+
+        pids = [fork(work, f"w{number}") for number in range(6)]
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 6
+        os.close(effects)
+        events = (tmp_path / "effects").read_text().split("\n")[:-1]
+        tokens = [int(event.split()[1]) for event in events[::2]]
+        assert events == [f"{what} {token}" for token in tokens for what in "BE"]
+        assert tokens == sorted(set(tokens)) and len(tokens) == 360
+
+    def test_a_claim_that_was_slower_than_its_successor_is_refused(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        """It took the lock, slept past its lease, and wrote its line only when another had claimed the task."""
+        queue.add("a", "x")
+        append = queue._append
+        new = []
+
+        def slow(line: bytes) -> bool:
+            clock.pass_time(6)
+            new.append(TaskQueue(store).claim("w2"))
+            return append(line)
+
+        queue._append = slow  # type: ignore[method-assign]
+        with pytest.raises(NoTask):
+            queue.claim("w1", ttl=5)
+        assert (queue.get("a").worker, queue.get("a").token) == ("w2", new[0].token)
+        assert [state for state, _ in told(store, "a")] == ["START"]
+
+
 class TestEnding:
     def test_done_is_logged_and_gives_the_lock_back(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
