@@ -6,9 +6,11 @@ The agent writes to the files itself, so nothing is lost whatever becomes of us;
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
+from swarm.errors import StoreError
 from swarm.filesystem import FILE_MODE, make_dirs
 
 TYPE_CHECKING = False
@@ -22,19 +24,33 @@ _MAX_LINE = 1 << 20  # bytes; a longer one is cut into lines of this length
 _BLOCK = 1 << 16
 
 
+def prepare(results: str) -> None:
+    """Makes the directory, where it is missing. Raises StoreError if nothing can be written there."""
+    try:
+        make_dirs(results)
+        if not os.access(results, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), results)
+    except OSError as error:
+        raise _explained(error) from error
+
+
 class AgentOutput:
-    """The two files of one attempt, `results/<task>.<token>.out` and `.err`: no other attempt writes to them."""
+    """The two files of one attempt, `results/<task>.<token>.out` and `.err`: no other attempt writes to them. Making it raises
+    StoreError."""
 
     def __init__(self, results: str, task: str, token: int) -> None:
-        make_dirs(results)
+        prepare(results)
         self.paths = [f"{results}/{task}.{token}.{stream}" for stream in ("out", "err")]
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.stdout = os.open(self.paths[0], flags, FILE_MODE)
+        opened: list[int] = []
         try:
-            self.stderr = os.open(self.paths[1], flags, FILE_MODE)
-        except OSError:
-            os.close(self.stdout)
-            raise
+            for path in self.paths:
+                opened.append(os.open(path, flags, FILE_MODE))  # noqa: PERF401  (what was opened must be closed again)
+        except OSError as error:
+            for fd in opened:
+                os.close(fd)
+            raise _explained(error) from error
+        self.stdout, self.stderr = opened
         self._read = {fd: os.fstat(fd).st_size for fd in (self.stdout, self.stderr)}
         self._rest = {self.stdout: b"", self.stderr: b""}
 
@@ -90,6 +106,11 @@ def marker(line: str) -> tuple[str, str] | None:
         return None
     found = _MARKER.match(_COLOUR.sub("", line))
     return (found[1], (found[2] or "")[:_MAX_TEXT]) if found else None
+
+
+def _explained(error: OSError) -> StoreError:
+    cure = "Check that directory, or free some space."
+    return StoreError(f"what an agent writes cannot be kept: {error.filename}: {error.strerror}. {cure}")
 
 
 def _text(data: bytes) -> str:

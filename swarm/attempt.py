@@ -95,10 +95,9 @@ class Attempt:
     def _open_output(self) -> AgentOutput:
         try:
             return AgentOutput(self._results, self.claim.task.id, self.claim.token)
-        except OSError as error:
-            text = f"the output cannot be written: {error.filename}: {error.strerror}. Check the directory, or free some space."
-            self._give_back(text)
-            raise StoreError(text) from error
+        except StoreError as error:
+            self._give_back(str(error))
+            raise
 
     # While it runs -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from swarm import agent_command, settings
+from swarm import agent_command, agent_output, settings
 from swarm.attempt import DONE, FAILED, LOST, STOPPED, Attempt
 from swarm.errors import BadInput, NoTask, StoreError
 from swarm.home import Home
@@ -78,6 +78,7 @@ class SmartWorker:
     def run(self, *, until_empty: bool = False) -> Tally:
         """Works until `stop` is called; `until_empty`: or until nothing is left to do. A store that cannot be used is an error at
         the beginning; later it is waited for."""
+        agent_output.prepare(self._results_now())
         reached = told = False
         while not self._stopping:
             try:
@@ -108,7 +109,7 @@ class SmartWorker:
             StatusLog(self._home.store()),
             claim,
             agent=self._agent,
-            results=self._results or os.path.join(settings.state_dir()[0], "results"),
+            results=self._results_now(),
             timeout=self._timeout,
             grace=self._grace,
             delay=min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1)),
@@ -130,6 +131,9 @@ class SmartWorker:
         self._stopping = True
         if self._attempt is not None:
             self._attempt.stop()
+
+    def _results_now(self) -> str:
+        return self._results or os.path.join(settings.state_dir()[0], "results")
 
     def _claim(self) -> Claim | None:
         try:

@@ -217,7 +217,6 @@ class TestClaiming:
         assert {task.state for task in TaskQueue(FileStore(str(tmp_path))).tasks()} == {"done"}
         assert list((tmp_path / "locks").iterdir()) == []
 
-
     def test_a_task_never_has_two_workers_however_many_go_for_it(self, tmp_path: Path) -> None:
         TaskQueue(FileStore(str(tmp_path / "s"))).add("a", "x")
         effects = os.open(tmp_path / "effects", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -243,7 +242,9 @@ class TestClaiming:
         assert events == [f"{what} {token}" for token in tokens for what in "BE"]
         assert tokens == sorted(set(tokens)) and len(tokens) == 360
 
-    def test_a_claim_that_was_slower_than_its_successor_is_refused(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_claim_that_was_slower_than_its_successor_is_refused(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         """It took the lock, slept past its lease, and wrote its line only when another had claimed the task."""
         queue.add("a", "x")
         append = queue._append
