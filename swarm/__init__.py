@@ -3,19 +3,27 @@
 __version__ = "0.1.0"
 
 __all__ = [
+    "AgentPane",
+    "AgentStatus",
     "BroadcastState",
     "LockInfo",
     "SprintMutex",
     "StatusBroadcaster",
     "TaskLockManager",
+    "TmuxSwarmError",
+    "TmuxSwarmManager",
 ]
 
 _HOMES = {
+    "AgentPane": "tmux_manager",
+    "AgentStatus": "tmux_manager",
     "BroadcastState": "status_broadcaster",
     "LockInfo": "task_lock",
     "SprintMutex": "sprint",
     "StatusBroadcaster": "status_broadcaster",
     "TaskLockManager": "task_lock",
+    "TmuxSwarmError": "tmux_manager",
+    "TmuxSwarmManager": "tmux_manager",
 }
 
 TYPE_CHECKING = False
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from swarm.sprint import SprintMutex
     from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
     from swarm.task_lock import LockInfo, TaskLockManager
+    from swarm.tmux_manager import AgentPane, AgentStatus, TmuxSwarmError, TmuxSwarmManager
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
 _ALONE = ("run", "worker")  # each is a COMMAND
+_IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
 Usage: swarm COMMAND …
@@ -24,6 +25,11 @@ Usage: swarm COMMAND …
   run    run a command that has a task meanwhile   swarm run --help
   sprint one sprint at a time in a project         swarm sprint --help
   demo   see it work: three workers, one is killed swarm demo
+
+  up     start a master and workers in tmux        swarm up --help
+  attach look at them      agents  how each of them is
+  send   type to one       capture what one shows
+  restart one that ended   down    end them all
 
 Examples:
   swarm lock acquire task-001 worker-0 300
@@ -59,6 +65,8 @@ def _run(argv: Sequence[str]) -> int:
     if name in _FACES:
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
         return _run_face(f"swarm {name}", face, argv[1:])
+    if name in _IN_TMUX:
+        return _run_face("swarm", __import__("swarm.cli_tmux", fromlist=["COMMANDS"]), argv)
     if name in _ALONE:
         return _run_alone(f"swarm {name}", __import__(f"swarm.cli_{name}", fromlist=["COMMAND"]), argv[1:])
     if name == "demo":
