@@ -6,10 +6,11 @@ import os
 import time
 
 from swarm import jsontext, terminal
+from swarm.agent_pane import AgentPane, AgentStatus, agent_name, describe
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.terminal import shown
-from swarm.tmux_manager import GRACE, AgentPane, AgentStatus, TmuxSwarmManager, agent_name, describe
+from swarm.tmux_manager import GRACE, TmuxSwarmManager
 from swarm.tmux_panes import MAX_TEXT_BYTES
 
 _SETTLE = 1.0  # seconds in which a command that cannot work ends

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from swarm import process, settings
+from swarm.agent_pane import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.state_dir import StateDir
 from swarm.tmux_panes import PID_NAMESPACE, Pane, list_panes, new_pane, rerun, sent, start_options
@@ -27,7 +26,6 @@ from swarm.tmux_server import TmuxServer
 
 __all__ = ["AgentPane", "AgentStatus", "AgentUnavailable", "StartReport", "StoppedAgent", "TmuxSwarmError", "TmuxSwarmManager"]
 
-MASTER = "master"
 MAX_WORKERS = 64
 GRACE = 20.0  # seconds that a worker gets to give its task back
 _KILLED = 5.0  # seconds in which the system ends what was killed
@@ -35,38 +33,6 @@ _AGENTS = "@swarm-agents"  # server options: the names that were started, and th
 _COMMAND = "@swarm-command-"
 
 Command = Sequence[str]
-
-
-class AgentStatus(StrEnum):
-    """What became of an agent's process."""
-
-    RUNNING = "running"
-    EXITED = "exited"  # with code 0
-    DEAD = "dead"  # with another code, or by a signal
-    GONE = "gone"  # with its pane, which somebody has closed
-
-
-@dataclass(frozen=True)
-class AgentPane:
-    """An agent as tmux sees it now. `name` is "master" or "worker-3"; `command` is what runs in front in its pane; of an agent
-    that is GONE there is no pane and no pid."""
-
-    name: str
-    status: AgentStatus
-    pane_id: str = ""
-    window_id: str = ""
-    pid: int | None = None
-    command: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-
-    @property
-    def worker_id(self) -> int | None:
-        return None if self.name == MASTER else int(self.name.removeprefix("worker-"))
-
-    @property
-    def role(self) -> str:
-        return "master" if self.name == MASTER else "worker"
 
 
 @dataclass(frozen=True)
@@ -129,7 +95,7 @@ class TmuxSwarmManager:
 
     def agents(self) -> list[AgentPane]:
         """The agents, the master first; none if nothing is up."""
-        found = {pane.agent: _agent(pane) for pane in self._panes() if pane.agent}
+        found = {pane.agent: agent_in(pane) for pane in self._panes() if pane.agent}
         for name in self._recorded():
             found.setdefault(name, AgentPane(name, AgentStatus.GONE))
         return sorted(found.values(), key=lambda agent: agent.worker_id or 0)
@@ -171,14 +137,17 @@ class TmuxSwarmManager:
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
         """What an agent's pane shows, without colours; with `lines`, that many last lines, also those that scrolled away. Also
-        of one that has ended. Empty lines at the end are left out."""
+        of one that has ended: then without tmux's word on that. Empty lines at the end are left out."""
         if lines is not None and (isinstance(lines, bool) or not isinstance(lines, int) or lines < 1):
             raise BadInput(f"lines is {lines!r}, but must be a whole number, 1 or more.")
         agent = self.agent(name)
         if agent.status is AgentStatus.GONE:
             raise AgentUnavailable(f"the pane of {agent.name} was closed. Start it again with: {_restart(agent)}")
-        begin = [] if lines is None else ["-S", "-"]
-        shown = [line.rstrip() for line in self._tmux.run(["capture-pane", "-p", "-J", *begin, "-t", agent.pane_id])]
+        ended = agent.status is not AgentStatus.RUNNING
+        begin = "-" if lines is not None else "-1" if ended else "0"  # tmux has scrolled up by one to say that it has ended
+        shown = [line.rstrip() for line in self._tmux.run(["capture-pane", "-p", "-J", "-S", begin, "-t", agent.pane_id])]
+        if ended and shown and shown[-1].startswith("Pane is dead"):
+            shown.pop()
         while shown and not shown[-1]:
             shown.pop()
         return "".join(f"{line}\n" for line in (shown if lines is None else shown[-lines:]))
@@ -221,7 +190,7 @@ class TmuxSwarmManager:
     def _recorded(self) -> list[str]:
         """The names that were started here and not stopped since."""
         answer = self._tmux.ask(["show-options", "-svq", _AGENTS])
-        return [name for name in " ".join(answer or []).split(",") if _NAME.fullmatch(name)]
+        return [name for name in " ".join(answer or []).split(",") if NAME.fullmatch(name)]
 
     def _command(self, name: str) -> Command:
         """What an agent was started with."""
@@ -301,32 +270,9 @@ class TmuxSwarmManager:
         return f"tmux -S {self.socket} {command} -t {agent.pane_id}"
 
 
-def agent_name(name: str | int) -> str:
-    """The name that is meant by "master", "worker-3", "3" or 3."""
-    text = str(name)
-    wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
-    if isinstance(name, bool) or not _NAME.fullmatch(wanted):
-        raise BadInput(f"{text[:40]!r} is no agent: it must be master, or a worker as in worker-3 or 3.")
-    return wanted
-
-
-def describe(agent: AgentPane) -> str:
-    """An agent's status in words."""
-    if agent.status is AgentStatus.GONE:
-        return "gone, its pane was closed"
-    if agent.signal is not None:
-        return f"{agent.status}, ended by signal {agent.signal}"
-    if agent.exit_code is not None:
-        return f"{agent.status}, exit code {agent.exit_code}"
-    return str(agent.status)
-
-
 def swarm_command(*args: str) -> list[str]:
     """The command line for a command of this very swarm, from any directory, installed or not."""
     return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py"), *args]
-
-
-_NAME = re.compile(r"master|worker-[1-9][0-9]{0,3}")
 
 
 def _worker_command(number: int, agent: str, *, until_empty: bool) -> Command:
@@ -347,27 +293,6 @@ def _check_number(workers: int) -> None:
 def _check_grace(grace: float) -> None:
     if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace <= 3600:
         raise BadInput(f"grace is {grace!r}, but must be a number of seconds from 0 to 3600.")
-
-
-def _agent(pane: Pane) -> AgentPane:
-    code = int(pane.dead_status) if pane.dead_status.isdigit() else None
-    number = _signal_number(pane.dead_signal)
-    # tmux calls a pane dead once its terminal is closed; its process may have closed it and live on.
-    alive = not pane.dead or (code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE)
-    if alive:
-        return AgentPane(pane.agent, AgentStatus.RUNNING, pane.pane_id, pane.window_id, pane.pid, pane.command)
-    status = AgentStatus.EXITED if code == 0 else AgentStatus.DEAD
-    return AgentPane(pane.agent, status, pane.pane_id, pane.window_id, pane.pid, "", code, number)
-
-
-def _signal_number(told: str) -> int | None:
-    """tmux tells a number on Linux, and a name where the system knows names."""
-    if told.isdigit():
-        return int(told)
-    try:
-        return int(signal.Signals[f"SIG{told.upper().removeprefix('SIG')}"])
-    except KeyError:
-        return None
 
 
 def _signal(agents: Iterable[AgentPane], number: signal.Signals) -> list[AgentPane]:
