@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import swarm
-from swarm import tmux_manager
+from swarm import process, tmux_manager
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.tmux_manager import AgentPane, AgentStatus, TmuxSwarmManager
 from swarm.tmux_server import TmuxServer
@@ -46,9 +48,9 @@ def manager(workplace: Path) -> Iterator[TmuxSwarmManager]:
     _end_server(made.socket)
 
 
-def _end_server(socket: str) -> None:
-    subprocess.run([TMUX, "-S", socket, "kill-server"], capture_output=True)
-    for path in (socket, f"{socket}.guard"):
+def _end_server(at: str) -> None:
+    subprocess.run([TMUX, "-S", at, "kill-server"], capture_output=True)
+    for path in (at, f"{at}.guard"):
         Path(path).unlink(missing_ok=True)
 
 
@@ -167,7 +169,7 @@ class TestStarting:
         )
         both = [subprocess.Popen([sys.executable, "-c", code], env=environment()) for _ in range(2)]
 
-        assert [process.wait(60) for process in both] == [0, 0]
+        assert [one.wait(60) for one in both] == [0, 0]
         assert len(manager.agents()) == len(tmux(manager, "list-panes", "-a")) == 5
 
     def test_twenty_workers_fit_and_none_is_too_small_to_read(self, manager: TmuxSwarmManager) -> None:
@@ -259,6 +261,7 @@ class TestOnlyItsOwnPanes:
         assert set(tmux(manager, "list-panes", "-a", "-F", "#{pane_id}")) == strangers
         assert set(tmux(manager, "list-panes", "-a", "-F", "#{pane_dead}")) == {"0"}
         assert manager.agents() == []
+        assert not [line for line in tmux(manager, "show-options", "-s") if "worker" in line]
 
     def test_a_swarm_can_be_started_beside_strangers_that_were_left(self, manager: TmuxSwarmManager, strangers: set[str]) -> None:
         manager.stop()
@@ -275,6 +278,24 @@ class TestOnlyItsOwnPanes:
 
         assert tmux(manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}") == layout
         assert len(manager.agents()) == 5
+
+    def test_who_looks_keeps_looking_at_the_same_pane_while_workers_come(self, manager: TmuxSwarmManager) -> None:
+        start(manager, "exec sleep 1000", "exec sleep 1000")
+        tmux(manager, "select-pane", "-t", manager.agent(1).pane_id)
+
+        manager.start(9, worker_command=lambda _: IDLE, master_command=IDLE)
+
+        assert tmux(manager, "display-message", "-p", "-t", "swarm:", "#{pane_id}") == [manager.agent(1).pane_id]
+
+    def test_a_window_that_a_person_shows_in_another_session_counts_once(self, manager: TmuxSwarmManager) -> None:
+        start(manager, "exec sleep 1000")
+        for name in ("a", "z"):
+            tmux(manager, "new-session", "-d", "-s", name, "sleep 1000")
+            tmux(manager, "link-window", "-s", "swarm:swarm", "-t", f"{name}:")
+
+        manager.start(2, worker_command=lambda _: IDLE, master_command=IDLE)
+
+        assert status(manager) == {"master": "running", "worker-1": "running", "worker-2": "running"}
 
     def test_a_mark_that_a_pane_has_inherited_does_not_make_it_the_swarms(
         self, manager: TmuxSwarmManager, strangers: set[str]
@@ -341,9 +362,14 @@ class TestSending:
 
         wait_for_file(workplace / "typed", b"one\n\ntwo words\n")
 
-    def test_an_agent_that_asks_for_pastes_gets_many_lines_as_one(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    @pytest.mark.parametrize("scrolled", [False, True])
+    def test_an_agent_that_asks_for_pastes_gets_many_lines_as_one(
+        self, manager: TmuxSwarmManager, workplace: Path, scrolled: bool
+    ) -> None:
         start(manager, r"stty raw -echo; printf '\033[?2004hready'; exec cat > typed")
         wait_for_screen(manager, "worker-1", "ready")
+        if scrolled:
+            tmux(manager, "copy-mode", "-t", manager.agent(1).pane_id)
 
         manager.send(1, "one\ntwo")
 
@@ -391,6 +417,12 @@ class TestCapturing:
         wait_for_screen(manager, "worker-1", "indented")
 
         assert manager.capture("worker-1") == "red 任务\n\n  indented\n"
+
+    def test_the_locale_of_the_caller_does_not_matter(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        start(manager, "echo 任务; exec cat")
+        monkeypatch.setenv("LC_ALL", "C")
+
+        wait_for_screen(manager, "worker-1", "任务")
 
     def test_lines_that_scrolled_away_are_captured_too(self, manager: TmuxSwarmManager) -> None:
         start(manager, "seq 1 500; exec cat")
@@ -458,18 +490,16 @@ class TestStopping:
         assert (master.agent.status, master.agent.signal, master.killed) == (AgentStatus.DEAD, int(signal.SIGTERM), False)
 
     def test_one_that_does_not_listen_is_killed_when_its_time_is_up(self, manager: TmuxSwarmManager, workplace: Path) -> None:
-        start(manager, "trap '' TERM HUP; touch begun; while :; do sleep 0.05; done")
+        start(manager, "trap '' TERM HUP; sleep 1000 & echo $! > agent; mv agent begun; while :; do sleep 0.05; done")
         wait_until((workplace / "begun").exists)
-        pid = manager.agent(1).pid
-        assert pid is not None
+        pids = [manager.agent(1).pid or 0, int((workplace / "begun").read_text())]
 
         begun = time.monotonic()
         _, worker = manager.stop(grace=0.5)
 
         assert 0.5 <= time.monotonic() - begun < 10
         assert worker.killed and worker.agent.signal == signal.SIGKILL
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        wait_until(lambda: all(process.probe({"pid": pid}, "", "") == process.GONE for pid in pids))
 
     def test_what_had_ended_before_is_told_as_it_ended(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exit 3")
@@ -628,6 +658,28 @@ class TestTrouble:
         finally:
             os.kill(pid, signal.SIGCONT)
         assert len(manager.agents()) == 2
+
+    def test_what_is_there_and_is_not_tmux_is_not_a_swarm_that_is_down(self, manager: TmuxSwarmManager) -> None:
+        TmuxServer(manager.state_dir).prepare()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(manager.socket)
+            listener.listen()
+
+            def hang_up() -> None:
+                while True:
+                    try:
+                        listener.accept()[0].close()
+                    except OSError:
+                        return
+
+            thread = threading.Thread(target=hang_up)
+            thread.start()
+            try:
+                with pytest.raises(TmuxSwarmError, match="tmux list-panes failed"):
+                    manager.agents()
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                thread.join()
 
     @pytest.mark.parametrize("place", ["open to others", "a link"])
     def test_a_socket_that_somebody_may_have_planted_is_not_used(self, tmp_path: Path, place: str) -> None:
