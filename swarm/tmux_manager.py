@@ -137,17 +137,15 @@ class TmuxSwarmManager:
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
         """What an agent's pane shows, without colours; with `lines`, that many last lines, also those that scrolled away. Also
-        of one that has ended: then without tmux's word on that. Empty lines at the end are left out."""
+        of one that has ended. Empty lines at the end are left out."""
         if lines is not None and (isinstance(lines, bool) or not isinstance(lines, int) or lines < 1):
             raise BadInput(f"lines is {lines!r}, but must be a whole number, 1 or more.")
         agent = self.agent(name)
         if agent.status is AgentStatus.GONE:
             raise AgentUnavailable(f"the pane of {agent.name} was closed. Start it again with: {_restart(agent)}")
-        ended = agent.status is not AgentStatus.RUNNING
-        begin = "-" if lines is not None else "-1" if ended else "0"  # tmux has scrolled up by one to say that it has ended
-        shown = [line.rstrip() for line in self._tmux.run(["capture-pane", "-p", "-J", "-S", begin, "-t", agent.pane_id])]
-        if ended and shown and shown[-1].startswith("Pane is dead"):
-            shown.pop()
+        shown = self._screen(agent, "0" if lines is None else "-")
+        if agent.status is not AgentStatus.RUNNING and shown and shown[-1].startswith("Pane is dead"):
+            shown = self._screen(agent, "-1" if lines is None else "-")[:-1]  # tmux before 3.3 has scrolled up by one to say so
         while shown and not shown[-1]:
             shown.pop()
         return "".join(f"{line}\n" for line in (shown if lines is None else shown[-lines:]))
@@ -183,6 +181,9 @@ class TmuxSwarmManager:
             if pane.agent:
                 return self._tmux.command("attach-session", "-t", pane.session_id)
         raise AgentUnavailable("no swarm is up here. Start one with: swarm up --workers N")
+
+    def _screen(self, agent: AgentPane, begin: str) -> list[str]:
+        return [line.rstrip() for line in self._tmux.run(["capture-pane", "-p", "-J", "-S", begin, "-t", agent.pane_id])]
 
     def _panes(self) -> list[Pane]:
         return list_panes(self._tmux)

@@ -66,8 +66,8 @@ def new_pane(
     panes = list_panes(tmux)
     make: list[Sequence[str]]
     at: list[str] = []  # without a target, tmux means the pane that it has just made
-    if window := _window_with_room(panes):
-        make = [["split-window", "-t", window, ""]]
+    if beside := _last_where_there_is_room(panes):
+        make = [["split-window", "-t", beside, ""]]
         after = [["select-layout", "tiled"], ["last-pane"]]
     elif any(pane.session == SESSION for pane in panes):
         make = [["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE]]
@@ -80,6 +80,7 @@ def new_pane(
     tmux.run(
         *make,
         ["set-option", "-p", *at, "remain-on-exit", "on"],
+        ["set-option", "-qp", *at, "remain-on-exit-format", ""],  # from 3.3 on; it would scroll a line away to say what we show
         ["set-option", "-p", *at, mark, name],
         ["set-option", "-pF", *at, proof, "#{pane_id}"],
         ["respawn-pane", "-k", *at, *_given(environment), "--", *command],
@@ -95,7 +96,8 @@ def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: M
 def start_options(state_dir: str) -> list[list[str]]:
     """How a swarm's server looks and behaves."""
     name = "#{?@swarm-agent,#{@swarm-agent},#{pane_index}}"
-    ended = "#{?pane_dead,#[fg=red] ended#[default],}"
+    how = "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with #{pane_dead_status},}}"
+    ended = f"#{{?pane_dead,#[fg=red] ended{how}#[default],}}"
     # The directory's name stands in an option of its own, which formats show as it is: it may look like a format itself.
     wanted = {
         "-s": {"escape-time": "10", "@swarm-dir": state_dir, PID_NAMESPACE: process.namespace("pid")},
@@ -150,14 +152,15 @@ def _nudge(server: int) -> None:
         pass
 
 
-def _window_with_room(panes: Sequence[Pane]) -> str:
+def _last_where_there_is_room(panes: Sequence[Pane]) -> str:
+    """The pane that another can be put behind, "" if there is none."""
     windows: dict[str, list[Pane]] = {}
     for pane in panes:
         if pane.session == SESSION:
             windows.setdefault(pane.window_id, []).append(pane)
-    for window, inside in windows.items():
+    for inside in windows.values():
         if len(inside) < PANES_A_WINDOW and all(pane.agent for pane in inside):
-            return window
+            return inside[-1].pane_id
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -70,7 +71,12 @@ def status(manager: TmuxSwarmManager) -> dict[str, str]:
     return {agent.name: str(agent.status) for agent in manager.agents()}
 
 
-def wait_for_end(manager: TmuxSwarmManager, name: str) -> AgentPane:
+def places(manager: TmuxSwarmManager) -> list[tuple[str, str, int | None]]:
+    """Which process is where; what a pane's command is called may still change, as a shell becomes what it starts."""
+    return [(agent.name, agent.pane_id, agent.pid) for agent in manager.agents()]
+
+
+def wait_for_end(manager: TmuxSwarmManager, name: str | int) -> AgentPane:
     wait_until(lambda: manager.agent(name).status is not AgentStatus.RUNNING)
     return manager.agent(name)
 
@@ -145,13 +151,13 @@ class TestStarting:
 
     def test_starting_again_leaves_those_that_run_alone(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000", "exec sleep 1000")
-        before = manager.agents()
+        before = places(manager)
 
         report = manager.start(2, worker_command=lambda _: ["false"], master_command=["false"])
 
         assert (report.started, report.restarted) == ((), ())
         assert report.running == ("master", "worker-1", "worker-2")
-        assert manager.agents() == before
+        assert places(manager) == before
 
     def test_starting_with_more_workers_adds_the_missing_and_starts_the_ended_again(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000", "exit 3")
@@ -423,6 +429,7 @@ class TestCapturing:
         monkeypatch.setenv("LC_ALL", "C")
 
         wait_for_screen(manager, "worker-1", "任务")
+        assert TmuxServer(manager.state_dir).run(["display-message", "-p", "任务"]) == ["任务"]
 
     def test_lines_that_scrolled_away_are_captured_too(self, manager: TmuxSwarmManager) -> None:
         start(manager, "seq 1 500; exec cat")
@@ -463,11 +470,11 @@ class TestRestarting:
 
     def test_one_that_runs_is_not_restarted(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000")
-        before = manager.agents()
+        before = places(manager)
 
         with pytest.raises(AgentUnavailable, match="--force"):
             manager.restart(1)
-        assert manager.agents() == before
+        assert places(manager) == before
 
     def test_one_that_runs_is_ended_gracefully_first_when_forced(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, "trap 'echo given back >> log; exit 0' TERM; echo begun >> log; while :; do sleep 0.05; done")
@@ -542,7 +549,7 @@ class TestItsServer:
         other = TmuxSwarmManager(f"{manager.state_dir}-of-somebody-else")
         try:
             start(other, "exec sleep 1000")
-            theirs = other.agents()
+            theirs = places(other)
             monkeypatch.setenv("TMUX", f"{other.socket},1,0")
             monkeypatch.setenv("TMUX_PANE", "%0")
             monkeypatch.setenv("TMUX_TMPDIR", "/nowhere")
@@ -550,7 +557,7 @@ class TestItsServer:
             manager.start(2, worker_command=lambda _: IDLE, master_command=IDLE)
             assert len(manager.agents()) == 3
             manager.stop()
-            assert other.agents() == theirs
+            assert places(other) == theirs
         finally:
             _end_server(other.socket)
 
@@ -558,13 +565,13 @@ class TestItsServer:
         self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         start(manager, "exec sleep 1000")
-        before = manager.agents()
+        before = places(manager)
         monkeypatch.setenv("TMUX", f"{manager.socket},1,0")
         monkeypatch.setenv("TMUX_PANE", manager.agent(1).pane_id)
 
         manager.start(8, worker_command=lambda _: IDLE, master_command=IDLE)
 
-        assert manager.agents()[:2] == before and len(manager.agents()) == 9
+        assert places(manager)[:2] == before and len(manager.agents()) == 9
 
     def test_a_persons_settings_do_not_matter(
         self, manager: TmuxSwarmManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -589,8 +596,9 @@ class TestItsServer:
 
     def test_who_looks_sees_the_name_of_each_agent_and_which_has_ended(self, manager: TmuxSwarmManager, tmp_path: Path) -> None:
         """The picture is that of a client in a pane of another tmux, as a person has it."""
-        start(manager, "echo hello from one; exec cat", "exit 3")
-        wait_for_end(manager, "worker-2")
+        start(manager, "echo hello from one; exec cat", "echo last words; exit 3", "kill -KILL $$", "true")
+        for number in (2, 3, 4):
+            wait_for_end(manager, number)
         outer = str(tmp_path / "outer")
         swarm_attach = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "attach"]
         inside = [TMUX, "-u", "-f/dev/null", "-S", outer]
@@ -600,8 +608,10 @@ class TestItsServer:
             def picture() -> str:
                 return subprocess.run([*inside, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
 
-            wait_until(lambda: "hello from one" in picture() and "worker-2 ended" in picture())
-            assert "─ master ─" in picture() and "─ worker-1 ─" in picture()
+            wait_until(lambda: "hello from one" in picture() and "worker-2 ended with 3" in picture())
+            assert "last words" in picture()
+            names = re.findall(r"─ ([a-z][^─]*) ─", picture())
+            assert names == ["master", "worker-1", "worker-2 ended with 3", "worker-3 ended by signal 9", "worker-4 ended"]
             assert f"swarm {manager.state_dir}"[:60] in picture()
         finally:
             subprocess.run([*inside, "kill-server"], check=True)
