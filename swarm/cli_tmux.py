@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from swarm import jsontext, terminal
@@ -10,7 +11,7 @@ from swarm.agent_pane import AgentPane, AgentStatus, agent_name, describe
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.terminal import shown
-from swarm.tmux_manager import GRACE, TmuxSwarmManager
+from swarm.tmux_manager import GRACE, StoppedAgent, TmuxSwarmManager
 from swarm.tmux_panes import MAX_TEXT_BYTES
 
 _SETTLE = 1.0  # seconds in which a command that cannot work ends
@@ -74,8 +75,7 @@ def down(call: Call) -> int:
     if not stopped:
         terminal.out("Nothing is up.\n")
     for one in stopped:
-        how = f"did not end within {grace:g} s, and was killed" if one.killed else describe(one.agent)
-        terminal.out(f"{one.agent.name}: {how}\n")
+        terminal.out(f"{one.agent.name}: {_how_it_ended(one, grace)}\n")
     return 0
 
 
@@ -124,6 +124,13 @@ def restart(call: Call) -> int:
     else:
         terminal.out(f"Started again: {agent.name} (pid {agent.pid})\n")
     return 0
+
+
+def _how_it_ended(one: StoppedAgent, grace: float) -> str:
+    if one.killed:
+        return f"did not end within {grace:g} s, and was killed"
+    as_told = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
+    return "ended" if as_told else describe(one.agent)
 
 
 def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:

@@ -496,6 +496,17 @@ class TestStopping:
         assert (worker.agent.status, worker.killed) == (AgentStatus.EXITED, False)
         assert (master.agent.status, master.agent.signal, master.killed) == (AgentStatus.DEAD, int(signal.SIGTERM), False)
 
+    def test_a_worker_of_swarms_own_gives_its_task_back(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+        assert run("task", "add", "task-1", "--prompt", "begun").code == 0
+        manager.start(1, agent="sh -c 'touch {prompt}; exec sleep 1000'", master_command=IDLE)
+        wait_until((workplace / "begun").exists)
+        assert b"task-1: Active (worker: worker-1" in run("lock", "list").out
+
+        manager.stop()
+
+        assert run("lock", "list").out == b"No locks\n"
+        assert run("task", "claim", "--worker", "worker-2", "--json").json["task_id"] == "task-1"
+
     def test_one_that_does_not_listen_is_killed_when_its_time_is_up(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, "trap '' TERM HUP; sleep 1000 & echo $! > agent; mv agent begun; while :; do sleep 0.05; done")
         wait_until((workplace / "begun").exists)
@@ -817,7 +828,7 @@ class TestCommands:
 
         answer = run("down")
 
-        assert answer.out == b"master: dead, ended by signal 15\nworker-1: dead, exit code 3\n"
+        assert answer.out == b"master: ended\nworker-1: dead, exit code 3\n"
         assert (run("down").code, run("down").out) == (0, b"Nothing is up.\n")
         assert run("down", "--json").json == {"schema_version": 1, "agents": []}
 
