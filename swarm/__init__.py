@@ -7,9 +7,11 @@ __all__ = [
     "AgentStatus",
     "BroadcastState",
     "LockInfo",
+    "SmartWorker",
     "SprintMutex",
     "StatusBroadcaster",
     "TaskLockManager",
+    "TaskQueue",
     "TmuxSwarmError",
     "TmuxSwarmManager",
 ]
@@ -19,9 +21,11 @@ _HOMES = {
     "AgentStatus": "tmux_manager",
     "BroadcastState": "status_broadcaster",
     "LockInfo": "task_lock",
+    "SmartWorker": "worker_smart",
     "SprintMutex": "sprint",
     "StatusBroadcaster": "status_broadcaster",
     "TaskLockManager": "task_lock",
+    "TaskQueue": "task_queue",
     "TmuxSwarmError": "tmux_manager",
     "TmuxSwarmManager": "tmux_manager",
 }
@@ -31,7 +35,9 @@ if TYPE_CHECKING:
     from swarm.sprint import SprintMutex
     from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
     from swarm.task_lock import LockInfo, TaskLockManager
+    from swarm.task_queue import TaskQueue
     from swarm.tmux_manager import AgentPane, AgentStatus, TmuxSwarmError, TmuxSwarmManager
+    from swarm.worker_smart import SmartWorker
 
 
 def __getattr__(name: str) -> object:

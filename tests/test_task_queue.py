@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from proof.processes import fork
+from swarm import task_queue
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, TaskExists, WrongState
 from swarm.lock_table import LockTable
 from swarm.status_log import StatusLog
@@ -50,15 +51,18 @@ class TestAdding:
             queue.add("a", "two")
         assert queue.get("a").spec.prompt == "one"
 
-    def test_of_two_who_add_the_same_id_one_is_told_that_it_was_there(self, store: Store) -> None:
+    def test_of_two_who_add_the_same_id_one_is_told_that_it_was_there(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         mine, other = TaskQueue(store), TaskQueue(store)
-        check = other._check_new
+        check = task_queue._check_new
 
         def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
             check(specs, picture)
+            monkeypatch.undo()
             assert mine.add_all([TaskSpec("a", "mine")]) == (["a"], [])
 
-        other._check_new = slow  # type: ignore[method-assign]
+        monkeypatch.setattr(task_queue, "_check_new", slow)
         assert other.add_all([TaskSpec("a", "other"), TaskSpec("b", "other")]) == (["b"], ["a"])
         assert [task.spec.prompt for task in TaskQueue(store).tasks()] == ["mine", "other"]
 
@@ -247,7 +251,7 @@ class TestClaiming:
     ) -> None:
         """It took the lock, slept past its lease, and wrote its line only when another had claimed the task."""
         queue.add("a", "x")
-        append = queue._append
+        append = queue._ledger().append
         new = []
 
         def slow(line: bytes) -> bool:
@@ -255,7 +259,7 @@ class TestClaiming:
             new.append(TaskQueue(store).claim("w2"))
             return append(line)
 
-        queue._append = slow  # type: ignore[method-assign]
+        queue._ledger().append = slow  # type: ignore[method-assign]
         with pytest.raises(NoTask):
             queue.claim("w1", ttl=5)
         assert (queue.get("a").worker, queue.get("a").token) == ("w2", new[0].token)
@@ -343,7 +347,7 @@ class TestEnding:
         clock.pass_time(6)
         other = TaskQueue(store)
         other.release("a", "w2", other.claim("w2").token)
-        queue._why_lost = lambda *_: ""  # type: ignore[method-assign]
+        queue._claims()._why_lost = lambda *_: ""  # type: ignore[method-assign]
         with pytest.raises(LockLost, match="it is ready"):
             queue.done("a", "w1", late.token)
         assert queue.get("a").state == "ready"
@@ -362,16 +366,15 @@ class TestEnding:
         late = queue.claim("w1", ttl=5)
         clock.pass_time(6)
         other = TaskQueue(store)
-        other._update()
-        append = other._append
+        append = other._ledger().append
         done = []
 
         def slow(line: bytes) -> bool:
-            queue._why_lost = lambda *_: ""  # type: ignore[method-assign]  # it looked before the successor came
+            queue._claims()._why_lost = lambda *_: ""  # type: ignore[method-assign]  # it looked before the successor came
             done.append(queue.done("a", "w1", late.token).state)
             return append(line)
 
-        other._append = slow  # type: ignore[method-assign]
+        other._ledger().append = slow  # type: ignore[method-assign]
         with pytest.raises(NoTask, match="Nothing is left to do"):
             other.claim("w2")
         assert done == ["done"]
@@ -432,7 +435,7 @@ class TestDying:
 
         def die() -> None:
             dying = TaskQueue(FileStore(str(tmp_path)))
-            dying._append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
+            dying._ledger().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
             dying.claim("w1", bound=True)
 
         os.waitpid(fork(die), 0)
@@ -446,7 +449,7 @@ class TestDying:
         def die() -> None:
             dying = TaskQueue(FileStore(str(tmp_path)))
             claim = dying.claim("w1", bound=True)
-            dying._tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+            dying._claims()._tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
             dying.done("a", "w1", claim.token)
 
         os.waitpid(fork(die), 0)
