@@ -47,9 +47,7 @@ class Shell:
         self.tty, self.place = tty, place
         for name, text in _FILES.items():
             (place.root / f"{name}.py").write_text(text)
-        run = (
-            f"alias run='{sys.executable} -m swarm run t --ttl 2 --worker me '\n"  # ends in a blank: what follows may be an alias
-        )
+        run = f"alias run='{sys.executable} -m swarm run t --ttl 2 --worker me'\n"
         settings = "PS1='prompt> '; PS2=; HISTFILE=; bind 'set enable-bracketed-paste off'; exec >/dev/tty; ulimit -c 0\n"
         (place.root / "rc").write_text(settings + run)
         tty.start("bash", "--rcfile", "rc", "-i", cwd=place.root, place="leader", env=place.env)
