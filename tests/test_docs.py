@@ -24,7 +24,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from swarm import cli_lock, cli_log, errors, settings, validation
+from swarm import cli_lock, cli_log, cli_run, errors, settings, validation
 from swarm.home import Home
 from swarm.lease import Lease
 from swarm.lock_record import decode
@@ -279,6 +279,7 @@ def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
 COMMANDS = {
     **{f"swarm lock {name}": command for name, command in cli_lock.COMMANDS.items()},
     **{f"swarm log {name}": command for name, command in cli_log.COMMANDS.items()},
+    "swarm run": cli_run.COMMAND,
 }
 
 
@@ -366,7 +367,7 @@ def _answer_rows() -> dict[str, str]:
 
 def test_every_command_with_an_answer_of_its_own_is_in_the_json_table() -> None:
     records = {f"swarm log {name}" for name in ("append", "tail", "query", "follow")}
-    assert set(_answer_rows()) == set(ANSWERS) == set(COMMANDS) - records | {"any, on an error"}
+    assert set(_answer_rows()) == {*ANSWERS, "swarm run"} == set(COMMANDS) - records | {"any, on an error"}
 
 
 @pytest.mark.parametrize("command", ANSWERS)
@@ -383,3 +384,11 @@ def test_the_json_output_of_a_held_lock_has_the_documented_keys(lock: Run) -> No
     lock("acquire", "t", "w")
     named = quoted(_answer_rows()["swarm lock acquire"].partition(";")[2])
     assert list(json.loads(lock("acquire", "t", "v", "--json").stdout)) == ["schema_version", *named]
+
+
+def test_the_json_output_of_a_run_that_found_it_held_has_the_documented_keys(lock: Run) -> None:
+    lock("acquire", "t", "w")
+    call = [sys.executable, "-m", "swarm", "run", "t", "--json", "--", "true"]
+    done = subprocess.run(call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60)
+    named = quoted(_answer_rows()["swarm run"].partition(";")[0])
+    assert list(json.loads(done.stdout)) == ["schema_version", *named]
