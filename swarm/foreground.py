@@ -107,8 +107,8 @@ class Foreground:
     def _stop_too(self) -> bool:
         """The command was stopped, and so are we, until somebody continues us; whether the command shall go on."""
         number, self._child.stopped_by = self._child.stopped_by, 0
-        if not self._terminal.exists:
-            return False  # whoever stopped it will continue it
+        if not self._terminal.exists or (number == signal.SIGSTOP and not self._terminal.is_lent):
+            return False  # no terminal did that: whoever stopped it will continue it
         if number in _NEEDS_TERMINAL and self._terminal.is_ours():
             return True
         self._terminal.take_back()
@@ -140,7 +140,7 @@ class _Terminal:
 
     def __init__(self, group: int) -> None:
         self._group = group
-        self._lent = self.was_lent = False
+        self.is_lent = self.was_lent = False
         self._modes: list[Any] | None = None
         self._fd = -1
         if group:
@@ -164,18 +164,18 @@ class _Terminal:
             try:
                 self._modes = self._modes or termios.tcgetattr(self._fd)
                 os.tcsetpgrp(self._fd, self._group)
-                self._lent = self.was_lent = True
+                self.is_lent = self.was_lent = True
             except (OSError, termios.error):
                 pass  # its window was closed
 
     def take_back(self, *, mend: bool = False) -> None:
         """If it was lent, and nobody else has got it meanwhile. `mend`: in the state in which it was."""
         holder = self._holder()
-        if not self._lent or (holder != self._group and not process.group_gone(holder)):
+        if not self.is_lent or (holder != self._group and not process.group_gone(holder)):
             return
         import termios
 
-        self._lent = False
+        self.is_lent = False
         try:
             os.tcsetpgrp(self._fd, os.getpgrp())
             if mend and self._modes:

@@ -3,6 +3,7 @@ had been started directly."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -206,6 +207,22 @@ def test_bg_lets_it_go_on_without_the_terminal(shell: Shell) -> None:
     shell.prompt()
     assert shell.code() == 143
     assert shell.place.is_free
+
+
+def test_a_stop_that_no_terminal_sent_stops_only_the_command(shell: Shell) -> None:
+    shell.type(f"run -- {python('count')} &\n")
+    shell.prompt()
+    wait_until((shell.place.root / "counted").exists)
+    holder = shell.place.lock["holder"]
+    os.kill(holder["group"], signal.SIGSTOP)
+    wait_until(lambda: state_of(holder["group"])[:1] == "T")
+    beat = shell.place.lock["holder"]["beat"]
+    wait_until(lambda: shell.place.lock["holder"]["beat"] > beat)
+    os.kill(holder["group"], signal.SIGCONT)
+    wait_until(lambda: state_of(holder["group"])[:1] == "S")
+    shell.type("kill %1; wait %1\n")
+    shell.prompt()
+    assert shell.code() == 143
 
 
 def test_a_stopped_job_can_be_killed(shell: Shell) -> None:
