@@ -39,7 +39,7 @@ def run() -> bool:
         seconds = found[f"first claim of a new worker, {SIZES[-1]:,} tasks"]
         print(f"  at {SIZES[-1]:,} tasks {seconds:.2f} s (goal: well under a second)")
         met &= seconds < 1.0
-        used = sum(entry.stat().st_blocks * 512 for entry in _files(f"{home}/{SIZES[-1]}"))
+        used = sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _files(f"{home}/{SIZES[-1]}"))
         print(f"  {SIZES[-1]:,} tasks use {used / 1e6:.0f} MB of disk")
     _drain()
     return met

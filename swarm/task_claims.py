@@ -68,7 +68,8 @@ class Claims:
     ) -> Task:
         """Ends a claim: done, fail or release. Raises LockLost if it is not this worker's any more; that is logged."""
         ledger = self._ledger
-        entry = ledger.entry(task_id)
+        known = ledger.picture.entries.get(task_id)
+        entry = known if known and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
         if token is None:
             token = _token_of(entry, worker)
         line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
