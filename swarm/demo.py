@@ -1,7 +1,8 @@
 """`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing is lost or done twice.
 
-Everything is real: processes, locks, the log, the SIGKILL. It happens in a throwaway directory, and the summary is
-counted from the log and from what the workers wrote, not from what the demo believes.
+Everything is real: the queue, the workers, the SIGKILL, the live view. Only the agent is a small script that pretends to think. It all
+happens in a throwaway directory, and the summary is counted from the log and from what the agents did, not from what the demo
+believes.
 """
 
 from __future__ import annotations
@@ -9,34 +10,71 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from swarm import jsontext, terminal
-from swarm.errors import BadInput, LockHeld, LockLost
-from swarm.status_broadcaster import StatusBroadcaster
+from swarm.demo_screen import DemoScreen, Silence, open_screen
+from swarm.errors import BadInput
+from swarm.status_log import StatusLog
 from swarm.store_file import FileStore
-from swarm.task_lock import TaskLockManager
+from swarm.task_queue import TaskQueue
+from swarm.task_record import TaskSpec
 
 WORKERS = 3
-TASKS = [f"task-{number:02d}" for number in range(1, 13)]
-VICTIM_TASK = TASKS[4]
-_SHORT, _LONG = 0.5, 30.0  # seconds a task takes; the victim's never ends by itself
-_LIMIT = 60.0
-_MARKS = {"START": ("▶", "bold"), "DONE": ("✔", "green"), "SKIP": ("·", "dim"), "ERROR": ("✘", "red")}
+VICTIM = "payments"  # whoever works on it first is killed
+ASKS = "drop-old-table"  # its agent asks a person
+_LIMIT = 60.0  # seconds; then something is wrong
+_THINKS = 1.5  # seconds that the person takes for the answer
+_TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
 
 USAGE = """\
-Usage: swarm demo [--keep] [--json]
+Usage: swarm demo [--keep] [--plain] [--json]
 
-Shows locks and log at work: three worker processes share a dozen tasks; one is
-killed with SIGKILL while it holds a lock; another takes its task over. Takes a
-few seconds, needs no server, and leaves nothing behind (--keep: the directory).
---json prints only the summary, as one JSON object.
+Shows the whole at work: a queue of a dozen tasks, three workers, one of them
+killed with SIGKILL in the middle of a task that another then takes over, an
+agent that waits for a person, and the live view. Takes about ten seconds, needs
+no server, and leaves nothing behind.
+
+  --keep    leaves the directory, to look around in
+  --plain   prints what happens line by line, also on a terminal
+  --json    prints only the summary, as one JSON object
 
 Example:
   python3 -m swarm demo
+"""
+
+TASKS = [
+    TaskSpec("schema", "Design the tables", priority=9),
+    TaskSpec("login", "Let people log in"),
+    TaskSpec("payments", "Take payments", priority=5),
+    TaskSpec("search", "Find things"),
+    TaskSpec("emails", "Send a welcome mail"),
+    TaskSpec("icons", "Draw six icons"),
+    TaskSpec("import", "Import last year's data", after=("schema",)),
+    TaskSpec("drop-old-table", "Drop the table nobody uses", after=("schema",), priority=5),
+    TaskSpec("api", "Serve it all", after=("login", "search")),
+    TaskSpec("mobile", "Make it fit a phone", after=("icons",)),
+    TaskSpec("docs", "Write the manual", after=("api",)),
+    TaskSpec("release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9),
+]
+
+# The agent: is told what to do like any other, and leaves a line for each task that it has finished.
+AGENT = f"""\
+cd "$SWARM_STATE_DIR/../work" || exit 1
+case $SWARM_TASK_ID/$SWARM_ATTEMPT in
+  {VICTIM}/1) exec sleep 600 ;;
+  {ASKS}/*)
+    echo "[WAIT] may I really drop it?"
+    while [ ! -e answer ]; do sleep 0.1; done ;;
+esac
+sleep 0.6
+echo "$SWARM_TOKEN $SWARM_WORKER" >>"done.$SWARM_TASK_ID"
+echo "$SWARM_PROMPT: done"
 """
 
 
@@ -45,171 +83,143 @@ def main(args: Sequence[str]) -> int:
     if "--help" in args or "-h" in args:
         terminal.out(USAGE)
         return 0
-    unknown = [arg for arg in args if arg not in ("--keep", "--json")]
+    unknown = [arg for arg in args if arg not in ("--keep", "--plain", "--json")]
     if unknown:
         raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
-    home = tempfile.mkdtemp(prefix="swarm-demo-")
-    children: dict[int, str] = {}
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    home = tempfile.mkdtemp(prefix="swarm-demo-")
+    demo = _Demo(home, Silence() if "--json" in args else open_screen(FileStore(f"{home}/state"), plain="--plain" in args))
     try:
-        checks = _play(home, children, _Screen(quiet="--json" in args))
+        checks = demo.play()
         if "--json" in args:
             found = [{"check": text, "holds": holds} for text, holds in checks]
             terminal.out(jsontext.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
         return 0 if all(holds for _, holds in checks) else 1
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the clearing up
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        demo.clear_up()
         if "--keep" in args:
-            terminal.err(f"Look around: SWARM_STATE_DIR={home}\n")
+            terminal.err(f"Look around: SWARM_STATE_DIR={home}/state\n")
         else:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _play(home: str, children: dict[int, str], screen: _Screen) -> list[tuple[str, bool]]:
-    store = FileStore(home)
-    viewer = StatusBroadcaster("master", store=store)
-    screen.say(f"{len(TASKS)} tasks, {WORKERS} workers, one lock a task. Each worker takes whatever is free.\n")
-    begun = time.monotonic()
-    for number in range(1, WORKERS + 1):
-        children[_spawn(_work, home, f"worker-{number}")] = f"worker-{number}"
-    victim = ""
-    cursor = ""
-    while time.monotonic() - begun < _LIMIT:
-        records, cursor = viewer.read(cursor)
-        for record in records:
-            screen.record(record["state"], record["worker"], record["task_id"], record.get("message", ""))
-            if not victim and (record["state"], record["task_id"]) == ("START", VICTIM_TASK):
-                victim = record["worker"]
-                _kill(children, victim)
-                screen.note(f"{victim} is killed with SIGKILL while it holds {VICTIM_TASK}")
-        _reap(children)
-        if not records:
-            if not children:
-                break
-            store.wait("status", cursor, 0.1)
-    checks = _checks(home, viewer, victim)
-    screen.summary(checks)
-    return checks
+class _Demo:
+    """One showing, in a directory of its own."""
 
+    def __init__(self, home: str, screen: DemoScreen) -> None:
+        self._home = home
+        self._screen = screen
+        self._store = FileStore(f"{home}/state")
+        self._queue = TaskQueue(self._store)
+        self._log = StatusLog(self._store)
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._records: list[dict[str, Any]] = []
+        self._victim = ""
+        self._asked_at = 0.0
 
-def _work(home: str, worker: str) -> None:
-    """What a worker does: take a free task that is not done, do it, say so; until everything is done."""
-    store = FileStore(home)
-    log = StatusBroadcaster(worker, store=store)
-    locks = TaskLockManager(worker, store=store)
-    while True:
-        done = {record["task_id"] for task in TASKS for record in log.query(task) if record["state"] == "DONE"}
-        if len(done) == len(TASKS):
-            return
-        for task in TASKS:
-            if task in done:
-                continue
+    def play(self) -> list[tuple[str, bool]]:
+        os.mkdir(f"{self._home}/work")
+        with open(f"{self._home}/agent.sh", "w", encoding="utf-8") as file:
+            file.write(AGENT)
+        begun = time.monotonic()
+        with self._screen as screen:
+            screen.note(f"{len(TASKS)} tasks, {WORKERS} workers. Each task is done by one of them.")
+            self._queue.add_all(TASKS)
+            self._start_workers()
+            cursor = ""
+            while time.monotonic() - begun < _LIMIT:
+                found, cursor = self._log.read(cursor)
+                for _, record in found:
+                    self._records.append(record)
+                    screen.record(record)
+                    self._act_on(record)
+                self._answer_when_due()
+                if not found and all(worker.poll() is not None for worker in self._workers.values()):
+                    break
+                screen.pause(cursor)
+            screen.pause(cursor, last=True)
+        checks = self._checks()
+        self._screen.summary(checks, time.monotonic() - begun)
+        return checks
+
+    def clear_up(self) -> None:
+        for worker in self._workers.values():
+            if worker.poll() is None:
+                worker.terminate()  # ends its agent too
+        for worker in self._workers.values():
             try:
-                with locks.hold(task, ttl=30) as lease:
-                    if any(record["state"] == "DONE" for record in log.query(task)):
-                        continue
-                    again = any(record["state"] == "START" for record in log.query(task))
-                    log.broadcast_start(task, "taken over" if again else "", {"token": lease.token})
-                    time.sleep(_LONG if task == VICTIM_TASK and not again else _SHORT)
-                    lease.check()
-                    _deliver(home, task, worker, lease.token)
-                    log.broadcast_done(task, "", {"token": lease.token})
-            except (LockHeld, LockLost):
-                continue
-        time.sleep(0.05)
+                worker.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
 
+    def _start_workers(self) -> None:
+        main_file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+        environment = {name: value for name, value in os.environ.items() if name not in ("AI_SWARM_DIR", "AI_SWARM_LOCK_TTL")}
+        environment["SWARM_STATE_DIR"] = f"{self._home}/state"
+        for number in range(1, WORKERS + 1):
+            worker = [sys.executable, main_file, "worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1"]
+            agent = ["--ttl", str(_TTL), "--exec", f"sh '{self._home}/agent.sh'"]
+            # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
+            self._workers[f"worker-{number}"] = subprocess.Popen(
+                [*worker, *agent], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            )
 
-def _deliver(home: str, task: str, worker: str, token: int) -> None:
-    """The work's effect: a line a completion, so that one done twice would show."""
-    os.makedirs(f"{home}/results", mode=0o700, exist_ok=True)
-    fd = os.open(f"{home}/results/{task}", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
-    os.write(fd, f"{token} {worker}\n".encode())
-    os.close(fd)
+    def _act_on(self, record: dict[str, Any]) -> None:
+        if not self._victim and (record["state"], record["task_id"]) == ("START", VICTIM):
+            time.sleep(0.5)  # so that its agent is at work
+            self._victim = record["worker"]
+            self._workers[self._victim].kill()
+            self._workers[self._victim].wait()
+            self._screen.note(f"{self._victim} is killed with SIGKILL in the middle of {VICTIM}", bad=True)
+        if record["state"] == "WAIT":
+            self._asked_at = time.monotonic()
 
+    def _answer_when_due(self) -> None:
+        if self._asked_at and time.monotonic() - self._asked_at > _THINKS:
+            self._asked_at = 0.0
+            with open(f"{self._home}/work/answer", "w", encoding="utf-8"):
+                pass
+            self._screen.note("a person has seen who waits, and answers")
 
-def _checks(home: str, viewer: StatusBroadcaster, victim: str) -> list[tuple[str, bool]]:
-    """What the demo promised, and whether it was so."""
-    counts = {task: _lines(f"{home}/results/{task}") for task in TASKS}
-    once = sum(len(lines) == 1 for lines in counts.values())
-    starts = [record for record in viewer.query(VICTIM_TASK) if record["state"] == "START"]
-    recovered = [record for record in viewer.query(VICTIM_TASK) if record["state"] == "DONE"]
-    checks = [
-        (f"{once} of {len(TASKS)} tasks were completed exactly once", once == len(TASKS)),
-        (f"{victim or 'a worker'} was killed while it held {VICTIM_TASK}", bool(victim)),
-    ]
-    if recovered and len(starts) == 2:
-        first, second = (record["meta"]["token"] for record in starts)
-        text = f"{recovered[0]['worker']} took it over and finished it (token {first}, then {second})"
-        checks.append((text, recovered[0]["worker"] != victim and second > first))
-    else:
-        checks.append((f"{VICTIM_TASK} was taken over and finished", False))
-    left = os.listdir(f"{home}/locks")
-    checks.append((f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left))
-    return checks
+    # What was promised, and whether it was so --------------------------------------------------------------------
 
+    def _checks(self) -> list[tuple[str, bool]]:
+        counts = self._queue.counts()
+        lines = {task.id: _lines(f"{self._home}/work/done.{task.id}") for task in TASKS}
+        once = sum(len(found) == 1 for found in lines.values())
+        told = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
+        first = {task.id: self._place("START", task.id) for task in TASKS}
+        last = {task.id: self._place("DONE", task.id) for task in TASKS}
+        in_order = all(last[name] < first[task.id] for task in TASKS for name in task.after)
+        left = os.listdir(f"{self._home}/state/locks")
+        return [
+            (f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so", once == told == len(TASKS)),
+            (f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}", counts == {"done": len(TASKS)}),
+            self._check_takeover(),
+            ("no task began before those that it comes after were done", in_order),
+            (f"whoever did {ASKS} waited for a person, and was seen", "WAIT" in [r["state"] for r in self._records]),
+            (f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left),
+        ]
 
-class _Screen:
-    """Prints what happens, with the time since the beginning."""
+    def _check_takeover(self) -> tuple[str, bool]:
+        starts = [record for record in self._records if (record["state"], record["task_id"]) == ("START", VICTIM)]
+        if not self._victim or len(starts) != 2:
+            return f"{VICTIM} was taken over from a worker that was killed", False
+        (first, second), heir = (record["meta"]["token"] for record in starts), starts[1]["worker"]
+        text = f"{self._victim} was killed; {heir} took over {VICTIM} (token {first}, then {second})"
+        return text, heir != self._victim and second > first
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._begun = time.monotonic()
-        self._quiet = quiet
+    def _states(self, task: str) -> list[str]:
+        """What swarm itself said of a task; what its agent said is not counted."""
+        mine = [record for record in self._records if record["task_id"] == task]
+        return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
 
-    def record(self, state: str, worker: str, task: str, message: str) -> None:
-        mark, colour = _MARKS.get(state, ("?", "dim"))
-        told = f" ({message})" if message else ""
-        self._timed(f"{worker}  {terminal.paint(f'{mark} {state:5}', colour)}  {task}{told}")
-
-    def note(self, text: str) -> None:
-        self._timed(terminal.paint(f"✘ {text}", "red"))
-
-    def summary(self, checks: list[tuple[str, bool]]) -> None:
-        self.say("")
-        for text, holds in checks:
-            self.say(f"  {terminal.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}")
-        seconds = time.monotonic() - self._begun
-        self.say(f"\n{seconds:.1f} seconds. Next: python3 -m swarm lock --help, python3 -m swarm log --help")
-
-    def say(self, text: str) -> None:
-        if not self._quiet:
-            terminal.out(f"{text}\n")
-
-    def _timed(self, text: str) -> None:
-        self.say(f"{time.monotonic() - self._begun:5.1f} s  {text}")
-
-
-def _spawn(work: Callable[..., None], *args: str) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    code = 1
-    try:
-        work(*args)
-        code = 0
-    except KeyboardInterrupt:
-        code = 130
-    finally:
-        os._exit(code)
-
-
-def _kill(children: dict[int, str], worker: str) -> None:
-    for pid, name in list(children.items()):
-        if name == worker:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            del children[pid]
-
-
-def _reap(children: dict[int, str]) -> None:
-    for pid in list(children):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            del children[pid]
+    def _place(self, state: str, task: str) -> int:
+        places = [at for at, r in enumerate(self._records) if (r["state"], r["task_id"]) == (state, task) and "attempt" in r["meta"]]
+        return places[0] if places else len(self._records)
 
 
 def _lines(path: str) -> list[str]:

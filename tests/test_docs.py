@@ -35,7 +35,7 @@ from swarm.task_queue import TaskQueue, TaskSpec
 from swarm.task_record import STATES as TASK_STATES
 from tests.conftest import ROOT, Run, script_environment
 
-EXECUTED = ["README.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md"]
+EXECUTED = ["README.md", "docs/GUIDE.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md"]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
 )
@@ -278,6 +278,19 @@ def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
     for name in quoted((ROOT / document).read_text()):
         if re.fullmatch(r"(swarm|scripts|tests|docs|bench|requirements)/[\w./-]+", name):
             assert (ROOT / name).exists(), f"{document} names {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_that_is_named_exists(document: str) -> None:
+    for file, name in re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / document).read_text()):
+        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{document} names {file}::{name}"
+
+
+def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None:
+    text = (ROOT / "docs/TROUBLESHOOTING.md").read_text()
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:-1]
+    assert len(sections) == 10
+    assert all("*You:*" in section and "*Shown by:* `tests/" in section for section in sections)
 
 
 # Tables and code --------------------------------------------------------------------------------------------

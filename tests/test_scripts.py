@@ -428,21 +428,3 @@ def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: 
     }
     assert loaded & set(slow.split()) == set()
     assert loaded & set(foreign[command.split(maxsplit=1)[0]].split()) == set()
-
-
-def test_the_demo_proves_what_it_says(tmp_path: Path) -> None:
-    environment = {"PATH": script_environment()["PATH"], "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "swarm", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=100, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 of 12 tasks were completed exactly once" in done.stdout
-    assert re.search(r"worker-\d was killed while it held task-05", done.stdout)
-    assert re.search(r"worker-\d took it over and finished it \(token \d+, then \d+\)", done.stdout)
-    quiet = subprocess.run(
-        [sys.executable, "-m", "swarm", "demo", "--json"], cwd=ROOT, capture_output=True, timeout=100, env=environment
-    )
-    answer = json.loads(quiet.stdout)
-    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 4)
-    assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
-    assert os.listdir(tmp_path) == []

@@ -1,0 +1,138 @@
+"""`swarm demo` shows the whole, and proves what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, script_environment
+
+COMMAND = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "demo"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """As on a fresh machine."""
+    return {"PATH": script_environment()["PATH"], "TMPDIR": str(tmp_path), "TERM": "xterm", "LANG": "C.UTF-8"}
+
+
+def test_it_proves_what_it_says(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=100, env=environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "✔ 12 of 12 tasks were done exactly once, and 12 of 12 say so" in done.stdout
+    assert "✔ the queue agrees: 12 done" in done.stdout
+    assert re.search(r"✔ (worker-\d) was killed; (?!\1)worker-\d took over payments \(token \d+, then \d+\)", done.stdout)
+    assert re.search(r"worker-\d  ▶ START  payments  taken over from worker-\d", done.stdout)
+    assert "✘ " in done.stdout and done.stdout.count("✘") == 1, "the kill, and no check that fails"
+    assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_program_gets_the_summary_alone(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, timeout=100, env=environment)
+    answer = json.loads(done.stdout)
+    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6)
+    assert os.listdir(tmp_path) == []
+
+
+def test_at_a_terminal_the_view_is_live(environment: dict[str, str], tmp_path: Path) -> None:
+    """Looked at as a picture, by a real terminal of 80 columns and 24 lines."""
+    socket = tmp_path / "tmux"
+
+    def tmux(*args: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", str(socket), "-f", "/dev/null", *args], capture_output=True, text=True, timeout=20
+        ).stdout
+
+    seen = []
+    (tmp_path / "demo").mkdir()
+    changes = [f"{name}={value}" for name, value in {**environment, "TMPDIR": str(tmp_path / "demo")}.items()]
+    tmux(
+        "new-session",
+        "-d",
+        "-x",
+        "80",
+        "-y",
+        "24",
+        "-s",
+        "demo",
+        "env",
+        "-i",
+        *changes,
+        "TERM=screen",
+        *COMMAND,
+        ";",
+        "set",
+        "remain-on-exit",
+        "on",
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while tmux("display-message", "-p", "-t", "demo", "#{pane_dead}").strip() != "1":
+            assert time.monotonic() < deadline
+            seen.append(tmux("capture-pane", "-p", "-t", "demo"))
+            time.sleep(0.1)
+        end = tmux("capture-pane", "-p", "-t", "demo", "-S", "-100")
+    finally:
+        tmux("kill-server")
+    waits = [picture for picture in seen if "WAITS  drop-old-table" in picture and "At work" in picture]
+    assert waits, "nobody saw who waits"
+    lines = waits[-1].splitlines()
+    assert lines[0].startswith("swarm  ") and "at work" in lines[0]
+    assert any(re.fullmatch(r"Queue  12 tasks · .*", line) for line in lines)
+    assert any(re.fullmatch(r"  worker-\d  drop-old-table .* may I really drop it\?", line) for line in lines)
+    assert re.fullmatch("─{79}", lines[16]) and re.match(r" +\d+\.\d s  ", lines[17])
+    assert any("taken over from worker-" in picture for picture in seen)
+    assert "✔ 12 of 12 tasks were done exactly once" in end and "▶ START  schema" in end
+    assert os.listdir(tmp_path / "demo") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        assert demo.stdout is not None
+        begun = ""
+        while "START" not in begun:
+            begun = demo.stdout.readline()
+            assert begun
+        (home,) = tmp_path.iterdir()
+        demo.send_signal(number)
+        _, err = demo.communicate(timeout=30)
+    assert demo.returncode == 128 + number and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+    assert _processes_of(home) == []
+
+
+def test_it_can_be_kept_to_look_around(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment)
+    (home,) = tmp_path.iterdir()
+    assert done.stderr == f"Look around: SWARM_STATE_DIR={home}/state\n"
+    assert _processes_of(home) == []
+    listed = [*COMMAND[:-1], "task", "list", "--state", "done", "--json"]
+    kept = subprocess.run(
+        listed, capture_output=True, text=True, timeout=60, env={**environment, "SWARM_STATE_DIR": f"{home}/state"}
+    )
+    assert json.loads(kept.stdout)["counts"] == {"done": 12}
+
+
+def _processes_of(home: Path) -> list[str]:
+    """Processes that were started for this demo and still live: all of them have its directory in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if str(home).encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text())
+            except OSError:
+                continue
+    return found
