@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 
+_EXIT_CODES = """\
+Exit codes: 0 done, 1 the answer is no, 2 wrong usage,
+            3 the store cannot be used, 4 the lease was lost."""
+
+
 class Call:
     """One call of a command: what was given. Of an option that was given more than once, `options` has the last."""
 
@@ -90,9 +95,11 @@ def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> st
     for name, command in commands.items():
         lines += [f"  {name} {command.usage}".rstrip(), f"      {command.summary.partition(chr(10))[0]}"]
     lines += ["", "Examples:", *(f"  {command.example}" for command in commands.values() if command.example)]
-    lines += ["", "Every command takes --json (one JSON object) and --help."]
-    lines += [
-        "Exit codes: 0 done, 1 the answer is no, 2 wrong usage,",
-        "            3 the store cannot be used, 4 the lease was lost.",
-    ]
+    lines += ["", "Every command takes --json (one JSON object) and --help.", _EXIT_CODES]
     return "\n".join(lines) + "\n"
+
+
+def help_for_one(name: str, command: Command) -> str:
+    """What `--help` says of a command that stands alone."""
+    text = f"Usage: {name} {command.usage}".rstrip() + f"\n\n{command.summary}\n\nExample:\n  {command.example}\n\n"
+    return f"{text}It takes --json (one JSON object) and --help.\n{_EXIT_CODES}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from swarm import __version__, jsontext, terminal
-from swarm.arguments import help_for
+from swarm.arguments import help_for, help_for_one
 from swarm.errors import BadInput, SwarmError
 
 TYPE_CHECKING = False
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SCHEMA_VERSION = 1
+_FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
+_ALONE = ("status",)  # each is a COMMAND
 
 _USAGE = """\
 Usage: swarm COMMAND …
@@ -20,6 +22,7 @@ Usage: swarm COMMAND …
   lock   take, keep and give back task locks       swarm lock --help
   log    write and read the shared status log      swarm log --help
   sprint one sprint at a time in a project         swarm sprint --help
+  status what is wrong, and who works on what      swarm status --watch
   demo   see it work: three workers, one is killed swarm demo
 
 Examples:
@@ -52,9 +55,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
-    if name in ("lock", "log", "sprint", "task"):
+    if name in _FACES:
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
         return _run_face(f"swarm {name}", face, argv[1:])
+    if name in _ALONE:
+        return _run_alone(f"swarm {name}", __import__(f"swarm.cli_{name}", fromlist=["COMMAND"]), argv[1:])
     if name == "demo":
         return int(__import__("swarm.demo", fromlist=["main"]).main(argv[1:]))
     if name in ("-h", "--help", "help"):
@@ -82,6 +87,15 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
         raise BadInput(f"{title} has no command {name[:40]!r}. It has: {' '.join(commands)}.")
     terminal.out(help_for(title, commands))
     return 0 if name else 2
+
+
+def _run_alone(title: str, face: object, args: Sequence[str]) -> int:
+    command = face.COMMAND  # type: ignore[attr-defined]
+    before = _before_text(args)
+    if "--help" in before or list(before) == ["-h"]:
+        terminal.out(help_for_one(title, command))
+        return 0
+    return int(command.run(command.parse(title, args)))
 
 
 def _report(text: str, code: int, argv: Sequence[str]) -> int:

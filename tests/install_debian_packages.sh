@@ -23,6 +23,7 @@ case ${1-} in
   tests)
     need util-linux unshare nsenter setpriv
     need mount mount
+    need tmux tmux
     [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in everybody's PATH
     [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
