@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("status",)  # each is a COMMAND
+_ALONE = ("status", "wait")  # each is a COMMAND
 
 _USAGE = """\
 Usage: swarm COMMAND …
@@ -23,6 +23,7 @@ Usage: swarm COMMAND …
   log    write and read the shared status log      swarm log --help
   sprint one sprint at a time in a project         swarm sprint --help
   status what is wrong, and who works on what      swarm status --watch
+  wait   sleep until a task is done, or free       swarm wait --help
   demo   see it work: three workers, one is killed swarm demo
 
 Examples:
