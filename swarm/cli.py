@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("status", "wait")  # each is a COMMAND
+_ALONE = ("doctor", "status", "wait")  # each is a COMMAND
 
 _USAGE = """\
 Usage: swarm COMMAND …
@@ -24,6 +24,7 @@ Usage: swarm COMMAND …
   sprint one sprint at a time in a project         swarm sprint --help
   status what is wrong, and who works on what      swarm status --watch
   wait   sleep until a task is done, or free       swarm wait --help
+  doctor find out what is wrong with the ground    swarm doctor
   demo   see it work: three workers, one is killed swarm demo
 
 Examples:
