@@ -83,8 +83,8 @@ class _Screen:
         board = self._board
         time = board.generated_at[11:19] + " UTC"
         count = len(board.problems)
-        state = (f"{count} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
-        work = f"{len(board.workers)} at work"
+        state = (f"{count:,} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
+        work = f"{len(board.workers):,} at work"
         gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
         return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
@@ -147,10 +147,10 @@ class _Screen:
         board = self._board
         lines: list[Line] = []
         if total := sum(board.queue.values()):
-            line: Line = [("Queue", "bold"), (f"  {total} task{'s' * (total != 1)}", "")]
+            line: Line = [("Queue", "bold"), (f"  {total:,} task{'s' * (total != 1)}", "")]
             for state, colour in _QUEUE.items():
                 if board.queue.get(state):
-                    line += [(" · ", "dim"), (f"{board.queue[state]} {state}", colour)]
+                    line += [(" · ", "dim"), (f"{board.queue[state]:,} {state}", colour)]
             lines += [line, self._bar(total)]
         damaged = f", {board.damaged} damaged (swarm log validate)" if board.damaged else ""
         lines.append([("Log", "bold"), (f"    {board.records:,} record{'s' * (board.records != 1)}{damaged}", "")])

@@ -11,22 +11,39 @@ from swarm.board_text import text
 from swarm.home import Home
 from swarm.view import Board, Viewer
 
+_MANY = 50_000  # records, after which a person wants to know why it takes so long
 _TICK = 1.0  # seconds after which ages are drawn anew, and what no record announces is looked at
 
 
 def status(call: Call) -> int:
     viewer = Viewer(Home().store())
+    board = _first_look(viewer)
     if "--watch" not in call.options:
-        _print(call, viewer.look())
+        _print(call, board)
         return 0
     try:
-        if call.json or not os.isatty(1):
+        if call.json or not os.isatty(1) or os.environ.get("TERM") == "dumb":
             _watch_changes(call, viewer)
         else:
             _watch_live(viewer)
     except KeyboardInterrupt:
         pass  # that is how a person ends it, so nothing went wrong
     return 0
+
+
+def _first_look(viewer: Viewer) -> Board:
+    seen = 0
+
+    def tell(count: int) -> None:
+        nonlocal seen
+        seen = count
+        if seen > _MANY:
+            terminal.transient(f"{seen:,} records read")
+
+    board = viewer.look(tell)
+    if seen > _MANY:
+        terminal.transient("")
+    return board
 
 
 def _watch_live(viewer: Viewer) -> None:

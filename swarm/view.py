@@ -16,6 +16,7 @@ The kinds of problem, in their order on the board:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -140,8 +141,9 @@ class Viewer:
         self._status = Digest(store, STATUS, StatusPicture)
         self._tasks = Digest(store, TASKS, TaskPicture)
 
-    def look(self) -> Board:
-        self._status.update()
+    def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
+        """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
+        self._status.update(progress=progress)
         self._tasks.update()
         before = {name: entry.token for name, entry in self._tasks.picture.running.items()}
         locks = self._locks()

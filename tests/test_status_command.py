@@ -267,6 +267,23 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path,
         os.close(tty)
 
 
+def test_a_store_that_breaks_meanwhile_is_told_on_the_terminal_as_it_was(isolated_swarm_dir: Path) -> None:
+    isolated_swarm_dir.mkdir()
+    person, tty = pty.openpty()
+    watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
+    try:
+        seen = read_until(person, b"\x1b[J")
+        os.mkfifo(isolated_swarm_dir / "status.log")
+        assert watch.wait(30) == 3
+        seen = read_until(person, b"Error: the state directory", seen)
+        assert seen.index(b"\x1b[?1049l") < seen.index(b"Error: the state directory")
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(person)
+        os.close(tty)
+
+
 class TestWatchWithoutATerminal:
     @contextmanager
     def started(self, *options: str) -> Iterator[subprocess.Popen[str]]:
