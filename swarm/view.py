@@ -16,6 +16,7 @@ The kinds of problem, in their order on the board:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -358,4 +359,5 @@ def _is_free(look: Look | None) -> bool:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
+    """Nor has JSON a word for endless, which is how long some stores have had a record that makes no sense."""
+    return None if seconds is None or math.isinf(seconds) else round(seconds, 3)

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from swarm import jsontext
+from swarm.board_text import text
+from swarm.columns import width
 from swarm.lock_table import LockTable
 from swarm.status_log import LOG, StatusLog
 from swarm.store import Store
 from swarm.store_file import FileStore
+from swarm.store_memory import MemoryStore
 from swarm.task_queue import TaskQueue
 from swarm.view import KINDS, Board, Problem, Viewer
 from tests.conftest import ROOT, HandClock
@@ -23,6 +28,7 @@ HOLDER = """
 import sys, time
 from swarm.lock_table import LockTable
 from swarm.store_file import FileStore
+from swarm.store_memory import MemoryStore
 LockTable(FileStore(sys.argv[1])).acquire(sys.argv[2], sys.argv[3], 300, bound=True)
 print("held", flush=True)
 time.sleep(600)
@@ -321,3 +327,47 @@ def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(store: Store
     assert [(one.kind, one.task_id, one.mend) for one in board.problems] == [("unreadable", "secret", "swarm doctor")]
     assert [work.task_id for work in board.workers] == ["open"]
     assert {lock.task_id: lock.status for lock in board.locks} == {"secret": "Unknown", "open": "Active"}
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        ["w", "t", "u", "WAIT", "ERROR", "2026-02-02T10:30:10.123Z", "9999-12-31T23:59:59.999Z", "0001-01-01", "output"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def objects(*keys: str) -> st.SearchStrategy[bytes]:
+    made = st.dictionaries(st.sampled_from(keys), anything, max_size=len(keys)).map(lambda value: json.dumps(value).encode())
+    return made | st.binary(max_size=20).map(lambda data: data.replace(b"\n", b""))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(objects("timestamp", "type", "state", "worker", "worker_id", "task_id", "reason", "message", "meta"), max_size=12),
+    st.dictionaries(
+        st.sampled_from(["t", "u", "任务"]),
+        objects("task_id", "worker", "acquired_at", "heartbeat_at", "ttl", "expires_at", "token", "holder"),
+        max_size=3,
+    ),
+    st.lists(objects("op", "id", "at", "after", "token", "worker", "priority", "max_attempts", "reason", "delay"), max_size=6),
+)
+def test_whatever_others_have_written_there_is_a_board_and_it_can_be_shown(
+    records: list[bytes], locks: dict[str, bytes], tasks: list[bytes]
+) -> None:
+    store = MemoryStore(clock=HandClock())
+    for line in records:
+        store.append(LOG, line)
+    for line in (b'{"op": "add", "id": "t", "prompt": "x"}', b'{"op": "claim", "id": "t", "token": 1, "worker": "w"}', *tasks):
+        store.append("tasks", line)
+    for task, data in locks.items():
+        store.create(f"locks/{task}", data)
+    board = look(store)
+    assert json.loads(jsontext.dumps(board.fields()))["schema_version"] == 1
+    assert all(line.isprintable() and width(line) <= 80 for line in text(board, 80, 24))
