@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm import terminal
 from swarm.board_text import text
 from swarm.columns import cut, duration, fill, width
+from swarm.live_screen import LiveScreen
 from swarm.lock_table import LockTable
 from swarm.status_log import LOG, StatusLog
 from swarm.store_file import FileStore
@@ -265,6 +268,20 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path,
         watch.wait()
         os.close(person)
         os.close(tty)
+
+
+def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "out", lambda text: None)
+    before = signal.getsignal(signal.SIGWINCH)
+    with LiveScreen() as screen:
+        os.kill(os.getpid(), signal.SIGWINCH)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGWINCH))
+        timer.start()
+        begun = time.monotonic()
+        screen.pause(time.sleep, 20)
+        assert 0.1 < time.monotonic() - begun < 10
+        timer.join()
+    assert signal.getsignal(signal.SIGWINCH) == before
 
 
 def test_a_store_that_breaks_meanwhile_is_told_on_the_terminal_as_it_was(isolated_swarm_dir: Path) -> None:
