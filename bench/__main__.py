@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from bench import locks, startup
+from bench import locks, queue, startup
 
 if __name__ == "__main__":
-    met = [part.run() for part in (startup, locks)]
+    met = [part.run() for part in (startup, locks, queue)]
     sys.exit(0 if all(met) else 1)

@@ -71,7 +71,9 @@ class NoLocks:
     def __init__(self, store: FileStore) -> None:
         self._store = store
 
-    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock:
+    def acquire(
+        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+    ) -> Lock:
         return new_lock(task, worker, ttl, self._store.ticket(f"locks/{task}"), self._store.clock)
 
     def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
@@ -88,7 +90,9 @@ class DeleteAndCreate:
         self._store = store
         self._directory = directory
 
-    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock:
+    def acquire(
+        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+    ) -> Lock:
         path = self._directory / f"{task}.lock"
         held = LockHeld(task, "", "somebody else has it")
         try:

@@ -3,19 +3,31 @@
 __version__ = "0.1.0"
 
 __all__ = [
+    "AgentPane",
+    "AgentStatus",
     "BroadcastState",
     "LockInfo",
+    "SmartWorker",
     "SprintMutex",
     "StatusBroadcaster",
     "TaskLockManager",
+    "TaskQueue",
+    "TmuxSwarmError",
+    "TmuxSwarmManager",
 ]
 
 _HOMES = {
+    "AgentPane": "tmux_manager",
+    "AgentStatus": "tmux_manager",
     "BroadcastState": "status_broadcaster",
     "LockInfo": "task_lock",
+    "SmartWorker": "worker_smart",
     "SprintMutex": "sprint",
     "StatusBroadcaster": "status_broadcaster",
     "TaskLockManager": "task_lock",
+    "TaskQueue": "task_queue",
+    "TmuxSwarmError": "tmux_manager",
+    "TmuxSwarmManager": "tmux_manager",
 }
 
 TYPE_CHECKING = False
@@ -23,6 +35,9 @@ if TYPE_CHECKING:
     from swarm.sprint import SprintMutex
     from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
     from swarm.task_lock import LockInfo, TaskLockManager
+    from swarm.task_queue import TaskQueue
+    from swarm.tmux_manager import AgentPane, AgentStatus, TmuxSwarmError, TmuxSwarmManager
+    from swarm.worker_smart import SmartWorker
 
 
 def __getattr__(name: str) -> object:

@@ -37,13 +37,17 @@ class Call:
 
 class Command:
     """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets. One that
-    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional."""
+    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional. `exit_codes` says which it has besides
+    those of every command."""
 
-    def __init__(self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "") -> None:
+    def __init__(
+        self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "", exit_codes: str = ""
+    ) -> None:
         self.usage = usage
         self.summary = summary
         self.example = example
         self.run = run
+        self.exit_codes = exit_codes
         self.options = options.split()  # "--name=" takes a value, "--name" does not
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
@@ -102,4 +106,5 @@ def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> st
 def help_for_one(name: str, command: Command) -> str:
     """What `--help` says of a command that stands alone."""
     text = f"Usage: {name} {command.usage}".rstrip() + f"\n\n{command.summary}\n\nExample:\n  {command.example}\n\n"
-    return f"{text}It takes --json (one JSON object) and --help.\n{_EXIT_CODES}\n"
+    codes = f"Exit code: {command.exit_codes}.\n" if command.exit_codes else ""
+    return f"{text}With --json, what swarm itself answers is one JSON object.\n{codes}{_EXIT_CODES}\n"

@@ -14,21 +14,29 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("doctor", "status", "wait")  # each is a COMMAND
+_ALONE = ("doctor", "run", "status", "wait", "worker")  # each is a COMMAND
+_IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
 Usage: swarm COMMAND …
 
   lock   take, keep and give back task locks       swarm lock --help
   log    write and read the shared status log      swarm log --help
+  run    run a command that has a task meanwhile   swarm run --help
   sprint one sprint at a time in a project         swarm sprint --help
   status what is wrong, and who works on what      swarm status --watch
   wait   sleep until a task is done, or free       swarm wait --help
   doctor find out what is wrong with the ground    swarm doctor
   demo   see it work: three workers, one is killed swarm demo
 
+  up     start a master and workers in tmux        swarm up --help
+  attach look at them      agents  how each of them is
+  send   type to one       capture what one shows
+  restart one that ended   down    end them all
+
 Examples:
   swarm lock acquire task-001 worker-0 300
+  swarm run task-001 -- make test
   swarm log append START worker-0 task-001
   swarm log follow
 
@@ -60,6 +68,8 @@ def _run(argv: Sequence[str]) -> int:
     if name in _FACES:
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
         return _run_face(f"swarm {name}", face, argv[1:])
+    if name in _IN_TMUX:
+        return _run_face("swarm", __import__("swarm.cli_tmux", fromlist=["COMMANDS"]), argv)
     if name in _ALONE:
         return _run_alone(f"swarm {name}", __import__(f"swarm.cli_{name}", fromlist=["COMMAND"]), argv[1:])
     if name == "demo":

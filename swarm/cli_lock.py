@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from swarm import jsontext, settings, terminal
 from swarm.arguments import Call, Command
 from swarm.columns import duration
@@ -25,7 +23,7 @@ def acquire(call: Call) -> int:
     ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     table = _table()
     try:
-        lock = table.acquire(task, worker, ttl, wait=_seconds(call, "--wait"))
+        lock = table.acquire(task, worker, ttl, wait=settings.parse_wait(call.options.get("--wait", "0"), "--wait"))
         try:
             if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
                 terminal.out(f"Lock acquired: {task}\n{_details(lock)}")
@@ -136,7 +134,7 @@ def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
         raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
-    who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else _user()
+    who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else settings.user()
     table = _table()
     trouble = ""
     try:
@@ -196,7 +194,9 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
         ways.append("Its lease never ends.")
     if lock is not None:
         if "pid" in lock.holder:
-            ways.append("The end of its process frees it at once.")
+            group = lock.holder.get("group")
+            left = f" and of every process of group {group}" if group else ""
+            ways.append(f"The end of its process{left} frees it at once.")
         ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
     ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
     return ways
@@ -208,16 +208,7 @@ def _log_break(table: LockTable, task: str, lock: Lock | None, who: str) -> None
 
     was = {"worker": lock.worker, "token": lock.token} if lock else {}
     text = f"lock broken by {who}" + (f"; it was held by {lock.worker}" if lock else "")
-    StatusLog(table.store).append("ERROR", who, task, text, {"event": "lock-broken", "by": who, "user": _user(), **was})
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return check_name(pwd.getpwuid(os.geteuid()).pw_name, "user")
-    except (KeyError, BadInput):
-        return f"uid-{os.geteuid()}"
+    StatusLog(table.store).append("ERROR", who, task, text, {"event": "lock-broken", "by": who, "user": settings.user(), **was})
 
 
 def _table() -> LockTable:
@@ -230,18 +221,7 @@ def _task(call: Call) -> str:
 
 def _token(call: Call) -> int | None:
     text = call.options.get("--token")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise BadInput(f"--token is {text[:40]!r}, but must be a whole number.")
-    return int(text)
-
-
-def _seconds(call: Call, option: str) -> float:
-    text = call.options.get(option, "0")
-    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
-        raise BadInput(f"{option} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
-    return settings.check_wait(float(text))
+    return None if text is None else settings.parse_token(text)
 
 
 def _told(trouble: str) -> int:

@@ -6,7 +6,7 @@ import os
 
 from swarm import jsontext, terminal, yamltext
 from swarm.arguments import Call, Command
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.sprint import LOCK_FILE_NAME, SprintMutex
 from swarm.sprint_answer import failure
 from swarm.terminal import shown
@@ -14,7 +14,6 @@ from swarm.terminal import shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
     from typing import Any
 
     Answer = dict[str, Any]
@@ -41,27 +40,20 @@ def check(call: Call, mutex: SprintMutex) -> Answer:
 
 def run(call: Call) -> int:
     """The sprint is the command, so the lock is bound to its process, and outlives this one if only this one is killed."""
-    import signal
+    from swarm import foreground
+    from swarm.child import Child
 
-    from swarm.child import PASSED_ON, CannotRun, Child
-
-    def leave(number: int, _: FrameType | None) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # another must not come between this and the lock's return
-        raise SystemExit(128 + number)
-
-    child = Child(list(call.positional))
+    child = Child()
     mutex = None
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, leave)
+        foreground.leave_when_told()
         mutex = _mutex(call)
         answer = _taken(call, mutex, child.pid)
         if answer["status"] != "acquired":
             _print(call, answer)
             return _EXIT_CODES[answer["status"]]
         _tell(answer)
-        return child.run()
+        return foreground.Foreground(child).run(call.positional) or 0
     except BadInput as error:
         if (code := child.poll()) is not None:
             return code  # somebody has ended it before it could begin
@@ -71,7 +63,7 @@ def run(call: Call) -> int:
         terminal.error(str(error))
         return error.exit_code
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # nothing keeps us from giving it back
+        foreground.hold_signals()  # nothing keeps us from giving it back
         child.abandon()
         if mutex and mutex.holds and not mutex.give_back():
             _warn(

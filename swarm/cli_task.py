@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from swarm import jsontext, settings, terminal
+from swarm import claim_answer, jsontext, settings, terminal
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.names import check_name
 from swarm.settings import MAX_RECORD_BYTES
 from swarm.task_queue import Claim, Task, TaskQueue
 from swarm.task_record import DEFAULT_MAX_ATTEMPTS, STATES
-from swarm.terminal import quoted, shown
+from swarm.terminal import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def show(call: Call) -> int:
         "added_at": task.added_at,
         "since": task.since,
         "meta": jsontext.dumps(task.spec.meta) if task.spec.meta else "",
-        "command": _command_line(task),
+        "command": claim_answer.command_line(task),
     }
     terminal.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows.items() if value))
     if task.spec.prompt:
@@ -109,10 +109,14 @@ def claim(call: Call) -> int:
     try:
         claimed = _claim_patiently(queue, worker, task, ttl, _seconds(call, "--wait") or 0.0)
     except (NoTask, LockHeld, WrongState) as error:
-        return _not_claimed(call, error, worker)
+        fields = claim_answer.refusal(error, worker)
+        if not _json(call, fields):
+            terminal.out(claim_answer.refusal_text(fields))
+        terminal.error(str(error))
+        return error.exit_code
     try:
-        if not _json(call, _claimed_fields(claimed)):
-            terminal.out(_claimed_text(claimed))
+        if not _json(call, claim_answer.fields(claimed)):
+            terminal.out(claim_answer.text(claimed))
     except BrokenPipeError:
         raise
     except OSError:
@@ -187,75 +191,6 @@ def _claim_patiently(queue: TaskQueue, worker: str, task: str | None, ttl: float
         queue.wait(min(left, 0.5 if due is None else max(0.01, min(due, 0.5))))
 
 
-def _claimed_fields(claimed: Claim) -> dict[str, Any]:
-    task, who = claimed.task, quoted(claimed.worker)
-    return {
-        "claimed": True,
-        "must_stop": False,
-        "task_id": task.id,
-        "worker": claimed.worker,
-        "token": claimed.token,
-        "attempt": task.attempts,
-        "prompt": task.spec.prompt,
-        "command": task.fields()["command"],
-        "lease_seconds": claimed.lock.ttl,
-        "lease_until": claimed.lock.expires_at,
-        "task": task.fields(),
-        "next": {
-            "keep": f"swarm lock heartbeat {quoted(task.id)} {who} --token {claimed.token}",
-            "when_done": f"swarm task done {quoted(task.id)} --worker {who} --token {claimed.token} 'what you did'",
-            "if_it_fails": f"swarm task fail {quoted(task.id)} --worker {who} --token {claimed.token} 'what went wrong'",
-            "to_give_it_back": f"swarm task release {quoted(task.id)} --worker {who} --token {claimed.token}",
-        },
-    }
-
-
-def _claimed_text(claimed: Claim) -> str:
-    task, fields = claimed.task, _claimed_fields(claimed)
-    lines = [
-        f"Claimed: {shown(task.id)}",
-        f"  worker:   {shown(claimed.worker)}",
-        f"  token:    {claimed.token}",
-        f"  attempt:  {task.attempts} of {task.spec.max_attempts}",
-        f"  lease:    {claimed.lock.ttl} seconds, until {claimed.lock.expires_at}",
-        "",
-    ]
-    if task.spec.prompt:
-        lines += ["What to do:", *(f"  {shown(line)}" for line in task.spec.prompt.splitlines()), ""]
-    if task.spec.command:
-        lines += ["Command to run:", f"  {shown(_command_line(task))}", ""]
-    lines += [
-        "Next:",
-        f"  keep it (before the lease ends):  {shown(fields['next']['keep'])}",
-        f"  when it is done:                  {shown(fields['next']['when_done'])}",
-        f"  if it fails:                      {shown(fields['next']['if_it_fails'])}",
-        f"  to give it back unfinished:       {shown(fields['next']['to_give_it_back'])}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _not_claimed(call: Call, error: NoTask | LockHeld | WrongState, worker: str) -> int:
-    why, holders = "held", {}
-    if isinstance(error, NoTask):
-        why, holders = error.why, dict(error.holders)
-    elif isinstance(error, LockHeld):
-        holders = {error.task_id: error.holder}
-    else:
-        why = "state"
-    if why in ("empty", "finished"):
-        advice = "Stop: do not work on any task. There is nothing to wait for."
-    elif why == "unknown":
-        advice = "Stop: do not work on this task."
-    else:
-        advice = f"Stop: do not work on any task now. To wait for one: swarm task claim --worker {quoted(worker)} --wait 300"
-    fields = {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders, "next": advice}
-    if not _json(call, fields):
-        held = "".join(f"  {shown(task)} is held by {shown(holder)}\n" for task, holder in list(holders.items())[:20] if holder)
-        terminal.out(f"Not claimed.\n{held}{advice}\n")
-    terminal.error(str(error))
-    return error.exit_code
-
-
 # Texts -------------------------------------------------------------------------------------------------------------
 
 
@@ -278,11 +213,6 @@ def _waits(task: Task) -> str:
 def _told(record: dict[str, Any]) -> str:
     said = f"  {record['reason']}" if record.get("reason") else ""
     return shown(f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  {record.get('worker', '')}{said}")
-
-
-def _command_line(task: Task) -> str:
-    command = task.spec.command
-    return " ".join(map(quoted, command)) if isinstance(command, tuple) else command or ""
 
 
 def _count(number: int, what: str) -> str:
@@ -327,7 +257,7 @@ def _whole(call: Call, option: str, default: int) -> int:
 
 def _seconds(call: Call, option: str) -> float | None:
     text = call.options.get(option)
-    return None if text is None else settings.parse_seconds(text, option)
+    return None if text is None else settings.parse_wait(text, option)
 
 
 def _meta(call: Call) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ order, so everybody who has read as far has the same one.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
@@ -85,6 +86,8 @@ class Digest(Generic[P]):
         return self._store.wait(self._log, self.cursor, timeout)
 
     def _load(self) -> None:
+        collecting = gc.isenabled()
+        gc.disable()  # a million new objects and no garbage: looking for it would take longer than all the rest
         try:
             data = self._store.kept(self._log)
             if data is None:
@@ -101,6 +104,9 @@ class Digest(Generic[P]):
                 self.picture, self.cursor = picture, cursor
         except Exception:
             return  # it was damaged, or is somebody else's: the log tells everything
+        finally:
+            if collecting:
+                gc.enable()
 
     def _keep(self) -> None:
         kept = {"version": self.picture.VERSION, "cursor": self.cursor, "picture": self.picture.dump()}

@@ -8,8 +8,11 @@
     ├── NoTask                         1   there is no such task in the queue, or none to be had now
     ├── TaskExists                     1   there is a task with this id
     ├── WrongState                     1   that cannot be done with a task in its state
-    └── StoreError                     3   the store cannot be used, or cannot tell
-        └── Busy                           somebody is changing this record right now; try again shortly
+    ├── CannotRun                126, 127   the command of a `run` cannot be started
+    ├── StoreError                     3   the store cannot be used, or cannot tell
+    │   └── Busy                           somebody is changing this record right now; try again shortly
+    └── TmuxSwarmError                 3   tmux cannot be used, or cannot tell
+        └── AgentUnavailable           1   the agent is not there, has ended, or still runs: look which, then start or stop it
 
 An error's text is one sentence on what is wrong and one on what to do. Only faces print it.
 """
@@ -86,6 +89,14 @@ class WrongState(SwarmError):
         self.task_id = task_id
 
 
+class CannotRun(SwarmError):
+    """A command could not be started; `exit_code` is what a shell would give for that."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"cannot run {command}: {error.strerror}.")
+        self.exit_code = 127 if isinstance(error, FileNotFoundError | NotADirectoryError) else 126
+
+
 class StoreError(SwarmError):
     """The store cannot be read or written; what was there before is intact."""
 
@@ -94,3 +105,15 @@ class StoreError(SwarmError):
 
 class Busy(StoreError):
     """Another process is in the middle of changing the same record."""
+
+
+class TmuxSwarmError(SwarmError):
+    """tmux is missing, too old, unreachable, or refused; nothing is known about the agents."""
+
+    exit_code = 3
+
+
+class AgentUnavailable(TmuxSwarmError):
+    """tmux answered: the agent is not in a state in which this can be done to it."""
+
+    exit_code = 1

@@ -7,6 +7,7 @@ holds nothing.
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -31,20 +32,26 @@ class Lease:
         worker: str,
         ttl: float,
         *,
+        group: int = 0,
         wait: float = 0.0,
         on_lost: Callable[[LockLost], object] | None = None,
+        taken: Lock | None = None,
     ) -> None:
+        """`taken`: the lock, where it has been taken already, by this process."""
         self.task_id = task_id
         self.worker = worker
         self.ttl = ttl
         self._table = table
+        self._group = group
         self._wait = wait
         self._on_lost = on_lost
+        self._taken = taken
         self._lock: Lock | None = None
         self._pid = 0
         self._deadline = 0.0
         self._lost: LockLost | None = None
         self._told = False
+        self._left = False
         self._ended = threading.Event()
         self._state = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -65,9 +72,14 @@ class Lease:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
         try:
-            self._begin(self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, wait=self._wait))
+            self._begin(self._taken or self._acquire())
             self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
-            self._thread.start()
+            # The program's signals are for its own threads: one that this took would not wake whoever waits for it.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                self._thread.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         except BaseException:
             self._abandon()
             raise
@@ -84,7 +96,8 @@ class Lease:
             self._abandon()
             raise
         try:
-            self._table.release(self.task_id, self.worker, self.token)
+            if not self._left:
+                self._table.release(self.task_id, self.worker, self.token)
         except NotYours as gone:
             self._lose(str(gone))
         except StoreError:
@@ -103,6 +116,14 @@ class Lease:
         if self._lost is not None:
             self._told = True
             raise self._lost
+
+    def leave(self) -> None:
+        """The end of the block will not give the lock back: somebody else does so, or works on. Then it is free when they and
+        this process are gone, or when the lease is over."""
+        self._left = True
+
+    def _acquire(self) -> Lock:
+        return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
 
     def _abandon(self) -> None:
         """Ends it as well as can be, on the way out with another error."""

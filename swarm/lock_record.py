@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+_WHO = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
 _ENDLESS = 1e12  # seconds; what people write to say for ever cannot be added to a date
 UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
 
@@ -90,9 +91,12 @@ def new_lock(
     return _dated(task_id, worker, to_iso(clock.now()), ttl, token, clock, {**(who or {}), "beat": 0})
 
 
-def refreshed(lock: Lock, clock: Clock) -> Lock:
-    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats."""
-    who = {key: value for key, value in lock.holder.items() if key in ("host", "machine", "pid_ns", "pid", "start")}
+def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
+    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats. `group`: a process group that
+    works for its holder from now on."""
+    who = {key: value for key, value in lock.holder.items() if key in _WHO}
+    if group and "pid" in who:
+        who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
     beat = lock.holder.get("beat")

@@ -35,12 +35,15 @@ class LockTable:
         self.store = store
         self.clock = store.clock
 
-    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock:
-        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone. Raises LockHeld."""
+    def acquire(
+        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+    ) -> Lock:
+        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
+        the `group` that works for it. Raises LockHeld."""
         deadline = self.clock.steady() + wait
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, process.identity() if bound else None)
+                return self._acquire_now(task, worker, ttl, _identity(group) if bound else None)
             except LockHeld:
                 left = deadline - self.clock.steady()
                 if left <= 0:
@@ -54,11 +57,11 @@ class LockTable:
             if self._patiently(self.store.remove, _key(task), data):
                 return lock
 
-    def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
-        """Begins the lease anew; the lock as it is now. Raises LockLost."""
+    def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0) -> Lock:
+        """Begins the lease anew; the lock as it is now. `group`: from now on it works for the holder too. Raises LockLost."""
         while True:
             data, lock = self._own(task, worker, token, LockLost)
-            renewed = refreshed(lock, self.clock)
+            renewed = refreshed(lock, self.clock, group)
             if self._patiently(self.store.replace, _key(task), data, renewed.encode()):
                 return renewed
 
@@ -179,6 +182,11 @@ class LockTable:
 
 def _key(task: str) -> str:
     return f"{SPACE}/{task}"
+
+
+def _identity(group: int) -> dict[str, object]:
+    who = process.identity()
+    return {**who, "group": group} if group else who
 
 
 def _held(task: str, lock: Lock | None, verdict: Verdict) -> LockHeld:

@@ -1,8 +1,9 @@
 """Who a process is, and whether it is provably gone.
 
 A pid alone lies: it is reused, and it means something else in another pid namespace or on another machine. An identity
-therefore also names host, boot, namespace and start time. `gone` is true only where that proves that the very process has
-ended; whatever cannot be looked up counts as alive.
+therefore also names host, boot, namespace and start time, and the process group of the command that works on its behalf, if there
+is one. `gone` is true only where that proves that the very process has ended, and nobody of the group is left; whatever cannot be
+looked up counts as alive.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot 
 UNKNOWN = "unknown"  # the system does not tell
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_START_TICKS, _STATE, _THREADS = 19, 0, 17  # fields of /proc/<pid>/stat, counted after the command's name
+_START_TICKS, _STATE, _GROUP, _THREADS = 19, 0, 2, 17  # fields of /proc/<pid>/stat, counted after the command's name
 
 
 def identity(pid: int = 0) -> dict[str, object]:
@@ -39,11 +40,13 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 
 def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
-    """Whether the process with this identity and boot has provably ended, seen from a process in `boot` and `time_ns`."""
+    """Whether the process with this identity and boot has provably ended, and its `group` if it names one, seen from a process in
+    `boot` and `time_ns`."""
     pid, its_boot = who.get("pid"), who.get("boot")
     if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not (boot and its_boot):
         return False
-    return probe(who, boot, time_ns) in (GONE, REUSED, RESTARTED)
+    what = probe(who, boot, time_ns)
+    return what == RESTARTED or (what in (GONE, REUSED) and ("group" not in who or group_gone(who["group"])))
 
 
 def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
@@ -68,12 +71,29 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
     stat = _stat_of(pid)
     if not stat:
         return ALIVE
-    if stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1:
-        return GONE  # dead and not yet reaped; with more threads only its first one has ended
+    if _is_dead(stat):
+        return GONE
     # Start times are shown shifted in another time namespace and prove nothing across.
     start = who.get("start")
     same_clock = isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns
     return REUSED if same_clock and start != int(stat[_START_TICKS]) else ALIVE
+
+
+def group_gone(group: object) -> bool:
+    """Whether provably no process of a process group of this pid namespace is left."""
+    if isinstance(group, bool) or not isinstance(group, int) or group <= 0:
+        return False
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # somebody is there, and is somebody else's
+    except (OSError, OverflowError):
+        return False
+    # There may be nobody but the dead whom nobody reaps. Looked at twice: while we look, one may fork another, and end.
+    dead = _all_dead(group)
+    return dead is not None and dead == _all_dead(group)
 
 
 def boot_id() -> str:
@@ -106,7 +126,39 @@ def _stat_of(pid: int) -> list[str]:
 
 def _stat(pid: str) -> list[str]:
     data = _read(f"/proc/{pid}/stat")
-    return data[data.rfind(")") + 2 :].split() if data else []
+    return _split(data) if data else []
+
+
+def _split(stat: str) -> list[str]:
+    return stat[stat.rfind(")") + 2 :].split()
+
+
+def _is_dead(stat: list[str]) -> bool:
+    """Dead and not yet reaped; with more threads only its first one has ended."""
+    return stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1
+
+
+def _all_dead(group: int) -> list[str] | None:
+    """The processes of a group, all of which are dead; None where one lives, or may be hidden from us."""
+    dead = []
+    try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return None
+        with open("/proc/self/mounts", errors="replace") as mounts:
+            if "hidepid=" in mounts.read():
+                return None
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                stat = _split(_load(f"/proc/{pid}/stat"))
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended, and was reaped
+            if stat[_GROUP] == str(group):
+                if not _is_dead(stat):
+                    return None
+                dead.append(pid)
+    except OSError:
+        return None
+    return dead
 
 
 def _machine() -> str:

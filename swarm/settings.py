@@ -64,16 +64,17 @@ def user() -> str:
         return f"uid-{os.geteuid()}"
 
 
-def parse_seconds(text: str, what: str) -> float:
-    """A duration as a person types it."""
-    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
-        raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
-    return check_wait(float(text))
+def environment_for(task: str, worker: str, token: int) -> dict[str, str]:
+    """The environment of a command that works on a task: who it is, and this swarm, whatever its working directory."""
+    place = state_dir()[0]
+    names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
+    return {**os.environ, **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
 
 
 def parse_token(text: str) -> int:
+    """A fencing token as a person types it."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadInput(f"the token is {text[:40]!r}, but must be a whole number, such as the one that acquiring printed.")
+        raise BadInput(f"--token is {text[:40]!r}, but must be a whole number.")
     return int(text)
 
 
@@ -82,6 +83,13 @@ def parse_ttl(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or not 1 <= int(text) <= MAX_TTL:
         raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number of seconds from 1 to {MAX_TTL}.")
     return int(text)
+
+
+def parse_wait(text: str, what: str) -> float:
+    """A duration as a person types it: seconds, also fractions."""
+    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
+    return check_wait(float(text))
 
 
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:

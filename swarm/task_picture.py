@@ -17,7 +17,7 @@ and whatever it checked before. Whether a claim's holder still lives, only the t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from swarm import jsontext
@@ -35,6 +35,7 @@ class Entry:
         "after",
         "attempts",
         "delay",
+        "has_command",
         "id",
         "line",
         "max_attempts",
@@ -47,19 +48,35 @@ class Entry:
         "worker",
     )
 
-    def __init__(self, task_id: str, line: str, priority: int, after: Sequence[str], max_attempts: int, since: str) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        line: str,
+        has_command: bool,
+        priority: int,
+        after: Sequence[str],
+        max_attempts: int,
+        since: str,
+        state: str = READY,
+        attempts: int = 0,
+        token: int = 0,
+        worker: str = "",
+        reason: str = "",
+        delay: float = 0.0,
+    ) -> None:
         self.id = task_id
         self.line = line
+        self.has_command = has_command
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        self.state = READY
-        self.attempts = 0
-        self.token = 0
-        self.worker = ""
         self.since = since
-        self.reason = ""
-        self.delay = 0.0
+        self.state = state
+        self.attempts = attempts
+        self.token = token
+        self.worker = worker
+        self.reason = reason
+        self.delay = delay
         self.missing = 0  # how many of those it comes after are not done
 
     @property
@@ -78,6 +95,23 @@ class Entry:
             reason=self.reason,
             added_at=str(record.get("at", "")),
         )
+
+
+# In the order of Entry's arguments. Kept column by column, since that is read several times faster than task by task.
+_TEXTS = ("id", "line")  # of one line each
+_COLUMNS = (
+    "has_command",
+    "priority",
+    "after",
+    "max_attempts",
+    "since",
+    "state",
+    "attempts",
+    "token",
+    "worker",
+    "reason",
+    "delay",
+)
 
 
 class TaskPicture:
@@ -124,19 +158,22 @@ class TaskPicture:
             found[state] = found.get(state, 0) + 1
         return found
 
-    def best(self, now: float, skip: Iterable[str], among: int) -> list[Entry]:
+    def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[Entry]:
         """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
         while self._delayed and self._is_due(*self._delayed[0], now):
             entry = self.entries[heapq.heappop(self._delayed)[1]]
             if entry.state == READY and entry.delay and not entry.missing:
                 entry.delay = 0.0
                 self._ready.add(entry.id, entry.priority)
-        return [self.entries[name] for name in self._ready.best(frozenset(skip), among)]
+        skipped = _Agents(self.entries, skip) if commands_only else skip
+        return [self.entries[name] for name in self._ready.best(skipped, among)]
 
-    def is_finished(self) -> bool:
+    def is_finished(self, *, commands_only: bool = False) -> bool:
         """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
-        delayed = any(self.entries[name].state == READY and self.entries[name].delay for _, name in self._delayed)
-        return not (self.running or delayed or self._ready.best((), 1))
+        delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY and entry.delay]
+        if self.running or any(entry.has_command or not commands_only for entry in delayed):
+            return False
+        return not self._ready.best(_Agents(self.entries, ()) if commands_only else (), 1)
 
     def next_due(self) -> float | None:
         """When the next delayed task is ready again."""
@@ -178,30 +215,18 @@ class TaskPicture:
     # What is kept ----------------------------------------------------------------------------------------------
 
     def dump(self) -> Any:
-        return [
-            [
-                e.id,
-                e.line,
-                e.priority,
-                list(e.after),
-                e.max_attempts,
-                e.since,
-                e.state,
-                e.attempts,
-                e.token,
-                e.worker,
-                e.reason,
-                e.delay,
-            ]
-            for e in self.entries.values()
-        ]
+        entries = list(self.entries.values())
+        texts = ["\n".join([getattr(entry, name) for entry in entries]) for name in _TEXTS]
+        return [*texts, *([getattr(entry, name) for entry in entries] for name in _COLUMNS)]
 
     def load(self, data: Any) -> None:
-        for task_id, line, priority, after, max_attempts, since, state, attempts, token, worker, reason, delay in data:
-            entry = Entry(task_id, line, priority, after, max_attempts, since)
-            entry.state, entry.attempts, entry.token, entry.worker = state, attempts, token, worker
-            entry.reason, entry.delay = reason, delay
-            self.entries[task_id] = entry
+        ids, lines, *columns = data
+        if ids:
+            texts = ids.split("\n"), lines.split("\n")
+            for entry in map(Entry, *texts, *columns):
+                self.entries[entry.id] = entry
+            if not len(self.entries) == len(texts[1]) == len(columns[-1]):
+                raise ValueError("the columns are not of one length")
         for entry in self.entries.values():
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
@@ -219,7 +244,8 @@ class TaskPicture:
         priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
         if not isinstance(task_id, str) or not all(isinstance(name, str) for name in after):
             raise TypeError
-        entry = Entry(task_id, line, int(priority), tuple(after), int(attempts), str(record.get("at", "")))
+        since, has_command = str(record.get("at", "")), "command" in record
+        entry = Entry(task_id, line, has_command, int(priority), tuple(after), int(attempts), since)
         self.entries[task_id] = entry
         self._link(entry)
         self._make_ready(entry)
@@ -321,3 +347,14 @@ class TaskPicture:
             if known is None or known.state != DONE:
                 self._dependents.setdefault(name, []).append(entry.id)
                 entry.missing += 1
+
+
+class _Agents:
+    """The names of tasks that only an agent can do, and of those to be skipped anyway."""
+
+    def __init__(self, entries: Mapping[str, Entry], skip: Container[str]) -> None:
+        self._entries = entries
+        self._skip = skip
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._skip or not self._entries[str(name)].has_command

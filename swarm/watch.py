@@ -12,12 +12,14 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
 _POLL = 0.05  # seconds between looks where nothing can wake us
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW, _ONLYDIR = 0x400, 0x800, 0x8000, 0x4000, 0x1000000
 _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
+_IN_A_DIRECTORY = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
 _EVENT = struct.Struct("iIII")
 
 
@@ -29,7 +31,7 @@ class Watch:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        self._fd = _inotify(self._path)
+        self._fd = _inotify([self._path], _IN_A_DIRECTORY) if os.path.isdir(self._path) else -1
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,18 +59,24 @@ class Watch:
         return happened
 
 
-def _inotify(path: str) -> int:
-    """An inotify descriptor for what happens in a directory, -1 where there can be none."""
+def watch_files(paths: Sequence[str]) -> int:
+    """A descriptor that can be read when one of these files has been written to, for the caller to close; -1 where there can be
+    none."""
+    return _inotify(paths, _MODIFY)
+
+
+def _inotify(paths: Sequence[str], mask: int) -> int:
+    """An inotify descriptor for what happens to these, -1 where there can be none."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "inotify_init1") or not os.path.isdir(path):
+    if not hasattr(libc, "inotify_init1"):
         return -1
     fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
     if fd < 0:
         return -1  # all instances are in use
-    mask = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
-    if libc.inotify_add_watch(fd, os.fsencode(path), mask) < 0:
-        os.close(fd)
-        return -1
+    for path in paths:
+        if libc.inotify_add_watch(fd, os.fsencode(path), mask) < 0:
+            os.close(fd)
+            return -1
     return fd

@@ -121,9 +121,9 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._person, text.encode())
 
-    def wait_for(self, text: str) -> None:
-        """Until the terminal has shown it."""
-        while text not in self.shown:
+    def wait_for(self, text: str, times: int = 1) -> None:
+        """Until the terminal has shown it, so many times."""
+        while self.shown.count(text) < times:
             self._ready()
 
     @property

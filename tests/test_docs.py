@@ -1,7 +1,7 @@
 """The documents tell the truth: examples run, records are valid, links lead somewhere, tables match the code.
 
-- A ```console block: lines that begin with `$ ` are run by bash, what follows is what they must print. All blocks of a `##`
-  section share one session. Times, durations, identities and the state directory may differ; `...` stands for anything, alone
+- A ```console block: lines that begin with `$ ` (and go on with `> `) are run by bash, what follows is what they must print. All
+  blocks of a `##` section share one session. Times, durations, identities and the state directory may differ; `...` stands for anything, alone
   on a line for any lines.
 - A ```python block is run by itself. What a line that begins with `print(` prints stands behind it as a comment.
 - A ```sh or ```python block whose first line is `# file: NAME` is put there for the session of its section.
@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -23,12 +25,17 @@ from typing import Any
 import jsonschema
 import pytest
 
-from swarm import TaskLockManager, cli_lock, cli_log, errors, settings, validation
+from swarm import agent_command, cli_lock, cli_log, cli_run, cli_task, errors, settings, validation
+from swarm.home import Home
+from swarm.lease import Lease
 from swarm.lock_record import decode
+from swarm.lock_table import LockTable
 from swarm.status_log import STATES
+from swarm.task_queue import TaskQueue, TaskSpec
+from swarm.task_record import STATES as TASK_STATES
 from tests.conftest import ROOT, Run, script_environment
 
-EXECUTED = ["README.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md"]
+EXECUTED = ["README.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md"]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
 )
@@ -41,6 +48,7 @@ _VARYING = [
     (re.compile(r'("seconds_left": )[\d.]+'), lambda found: found[1] + "SECONDS"),
     (re.compile(r'("user": )"[^"]*"'), lambda found: found[1] + "USER"),
     (re.compile(r"\b(\d+ min )?\d+ s\b"), lambda _: "DURATION"),
+    (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), lambda _: "CLOCK "),
     (re.compile(r"(\.status/\d{10})-[0-9a-f]{8}"), lambda found: found[1] + "-RANDOM"),
 ]
 
@@ -142,6 +150,8 @@ def dialogue(text: str) -> list[tuple[str, str]]:
     for line in text.splitlines():
         if line.startswith("$ "):
             steps.append((line[2:], ""))
+        elif line.startswith("> ") and not steps[-1][1]:
+            steps[-1] = (f"{steps[-1][0]}\n{line[2:]}", "")
         else:
             assert steps, f"a console block begins with a command, not with {line!r}"
             steps[-1] = (steps[-1][0], steps[-1][1] + line + "\n")
@@ -275,6 +285,7 @@ def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
 COMMANDS = {
     **{f"swarm lock {name}": command for name, command in cli_lock.COMMANDS.items()},
     **{f"swarm log {name}": command for name, command in cli_log.COMMANDS.items()},
+    "swarm run": cli_run.COMMAND,
 }
 
 
@@ -300,7 +311,30 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
     assert documented == read
     for document in DOCUMENTS:
         mentioned = set(re.findall(r"\b(?:AI_)?SWARM_[A-Z_]+", (ROOT / document).read_text()))
-        assert mentioned <= documented, document
+        assert mentioned <= documented | set(_found_by_agents()), document
+
+
+def _found_by_agents() -> list[str]:
+    (rows,) = tables("docs/QUEUE.md", "What the agent finds")
+    return [name for row in rows for name in quoted(row[0])]
+
+
+def test_every_variable_that_an_agent_finds_is_documented_and_no_other(isolated_swarm_dir: Path) -> None:
+    queue = TaskQueue()
+    queue.add("a", "x")
+    given = agent_command.environment_for(queue.claim("w"))
+    assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
+
+
+def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
+    (fields,), (states,) = tables("docs/QUEUE.md", "Tasks"), tables("docs/QUEUE.md", "States")
+    assert [quoted(row[0])[0] for row in fields] == [field.name for field in dataclasses.fields(TaskSpec)]
+    assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
+
+
+def test_every_command_of_the_queue_is_documented() -> None:
+    (table,) = tables("docs/QUEUE.md", "Claiming by hand, or by an agent with a shell")
+    assert [quoted(row[0])[0] for row in table] == [f"swarm task {name}" for name in cli_task.COMMANDS]
 
 
 @pytest.mark.parametrize(("document", "heading"), [("README.md", "What it promises"), ("docs/STATUS_PROTO.md", "Exit codes")])
@@ -335,7 +369,7 @@ def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no stamp")
 def test_the_fields_of_the_holder_are_documented(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/STATUS_PROTO.md", "Clocks and the holder key")
-    with TaskLockManager("w").hold("t"):
+    with Lease(LockTable(Home().store()), "t", "w", 60, group=os.getpid()):
         written = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["holder"]
     assert {quoted(row[0])[0] for row in table} == set(written)
 
@@ -362,7 +396,7 @@ def _answer_rows() -> dict[str, str]:
 
 def test_every_command_with_an_answer_of_its_own_is_in_the_json_table() -> None:
     records = {f"swarm log {name}" for name in ("append", "tail", "query", "follow")}
-    assert set(_answer_rows()) == set(ANSWERS) == set(COMMANDS) - records | {"any, on an error"}
+    assert set(_answer_rows()) == {*ANSWERS, "swarm run"} == set(COMMANDS) - records | {"any, on an error"}
 
 
 @pytest.mark.parametrize("command", ANSWERS)
@@ -379,3 +413,11 @@ def test_the_json_output_of_a_held_lock_has_the_documented_keys(lock: Run) -> No
     lock("acquire", "t", "w")
     named = quoted(_answer_rows()["swarm lock acquire"].partition(";")[2])
     assert list(json.loads(lock("acquire", "t", "v", "--json").stdout)) == ["schema_version", *named]
+
+
+def test_the_json_output_of_a_run_that_found_it_held_has_the_documented_keys(lock: Run) -> None:
+    lock("acquire", "t", "w")
+    call = [sys.executable, "-m", "swarm", "run", "t", "--json", "--", "true"]
+    done = subprocess.run(call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60)
+    named = quoted(_answer_rows()["swarm run"].partition(";")[0])
+    assert list(json.loads(done.stdout)) == ["schema_version", *named]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +39,7 @@ class Table(LockTable):
     def release(self, *args: Any) -> Any:
         return self._unless_failing("release", super().release, *args)
 
-    def heartbeat(self, *args: Any) -> Any:
+    def heartbeat(self, *args: Any, **_: Any) -> Any:
         self.asked.append(("heartbeat", {}))
         return self._unless_failing("heartbeat", super().heartbeat, *args)
 
@@ -77,13 +79,28 @@ def ended(lease: Lease) -> bool:
 
 class TestHolding:
     def test_it_is_bound_to_this_process_and_waits_as_told(self, table: Table) -> None:
-        with Lease(table, "t", "w", 60, wait=5) as lease:
-            assert table.asked == [("acquire", {"bound": True, "wait": 5})]
+        with Lease(table, "t", "w", 60, group=7, wait=5) as lease:
+            assert table.asked == [("acquire", {"bound": True, "group": 7, "wait": 5})]
             assert lease.token == table.store.last_ticket("locks/t")
             assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
         table.asked.clear()
         with Lease(table, "t", "w", 60):
-            assert table.asked == [("acquire", {"bound": True, "wait": 0.0})]
+            assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
+
+    def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            lease.leave()
+        found = table.look("t")
+        assert found is not None and found[0] is not None and found[0].token == lease.token and found[1].active
+
+    def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        with Lease(table, "t", "w", 60) as lease:
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+            assert lease._thread is not None
+            blocked = Path(f"/proc/self/task/{lease._thread.native_id}/status").read_text().partition("SigBlk:")[2].split()[0]
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
+            assert int(blocked, 16) >> (number - 1) & 1, number
 
     @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
     def test_the_holder_is_out_a_little_before_the_lease_ends(self, ttl: float, margin: float, table: Table) -> None:

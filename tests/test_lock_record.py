@@ -227,6 +227,15 @@ class TestHolder:
         assert lock is not None and not holder_gone(lock, clock)
         assert judge(lock, clock, lambda: 0.0).active
 
+    def test_a_lock_is_not_over_while_somebody_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
+        assert not holder_gone(lock, clock)
+        verdict = judge(lock, clock, lambda: 0.0)
+        assert (verdict.active, verdict.left) == (True, 60)
+        assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
+        nobody = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
+        assert str(judge(nobody, clock, lambda: 0.0)) == "Expired (holder gone)"
+
     def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_nobody(self, dead: Lock, clock: HandClock) -> None:
         lock = refreshed(dead, clock)
         assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).active

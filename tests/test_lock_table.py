@@ -272,6 +272,12 @@ class TestBound:
         locks.release("t", "alice")
         assert "pid" not in locks.acquire("t", "alice", 60).holder
 
+    def test_it_names_the_group_that_works_for_it_if_there_is_one(self, locks: LockTable) -> None:
+        assert locks.acquire("t", "alice", 60, bound=True, group=77).holder["group"] == 77
+        assert locks.heartbeat("t", "alice").holder["group"] == 77
+        assert "group" not in locks.acquire("u", "alice", 60, bound=True).holder
+        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "who is bound to nobody has no group either"
+
 
 class TestKeeping:
     OWNERS = pytest.mark.parametrize(("verb", "error"), [("release", NotYours), ("heartbeat", LockLost)])

@@ -43,6 +43,26 @@ def end(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
+def die(pid: int) -> None:
+    """Ends it, and reaps it not."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def raising(error: OSError) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def failing(number: int) -> Callable[[str], str]:
     def fail(path: str) -> str:
         raise OSError(number, os.strerror(number), path)
@@ -192,6 +212,133 @@ class TestGone:
         monkeypatch.setattr(os, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path))
         assert process.gone(who, BOOT, TIME_NS) is False
         assert process.identity(child)["start"] == 0
+
+
+class TestGroup:
+    """A process is gone only when nobody of the group that works for it is left."""
+
+    @pytest.fixture
+    def group(self) -> Iterator[int]:
+        """A process group of one process."""
+        pid = fork(_lead_a_group)
+        wait_until(lambda: os.getpgid(pid) == pid)
+        yield pid
+        try:
+            end(pid)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+    def test_a_group_is_left_while_one_of_it_lives(self, group: int) -> None:
+        assert not process.group_gone(group)
+        end(group)
+        assert process.group_gone(group)
+
+    def test_also_while_its_leader_is_dead(self, group: int) -> None:
+        member = fork(time.sleep, 60)
+        try:
+            os.setpgid(member, group)
+            end(group)
+            assert not process.group_gone(group)
+        finally:
+            end(member)
+        assert process.group_gone(group)
+
+    def test_the_dead_whom_nobody_reaps_are_nobody(self, group: int) -> None:
+        member = fork(time.sleep, 60)
+        try:
+            os.setpgid(member, group)
+            die(group)
+            os.killpg(group, 0)  # so much for asking with a signal
+            assert not process.group_gone(group), "one of two lives"
+            die(member)
+            assert process.group_gone(group)
+        finally:
+            os.waitpid(member, 0)
+
+    def test_one_whose_first_thread_has_ended_is_left(self) -> None:
+        ready, told = os.pipe()
+        pid = fork(_lead_a_group_without_a_first_thread, told)
+        os.close(told)
+        try:
+            assert os.read(ready, 1) == b"1"
+            wait_until(lambda: process._stat(str(pid))[0] == "Z")
+            assert not process.group_gone(pid)
+        finally:
+            os.close(ready)
+            end(pid)
+
+    @pytest.mark.parametrize("group", [None, "1", True, 0, -1, 1.5, 10**30, 2**31])
+    def test_of_what_is_no_group_nothing_is_proven(self, group: Any) -> None:
+        assert process.group_gone(group) is False
+
+    def test_a_group_of_another_user_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "killpg", raising(PermissionError()))
+        assert not process.group_gone(group)
+        die(group)
+        assert process.group_gone(group), "as /proc tells"
+
+    def test_where_the_system_does_not_tell_it_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        end(group)
+        monkeypatch.setattr(os, "killpg", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
+        assert not process.group_gone(group)
+
+    def test_a_proc_that_hides_processes_proves_nothing(
+        self, group: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        die(group)
+        mounts = tmp_path / "mounts"
+        mounts.write_text("/dev/vda / ext4 rw 0 0\n" * 200 + "proc /proc proc rw,relatime,hidepid=invisible 0 0\n")
+        monkeypatch.setattr("builtins.open", lambda path, **how: mounts.open())
+        assert not process.group_gone(group)
+        mounts.write_text("proc /proc proc rw,relatime 0 0\n")
+        assert process.group_gone(group)
+
+    def test_nor_does_one_of_another_namespace(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        die(group)
+        real = os.readlink
+        monkeypatch.setattr(os, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
+        assert not process.group_gone(group)
+
+    def test_nor_one_that_may_not_be_read(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        die(group)
+        monkeypatch.setattr(process, "_load", failing(errno.EACCES))
+        assert not process.group_gone(group)
+
+    def test_nor_one_that_changes_while_it_is_looked_at(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        die(group)
+        found = iter([["1"], ["1", "2"]])
+        monkeypatch.setattr(process, "_all_dead", lambda group: next(found))
+        assert not process.group_gone(group)
+
+    def test_a_process_that_ended_is_gone_once_its_group_is(self, child: int, group: int) -> None:
+        who = {**stamped(child), "group": group}
+        assert not process.gone(who, BOOT, TIME_NS)
+        end(child)
+        assert not process.gone(who, BOOT, TIME_NS)
+        assert process.probe(who, BOOT, TIME_NS) == "gone", "of the process itself"
+        end(group)
+        assert process.gone(who, BOOT, TIME_NS)
+
+    def test_a_process_that_lives_is_not_gone_with_its_group(self, child: int, group: int) -> None:
+        who = {**stamped(child), "group": group}
+        end(group)
+        assert not process.gone(who, BOOT, TIME_NS)
+
+    def test_a_group_that_makes_no_sense_keeps_it(self, child: int) -> None:
+        who = stamped(child)
+        end(child)
+        for nonsense in (None, 0, "x", True):
+            assert not process.gone({**who, "group": nonsense}, BOOT, TIME_NS)
+
+    def test_no_group_survives_a_restart(self, child: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "_machine", lambda: "this machine")
+        assert process.gone({**stamped(child), "boot": "an earlier boot", "group": group}, BOOT, TIME_NS)
+
+    def test_asking_leaves_nothing_open(self, group: int) -> None:
+        die(group)
+        before = len(os.listdir("/proc/self/fd"))
+        assert process.group_gone(group)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 class TestProbe:
@@ -346,3 +493,13 @@ def _end_the_first_thread(told: int) -> None:
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     os.write(told, b"1")
     ctypes.CDLL(None).pthread_exit(None)
+
+
+def _lead_a_group() -> None:
+    os.setpgid(0, 0)
+    time.sleep(60)
+
+
+def _lead_a_group_without_a_first_thread(told: int) -> None:
+    os.setpgid(0, 0)
+    _end_the_first_thread(told)

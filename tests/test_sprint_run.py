@@ -6,38 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.at_a_terminal import PATIENCE, SWARM, Terminal, end_group, environment, terminal, wait_until
+from tests.at_a_terminal import PATIENCE, SWARM, Terminal, environment, terminal, wait_until
+from tests.wrapped_command import LISTENER, PYTHON, child_of, finish, line, started, state_of
 
 SPRINT = ("--session-id", "mine", "--epic-spec", "epic6")
 NOBODY = 99_999_999  # no system has so many processes
-PYTHON = (sys.executable, "-I", "-S", "-c")
-
-# Tells of each signal it gets, and ends once its standard input does; with a number as its argument, SIGTERM ends it too.
-LISTENER = (
-    *PYTHON,
-    """
-import os, signal, sys
-def heard(number, frame):
-    os.write(1, signal.Signals(number).name.encode() + b"\\n")
-    if number == signal.SIGTERM and sys.argv[1:]:
-        os._exit(int(sys.argv[1]))
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-    signal.signal(number, heard)
-os.write(1, b"ready\\n")
-while os.read(0, 100):
-    pass
-os._exit(5)
-""",
-)
 
 
 class Project:
@@ -88,41 +68,6 @@ def project(tmp_path: Path) -> Project:
 def tty() -> Iterator[Terminal]:
     with terminal() as made:
         yield made
-
-
-@contextmanager
-def started(*command: str, signals: str = "--default-signal") -> Iterator[subprocess.Popen[str]]:
-    """A running command that hears every signal, or what `signals` says; all of its process group ends with the block."""
-    process = subprocess.Popen(
-        ["env", signals, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        end_group(process.pid)
-        with process:
-            pass
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Ends its standard input, and waits: its exit code, the rest of its output, and its complaints."""
-    out, err = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, err
-
-
-def state_of(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
 
 
 class TestTheCommand:
@@ -539,10 +484,3 @@ class TestInput:
         done = project.run("true", options=("--help",))
         assert done.stdout.startswith("Usage: swarm sprint run ")
         assert project.run("sh", "-c", 'echo "$1"', "sh", "--help").stdout == "--help\n"
-
-
-def child_of(pid: int) -> int:
-    """The one child of a process."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=PATIENCE).stdout
-    (child,) = [int(line.split()[0]) for line in found.splitlines() if line.split()[1] == str(pid)]
-    return child

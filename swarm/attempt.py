@@ -1,0 +1,238 @@
+"""One attempt at a task: the command runs in a process group of its own, its lease is kept alive, its output is read along.
+
+It ends when the command does, when its time is up, when the lease is lost or when somebody stops it; in every case nobody of its
+group is left when it is over, or the claim stays as it is. What that means for the task is settled in the queue, with the token.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swarm import agent_command
+from swarm.agent_output import AgentOutput, marker
+from swarm.child import Child
+from swarm.errors import BadInput, CannotRun, LockLost, StoreError
+from swarm.status_log import StatusLog
+from swarm.task_queue import Claim, Task, TaskQueue
+from swarm.watch import watch_files
+
+DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
+
+_LAST_LINES = 10
+_MAX_MARKERS = 1000  # of one attempt; an agent that prints more is not talking to anybody
+_GLANCE = 0.1  # seconds between looks where the system cannot tell
+
+
+class Attempt:
+    """One attempt. `outcome` is what became of it, in a word of those above, `reason` in words for people."""
+
+    def __init__(
+        self,
+        queue: TaskQueue,
+        log: StatusLog,
+        claim: Claim,
+        *,
+        agent: Sequence[str],
+        results: str,
+        timeout: float | None,
+        grace: float,
+        delay: float,
+        on_line: Callable[[str], object],
+    ) -> None:
+        self.claim = claim
+        self.outcome = ""
+        self.reason = ""
+        self._queue = queue
+        self._log = log
+        self._agent = agent
+        self._results = results
+        self._timeout = claim.task.spec.timeout or timeout
+        self._grace = grace
+        self._delay = delay
+        self._on_line = on_line
+        self._markers = 0
+        self._lost: LockLost | None = None
+        self._stops = 0
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+
+    def stop(self) -> None:
+        """Ends it, and gives the task back; a second time: without patience. From any thread, or a signal's handler."""
+        self._stops += 1
+        self._nudge()
+
+    def run(self) -> Task:
+        """Makes the attempt, and settles it; the task as it stands then. Raises StoreError where it could not be settled. What is
+        the worker's fault and not the task's, the task is given back for: CannotRun, or StoreError for its output."""
+        begun = time.monotonic()
+        try:
+            try:
+                command = agent_command.command_for(self.claim, self._agent)
+            except BadInput as error:
+                return self._fail(str(error), final=True)
+            output = self._open_output()
+            try:
+                code = self._supervise(command, output)
+                return self._settle(code, output, time.monotonic() - begun)
+            except CannotRun as error:
+                if not self.claim.task.spec.command:
+                    self._give_back(str(error))
+                    raise
+                return self._fail(str(error), exit_code=error.exit_code)
+            finally:
+                output.close()
+        finally:
+            os.close(self._woken)
+            os.close(self._wake)
+
+    def _open_output(self) -> AgentOutput:
+        try:
+            return AgentOutput(self._results, self.claim.task.id, self.claim.token)
+        except StoreError as error:
+            self._give_back(str(error))
+            raise
+
+    # While it runs -------------------------------------------------------------------------------------------------
+
+    def _supervise(self, command: list[str], output: AgentOutput) -> int:
+        """Runs the command to its end, and ends who is left of its group; its exit code."""
+        prompt = self.claim.task.spec.prompt or ""
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(prompt.encode())
+            stdin.seek(0)
+            child = Child(group=True, mortal=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr)
+            try:
+                with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost):
+                    child.begin(command, agent_command.environment_for(self.claim))
+                    code = self._wait(child, output)
+                    if not child.end(self._patience()):
+                        self.reason = f"some processes of group {child.pid} cannot be ended"
+                    self._read(output, ended=True)
+                    return code
+            except LockLost as lost:
+                self._on_lost(lost)
+                child.end(self._patience())
+                return child.poll() or 0
+            finally:
+                child.abandon()
+
+    def _wait(self, child: Child, output: AgentOutput) -> int:
+        deadline = time.monotonic() + self._timeout if self._timeout else None
+        kill_at: float | None = None
+        ended, changed = _descriptor_of(child.pid), watch_files(output.paths)
+        can_tell = ended >= 0 and changed >= 0
+        awaited = [fd for fd in (self._woken, ended, changed) if fd >= 0]
+        try:
+            while True:
+                self._read(output)
+                code = child.poll()
+                if code is not None:
+                    return code
+                now = time.monotonic()
+                if not self._must_end() and deadline is not None and now >= deadline:
+                    self.outcome, self.reason = FAILED, f"timed out after {self._timeout:g} seconds"
+                if self._must_end() and kill_at is None:
+                    kill_at = now + self._patience()
+                    child.send(signal.SIGTERM)
+                    child.send(signal.SIGCONT)  # who is stopped does not hear the first
+                if kill_at is not None and (now >= kill_at or self._stops > 1):
+                    child.send(signal.SIGKILL)
+                    kill_at = now + 1.0
+                until = [moment - now for moment in (kill_at or deadline,) if moment is not None]
+                pause = max(0.0, min([*until, 3600.0 if can_tell else _GLANCE]))
+                for fd in select.select(awaited, [], [], pause)[0]:
+                    if fd != ended:
+                        _drain(fd)
+        finally:
+            for fd in (ended, changed):
+                if fd >= 0:
+                    os.close(fd)
+
+    def _must_end(self) -> bool:
+        return bool(self._lost or self._stops or self.outcome)
+
+    def _patience(self) -> float:
+        return 0.0 if self._stops > 1 else self._grace
+
+    def _read(self, output: AgentOutput, *, ended: bool = False) -> None:
+        for line in output.lines(ended=ended):
+            self._on_line(line)
+            found = marker(line)
+            if found and not self._lost and self._markers < _MAX_MARKERS:
+                self._markers += 1
+                state, text = found
+                if self._markers == _MAX_MARKERS:
+                    text += " (further markers of this attempt are not logged)"
+                self._log.append(
+                    state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token}
+                )
+
+    def _on_lost(self, lost: LockLost) -> None:
+        self._lost = lost
+        self._nudge()
+
+    def _nudge(self) -> None:
+        try:
+            os.write(self._wake, b".")
+        except OSError:
+            pass  # it is full, so it wakes; or closed, so it is over
+
+    # When it has ended -----------------------------------------------------------------------------------------------
+
+    def _settle(self, code: int, output: AgentOutput, seconds: float) -> Task:
+        task, worker, token = self.claim.task.id, self.claim.worker, self.claim.token
+        about: dict[str, Any] = {"exit_code": code, "seconds": round(seconds, 3), "output": output.names()}
+        try:
+            if self._lost is not None:
+                raise self._lost
+            if self.outcome == FAILED:
+                return self._fail(self.reason, last_lines=output.last_lines(_LAST_LINES), **about)
+            if self._stops and code:
+                return self._give_back("its worker was told to stop")
+            if code == 0:
+                self.outcome, self.reason = DONE, output.result()
+                return self._queue.done(task, worker, token, self.reason, **about)
+            number = code - 128
+            known = number in signal.valid_signals() and code > 128
+            reason = f"ended by {signal.Signals(number).name}" if known else f"exit code {code}"
+            return self._fail(reason, last_lines=output.last_lines(_LAST_LINES), **about)
+        except LockLost as lost:
+            self.outcome, self.reason = LOST, str(lost)
+            if lost is self._lost:  # else the queue has logged it
+                self._log.append("SKIP", worker, task, f"its lease was lost: {lost}", {"lost": True, "token": token})
+            return self._queue.get(task)
+
+    def _give_back(self, reason: str) -> Task:
+        self.outcome, self.reason = STOPPED, reason
+        return self._queue.release(self.claim.task.id, self.claim.worker, self.claim.token, reason)
+
+    def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
+        self.outcome, self.reason = FAILED, reason
+        claim = self.claim
+        try:
+            return self._queue.fail(claim.task.id, claim.worker, claim.token, reason, delay=self._delay, final=final, **meta)
+        except LockLost as lost:
+            self.outcome, self.reason = LOST, str(lost)
+            return self._queue.get(claim.task.id)
+
+
+def _descriptor_of(pid: int) -> int:
+    """A descriptor that can be read when the process has ended, -1 where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+def _drain(fd: int) -> None:
+    try:
+        os.read(fd, 65536)
+    except BlockingIOError:
+        pass

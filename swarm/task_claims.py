@@ -1,0 +1,187 @@
+"""Claiming tasks and ending claims.
+
+A claim is the task's lock, then a line in the log, then START: whoever has the lock of a task whose claim is in the log is its
+worker. What ends a claim carries its token; the line in the log decides, and what comes after it only tells.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swarm.errors import LockHeld, LockLost, NoTask, WrongState
+from swarm.lock_record import Lock
+from swarm.task_ledger import Ledger
+from swarm.task_picture import Entry
+from swarm.task_record import DONE, ENDED, FAILED, READY, RUNNING, Task, event
+
+_GLANCE = 1.0  # seconds between looks whether the holders of claims still live: nothing announces that they do not
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A task that is a worker's to do. `token` goes with everything that is done in its name."""
+
+    task: Task
+    worker: str
+    token: int
+    lock: Lock
+
+
+class Claims:
+    """The claims of one queue."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._held: dict[str, float] = {}  # ready tasks whose locks somebody has, and when to look again
+        self._glanced = float("-inf")
+
+    def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
+        """The best ready task that nobody holds. Raises NoTask."""
+        self._ledger.update()
+        tried: set[str] = set()
+        while (entry := self._next(tried, commands_only)) is not None:
+            try:
+                return self._claim(entry, worker, ttl, bound)
+            except LockHeld:
+                self._held[entry.id] = self._ledger.clock.steady() + _GLANCE
+            except WrongState:
+                pass  # others were faster
+            tried.add(entry.id)
+        raise self._nothing(commands_only)
+
+    def named(self, task_id: str, worker: str, ttl: float, *, bound: bool) -> Claim:
+        """This task. Raises NoTask, LockHeld or WrongState."""
+        entry = self._ledger.entry(task_id)
+        if entry.state in ENDED:
+            raise WrongState(task_id, f"{task_id} is {entry.state}: there is nothing to do.")
+        if entry.missing:
+            known = self._ledger.picture.entries
+            waits = [name for name in entry.after if name not in known or known[name].state != DONE]
+            raise WrongState(task_id, f"{task_id} waits for {', '.join(waits)}.")
+        return self._claim(entry, worker, ttl, bound)
+
+    def end(
+        self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> Task:
+        """Ends a claim: done, fail or release. Raises LockLost if it is not this worker's any more; that is logged."""
+        ledger = self._ledger
+        known = ledger.picture.entries.get(task_id)
+        entry = known if known and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
+        if token is None:
+            token = _token_of(entry, worker)
+        line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
+        lost = self._why_lost(entry, worker, token)
+        if lost or not ledger.append(line):
+            entry = ledger.picture.entries[task_id]
+            if op == "done" and entry.state == DONE and entry.token == token:
+                return entry.task()  # said twice
+            raise self._refused(op, entry, worker, token, lost)
+        entry = ledger.picture.entries[task_id]
+        self._tell(op, entry, worker, token, fields, meta)
+        ledger.let_go(task_id, worker, token)
+        return entry.task()
+
+    def bury(self, entry: Entry) -> None:
+        """A task that died with its last attempt, and that nobody has found yet: then the log says that it has failed."""
+        try:
+            self._claim(entry, "swarm", 60.0, False)
+        except (LockHeld, WrongState):
+            pass
+
+    # Claiming ------------------------------------------------------------------------------------------------------
+
+    def _next(self, tried: set[str], commands_only: bool) -> Entry | None:
+        """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
+        picture, clock = self._ledger.picture, self._ledger.clock
+        now = clock.steady()
+        self._held = {name: until for name, until in self._held.items() if until > now}
+        # Where others are at work too, not all of them should go for the very first.
+        skip = tried | self._held.keys()
+        ready = picture.best(clock.now(), skip, 1 + len(picture.running), commands_only=commands_only)
+        if not ready or now - self._glanced >= _GLANCE:
+            self._glanced = now
+            claims = [e for e in picture.running.values() if e.id not in tried and (e.has_command or not commands_only)]
+            dead = [entry for entry in claims if self._ledger.is_dead(entry)]
+            if dead:
+                best = max(dead, key=lambda entry: entry.priority)
+                if not ready or best.priority >= ready[0].priority:
+                    return best
+        return random.choice(ready) if ready else None
+
+    def _claim(self, entry: Entry, worker: str, ttl: float, bound: bool) -> Claim:
+        """Raises LockHeld, or WrongState if the task is not to be had any more."""
+        ledger, task_id = self._ledger, entry.id
+        died = entry.worker if entry.state == RUNNING else ""
+        lock = ledger.locks.acquire(task_id, worker, ttl, bound=bound)
+        assert lock.token is not None
+        try:
+            taken = ledger.append(event("claim", at=ledger.now(), id=task_id, worker=worker, token=lock.token))
+            entry = ledger.picture.entries[task_id]
+            if not taken and entry.state == FAILED and entry.token == lock.token:
+                ledger.status.append("ERROR", worker, task_id, entry.reason, {"token": lock.token, "attempts": entry.attempts})
+            if not taken:
+                raise WrongState(task_id, f"{task_id} is {entry.shown_state} now.")
+            meta: dict[str, Any] = {"token": lock.token, "attempt": entry.attempts}
+            if died:
+                meta["taken_over_from"] = died
+            ledger.status.append("START", worker, task_id, f"taken over from {died}" if died else "", meta)
+        except BaseException:
+            ledger.let_go(task_id, worker, lock.token)
+            raise
+        return Claim(entry.task(), worker, lock.token, lock)
+
+    def _nothing(self, commands_only: bool) -> NoTask:
+        """Why there is nothing to claim."""
+        picture = self._ledger.picture
+        if not picture.entries:
+            return NoTask("empty", "The queue is empty: nothing was ever added.", {})
+        if picture.is_finished():
+            return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.", {})
+        if commands_only and picture.is_finished(commands_only=True):
+            return NoTask("finished", "What is left has no command of its own: it needs a worker with an agent.", {})
+        holders = {entry.id: entry.worker for entry in picture.running.values()}
+        return NoTask("busy", "Nothing is free now: what could be done is being worked on, or waits for that.", holders)
+
+    # Ending --------------------------------------------------------------------------------------------------------
+
+    def _why_lost(self, entry: Entry, worker: str, token: int) -> str:
+        """What the lock says against it: somebody else has it. That nobody has it any more is no reason to waste the work."""
+        found = self._ledger.locks.look(entry.id)
+        if found is None or found[0] is None or (found[0].worker, found[0].token) == (worker, token) or not found[1].active:
+            return ""
+        return f"its lock is held by {found[0].worker} with token {found[0].token}"
+
+    def _refused(self, op: str, entry: Entry, worker: str, token: int, lost: str) -> LockLost:
+        what = {"done": "DONE", "fail": "ERROR", "release": "giving back"}[op]
+        why = lost or f"it is {_described(entry)}"
+        meta = {"refused": op, "token": token, "current_token": entry.token}
+        self._ledger.status.append("SKIP", worker, entry.id, f"{what} with token {token} was refused: {why}", meta)
+        return LockLost(entry.id, f"{entry.id} is not {worker}'s any more (token {token}): {why}. Stop working on the task.")
+
+    def _tell(self, op: str, entry: Entry, worker: str, token: int, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        status, reason = self._ledger.status, fields.get("reason") or ""
+        about: dict[str, Any] = {"token": token, "attempt": entry.attempts, **meta}
+        if op == "done":
+            status.append("DONE", worker, entry.id, reason, about)
+        elif op == "release":
+            status.append("SKIP", worker, entry.id, f"given back: {reason}" if reason else "given back", {"token": token})
+        else:
+            about["attempts_left"] = 0 if entry.state == FAILED else entry.max_attempts - entry.attempts
+            if fields.get("delay") and entry.state == READY:
+                about["retry_in"] = fields["delay"]
+            status.append("ERROR", worker, entry.id, reason or "failed", about)
+
+
+def _token_of(entry: Entry, worker: str) -> int:
+    if entry.state == RUNNING and entry.worker == worker:
+        return entry.token
+    raise LockLost(entry.id, f"{entry.id} is not {worker}'s: it is {_described(entry)}. Stop working on the task.")
+
+
+def _described(entry: Entry) -> str:
+    if entry.state == RUNNING:
+        return f"being worked on by {entry.worker} with token {entry.token}"
+    return entry.shown_state

@@ -1,0 +1,505 @@
+"""A worker takes tasks, has an agent do them, and settles what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm.errors import BadInput, CannotRun, StoreError
+from swarm.lock_table import LockTable
+from swarm.process import group_gone
+from swarm.status_log import StatusLog
+from swarm.store import Store
+from swarm.store_file import FileStore
+from swarm.store_memory import MemoryStore
+from swarm.task_queue import TaskQueue
+from swarm.worker_smart import SmartWorker
+from tests.conftest import ROOT, script_environment
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, isolated_swarm_dir: Path) -> Store:
+    """Processes need real time."""
+    return FileStore(str(isolated_swarm_dir)) if request.param == "file" else MemoryStore()
+
+
+@pytest.fixture
+def queue(store: Store) -> TaskQueue:
+    return TaskQueue(store)
+
+
+@pytest.fixture
+def results(isolated_swarm_dir: Path) -> Path:
+    return isolated_swarm_dir / "results"
+
+
+def work(store: Store, agent: str | list[str] | None = None, **options: Any) -> SmartWorker:
+    worker = SmartWorker("worker-1", agent, store=store, **{"backoff": 0.0, **options})
+    worker.run(until_empty=True)
+    return worker
+
+
+def records(store: Store, task: str) -> list[dict[str, Any]]:
+    return [record for _, record in StatusLog(store).query(task)]
+
+
+def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never was so"
+        time.sleep(0.01)
+    return found
+
+
+class TestDoing:
+    def test_a_task_is_done_by_the_agent_and_its_output_is_kept(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", "say hello")
+        worker = work(store, ["sh", "-c", 'echo "I was told: $1"; echo noise >&2', "sh", "{prompt}"])
+        assert worker.tally.done == 1
+        assert (results / "a.1.out").read_text() == "I was told: say hello\n"
+        assert (results / "a.1.err").read_text() == "noise\n"
+        start, done = records(store, "a")
+        assert (start["state"], done["state"], done["message"]) == ("START", "DONE", "I was told: say hello")
+        assert done["meta"] | {"seconds": 0} == {
+            "token": 1,
+            "attempt": 1,
+            "exit_code": 0,
+            "seconds": 0,
+            "output": ["a.1.out", "a.1.err"],
+        }
+        assert queue.get("a").state == "done" and LockTable(store).look("a") is None
+
+    @pytest.mark.parametrize(
+        "prompt", ["it's", '"quoted" $HOME `id` $(id)', "a\nb\n", "; rm -rf /", "--help", "{task_id} {}", "任务 🐝", "%s\\n", " "]
+    )
+    def test_a_prompt_arrives_as_it_is(self, store: Store, queue: TaskQueue, results: Path, prompt: str) -> None:
+        """As a word of the command, on standard input, and in the environment."""
+        queue.add("a", prompt)
+        show = "import os, sys; print([sys.argv[1:], sys.stdin.read(), os.environ['SWARM_PROMPT']])"
+        work(store, f'{sys.executable} -c "{show}" {{prompt}} x={{prompt}}={{token}} {{task_id}} {{worker}} {{attempt}}')
+        expected = [[prompt, f"x={prompt}=1", "a", "worker-1", "1"], prompt, prompt]
+        assert (results / "a.1.out").read_text() == f"{expected}\n"
+
+    def test_a_prompt_that_is_too_long_for_a_word_is_on_standard_input(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
+        queue.add("a", "x" * 1_000_000)
+        worker = work(store, ["sh", "-c", 'wc -c; echo "${SWARM_PROMPT-none}"'])
+        assert worker.tally.done == 1
+        assert (results / "a.1.out").read_text().split() == ["1000000", "none"]
+        queue.add("b", "x" * 1_000_000)
+        assert work(store, ["echo", "{prompt}"]).tally.failed == 1
+        assert queue.get("b").state == "failed" and "Leave {prompt} out" in queue.get("b").reason
+
+    def test_a_task_with_a_command_runs_that_instead(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("words", command=["printf", "%s|", "a b", "$HOME"])
+        queue.add("shell", "the prompt", command='echo "$SWARM_PROMPT" | tr a-z A-Z')
+        work(store, "false")
+        assert (results / "words.1.out").read_text() == "a b|$HOME|"
+        assert (results / "shell.1.out").read_text() == "THE PROMPT\n"
+
+    def test_without_an_agent_only_tasks_with_a_command_are_taken(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", "for an agent", priority=9)
+        queue.add("b", command="true")
+        queue.add("c", command="true", after=["a"])
+        worker = work(store)
+        assert worker.tally.done == 1
+        assert [task.state for task in queue.tasks()] == ["ready", "done", "waiting"]
+
+    def test_the_command_knows_its_task_and_its_swarm(
+        self, store: Store, queue: TaskQueue, results: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SWARM_TOKEN", "99")  # of a worker that this one runs in
+        monkeypatch.setenv("SWARM_PROMPT", "outer")
+        names = ("TASK_ID", "WORKER", "TOKEN", "ATTEMPT", "STATE_DIR", "PROMPT")
+        queue.add("a", command=f"echo $AI_SWARM_DIR {' '.join(f'$SWARM_{name}' for name in names)}")
+        work(store)
+        place = str(isolated_swarm_dir)
+        assert (results / "a.1.out").read_text().split() == [place, "a", "worker-1", "1", "1", place]
+
+    def test_marker_lines_become_records_and_decide_nothing(self, store: Store, queue: TaskQueue) -> None:
+        said = [
+            "[WAIT] which database?",
+            " [HELP]",
+            "\x1b[31m[ERROR] no disk\x1b[0m",
+            "[DONE] half of it",
+            "[START] no",
+            "x [WAIT] no",
+            "[wait] no",
+        ]
+        lines = "\n".join(said)
+        queue.add("a", command=["sh", "-c", f"printf '%s\\n' '{lines}' >&2; printf '[SKIP] no newline'; exit 3"], max_attempts=1)
+        work(store)
+        found = [(record["state"], record.get("message", "")) for record in records(store, "a")]
+        markers = [("WAIT", "which database?"), ("HELP", ""), ("ERROR", "no disk"), ("DONE", "half of it")]
+        assert sorted(found[1:-1]) == sorted([*markers, ("SKIP", "no newline")])
+        assert found[-1] == ("ERROR", "exit code 3")
+        assert all(record["meta"]["from"] == "output" for record in records(store, "a")[1:-1])
+        assert queue.get("a").state == "failed"
+
+    def test_a_marker_is_logged_while_the_agent_works(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+        answer = tmp_path / "answer"
+        os.mkfifo(answer)
+        queue.add("a", command=["sh", "-c", f'echo "[WAIT] may I?"; read reply <{answer}; echo "$reply"'])
+        thread = threading.Thread(target=work, args=(store,))
+        thread.start()
+        try:
+            until(lambda: [record for record in records(store, "a") if record["state"] == "WAIT"])
+            assert queue.get("a").state == "running"
+        finally:
+            answer.write_text("yes\n")
+            thread.join(timeout=20)
+        assert records(store, "a")[-1]["message"] == "yes"
+
+    def test_an_agent_that_floods_the_log_is_cut_off(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="yes '[WAIT] x' | head -n 3000")
+        work(store)
+        waits = [record for record in records(store, "a") if record["state"] == "WAIT"]
+        assert len(waits) == 1000 and "not logged" in waits[-1]["message"]
+        assert queue.get("a").state == "done"
+
+    @pytest.mark.parametrize(
+        "command", ["head -c 3000000 /dev/urandom", "head -c 3000000 /dev/zero", "printf 'a\\0b\\377\\r\\n'"]
+    )
+    def test_any_output_is_kept_byte_by_byte(self, store: Store, queue: TaskQueue, results: Path, command: str) -> None:
+        queue.add("a", command=command)
+        assert work(store).tally.done == 1
+        written = (results / "a.1.out").stat().st_size
+        assert written in (3000000, 6)
+        assert json.dumps(records(store, "a"))
+
+
+class TestFailing:
+    def test_a_failure_is_tried_again_and_tells_the_last_lines(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="seq 30; echo ' oops' >&2; exit 7", max_attempts=2)
+        assert work(store).tally.failed == 2
+        states = [record["state"] for record in records(store, "a")]
+        assert states == ["START", "ERROR", "START", "ERROR"]
+        first, last = (record for record in records(store, "a") if record["state"] == "ERROR")
+        assert first["message"] == "exit code 7" and first["meta"]["attempts_left"] == 1
+        assert last["meta"]["last_lines"] == [*map(str, range(21, 31)), " oops"]
+        assert (last["meta"]["exit_code"], last["meta"]["attempts_left"]) == (7, 0)
+        assert queue.get("a").state == "failed"
+
+    def test_a_crash_is_named_by_its_signal(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="kill -SEGV $$", max_attempts=1)
+        work(store)
+        assert records(store, "a")[-1]["message"] == "ended by SIGSEGV"
+
+    def test_the_pause_before_an_attempt_doubles(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="false", max_attempts=4)
+        worker = SmartWorker("w", store=store, backoff=0.05)
+        worker.run(until_empty=True)
+        pauses = [record["meta"].get("retry_in") for record in records(store, "a") if record["state"] == "ERROR"]
+        assert pauses == [0.05, 0.1, 0.2, None]
+
+    def test_a_command_that_cannot_be_run_is_the_tasks_fault(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command=["/nowhere/x"], max_attempts=1)
+        assert work(store).tally.failed == 1
+        assert records(store, "a")[-1]["message"] == "cannot run /nowhere/x: No such file or directory."
+
+    def test_an_agent_that_cannot_be_run_uses_up_no_attempt(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        with pytest.raises(CannotRun, match="/nowhere/agent"):
+            work(store, "/nowhere/agent {prompt}")
+        task = queue.get("a")
+        assert (task.state, task.attempts) == ("ready", 0)
+        assert LockTable(store).look("a") is None
+
+    def test_where_no_output_can_be_kept_nothing_is_begun(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        queue.add("a", command="true")
+        with pytest.raises(StoreError, match="what an agent writes cannot be kept"):
+            work(store, results=str(tmp_path / "file" / "results"))
+        assert records(store, "a") == []
+
+    def test_output_that_cannot_be_kept_uses_up_no_attempt(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="true")
+        results.mkdir(parents=True)
+        (results / "a.1.err").symlink_to("/dev/null")
+        with pytest.raises(StoreError, match=r"a\.1\.err"):
+            SmartWorker("w", store=store).work_on(queue.claim("w"))
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_an_attempt_that_takes_too_long_has_failed(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="echo $$; sleep 60", max_attempts=1, timeout=0.3)
+        begun = time.monotonic()
+        work(store)
+        assert time.monotonic() - begun < 15
+        assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
+        assert group_gone(int((results / "a.1.out").read_text()))
+
+    def test_who_ignores_sigterm_is_killed(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.1; done", max_attempts=1)
+        work(store, timeout=0.3, grace=0.3)
+        assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
+        assert group_gone(int((results / "a.1.out").read_text()))
+
+    def test_what_the_agent_leaves_running_is_ended_before_the_task_is(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
+        queue.add("a", command="sleep 60 & echo $$")
+        assert work(store).tally.done == 1
+        assert group_gone(int((results / "a.1.out").read_text()))
+
+
+class TestLosing:
+    def test_an_agent_whose_lease_is_lost_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="echo $$; sleep 60")
+        worker = SmartWorker("worker-1", store=store, ttl=1.5)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
+        LockTable(store).break_lock("a")
+        held = LockTable(store).acquire("a", "ada", 300)
+        until(lambda: worker.tally.lost)
+        assert group_gone(int((results / "a.1.out").read_text()))
+        worker.stop()
+        thread.join(timeout=20)
+        last = records(store, "a")[-1]
+        assert last["state"] == "SKIP" and last["meta"] == {"lost": True, "token": 1}
+        found = LockTable(store).look("a")
+        assert found is not None and found[0] is not None and found[0].token == held.token
+
+    def test_a_cancelled_task_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="echo $$; sleep 60")
+        worker = SmartWorker("worker-1", store=store, ttl=1.5)
+        thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
+        thread.start()
+        until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
+        queue.cancel("a", "ada")
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+        assert queue.get("a").state == "cancelled" and worker.tally.lost == 1
+
+
+class TestStopping:
+    def test_stop_gives_the_task_back(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="sleep 60")
+        worker = SmartWorker("worker-1", store=store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: records(store, "a"))
+        worker.stop()
+        thread.join(timeout=20)
+        assert not thread.is_alive() and worker.tally.given_back == 1
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+        assert records(store, "a")[-1]["message"] == "given back: its worker was told to stop"
+
+    def test_an_agent_that_finishes_when_it_is_told_to_stop_has_finished(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
+        queue.add("a", command="trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+        worker = SmartWorker("worker-1", store=store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
+        worker.stop()
+        thread.join(timeout=20)
+        assert queue.get("a").state == "done" and queue.get("a").reason == "saved"
+
+    def test_an_idle_worker_stops_soon(self, store: Store) -> None:
+        worker = SmartWorker("worker-1", store=store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: worker.idle)
+        worker.stop()
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+    def test_an_idle_worker_is_woken_by_a_new_task(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("first", command="true")
+        worker = SmartWorker("worker-1", store=store)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: worker.tally.done == 1 and worker.idle)
+        queue.add("a", command="true")
+        until(lambda: queue.get("a").state == "done", 5)
+        worker.stop()
+        thread.join(timeout=10)
+
+    def test_a_store_that_cannot_be_used_later_is_waited_for(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[tuple[str, str, str]] = []
+        worker = SmartWorker("worker-1", store=store, on_event=lambda *event: told.append(event))
+        monkeypatch.setattr("swarm.worker_smart._STORE_NAP", 0.05)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: worker.idle)
+        claim = worker.queue.claim
+        monkeypatch.setattr(worker.queue, "claim", lambda *_, **__: (_ for _ in ()).throw(StoreError("the disk is gone")))
+        until(lambda: told)
+        monkeypatch.setattr(worker.queue, "claim", claim)
+        queue.add("a", command="true")
+        until(lambda: queue.get("a").state == "done")
+        worker.stop()
+        thread.join(timeout=10)
+        assert [event for event in told if event[0] == "trouble"] == [("trouble", "", "the disk is gone")]
+
+    def test_a_store_that_cannot_be_used_at_all_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StoreError):
+            SmartWorker("w", store=FileStore(str(tmp_path / "file"))).run(until_empty=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"worker_id": "../x"}, "slash"),
+        ({"agent": ""}, "the agent is empty"),
+        ({"agent": "echo 'x"}, "is not a command line: No closing quotation"),
+        ({"timeout": 0}, "more than 0"),
+        ({"ttl": 0.5}, "from 1 to"),
+        ({"grace": -1}, "0 or more"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], rule: str) -> None:
+    with pytest.raises(BadInput, match=rule):
+        SmartWorker(**{"worker_id": "w", **options}, store=MemoryStore())
+
+
+class TestCommand:
+    """`swarm worker`, as a process."""
+
+    @pytest.fixture
+    def start(self, isolated_swarm_dir: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+        started = []
+
+        def begin(*args: str) -> subprocess.Popen[str]:
+            command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "worker", *args]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(
+                command, env=script_environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+            )
+            started.append(process)
+            return process
+
+        yield begin
+        for process in started:
+            process.kill()
+            process.communicate()
+
+    def test_it_works_until_nothing_is_left(self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path) -> None:
+        queue = TaskQueue()
+        queue.add("a", command="echo hello")
+        queue.add("b", "x", max_attempts=1)
+        out, err = start("--id", "3", "--until-empty", "--exec", "sh -c 'exit 4'").communicate(timeout=30)
+        assert err == ""
+        events = [line.split(maxsplit=1)[1] for line in out.splitlines()]
+        assert events == [
+            "worker-3  ▶ start    a  attempt 1 of 3",
+            "worker-3  ✔ done     a  hello",
+            "worker-3  ▶ start    b  attempt 1 of 1",
+            "worker-3  ✘ failed   b  exit code 4",
+            "1 done, 1 failed, 0 given back, 0 lost",
+        ]
+        assert queue.get("a").worker == "worker-3"
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    def test_a_signal_gives_the_task_back(self, start: Callable[..., subprocess.Popen[str]], number: signal.Signals) -> None:
+        queue = TaskQueue()
+        queue.add("a", command="sleep 60")
+        worker = start("--id", "1", "--json")
+        until(lambda: queue.get("a").state == "running")
+        worker.send_signal(number)
+        out, err = worker.communicate(timeout=30)
+        assert (worker.returncode, err) == (128 + number, "")
+        assert json.loads(out) == {
+            "schema_version": 1,
+            "worker": "worker-1",
+            "stopped_by": int(number),
+            "done": 0,
+            "failed": 0,
+            "given_back": 1,
+            "lost": 0,
+        }
+        assert queue.get("a").state == "ready" and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).look("a")
+
+    def test_a_second_signal_does_not_wait_for_the_agent(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
+        queue = TaskQueue()
+        queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.1; done")
+        worker = start("--id", "1", "--grace", "60")
+        out = isolated_swarm_dir / "results" / "a.1.out"
+        until(lambda: out.exists() and out.read_text())
+        worker.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert worker.poll() is None
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=20)
+        assert worker.returncode == 143 and queue.get("a").state == "ready"
+        assert group_gone(int(out.read_text()))
+
+    def test_an_idle_worker_ends_at_once(self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path) -> None:
+        TaskQueue().add("a", command="true")
+        worker = start("--id", "1")
+        assert worker.stdout is not None
+        assert "start" in worker.stdout.readline() and "done" in worker.stdout.readline()
+        time.sleep(0.2)
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(timeout=10) == 130
+
+    def test_its_agent_dies_with_it_and_the_task_is_free_at_once(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
+        queue = TaskQueue()
+        queue.add("a", command=["sleep", "60"])
+        worker = start("--id", "1")
+        until(
+            lambda: (
+                "group" in (isolated_swarm_dir / "locks" / "a.lock").read_text() if (isolated_swarm_dir / "locks").exists() else 0
+            )
+        )
+        group = json.loads((isolated_swarm_dir / "locks" / "a.lock").read_text())["holder"]["group"]
+        worker.kill()
+        worker.wait()
+        until(lambda: group_gone(group), 5)
+        assert queue.claim("worker-2").task.attempts == 2
+
+    def test_while_somebody_of_the_agent_lives_the_task_is_taken(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
+        queue = TaskQueue()
+        queue.add("a", command="sleep 60 & echo $!; wait")
+        worker = start("--id", "1")
+        out = isolated_swarm_dir / "results" / "a.1.out"
+        until(lambda: out.exists() and out.read_text())
+        worker.kill()
+        worker.wait()
+        survivor = int(out.read_text())
+        os.kill(survivor, 0)
+        assert queue.get("a").state == "running"
+        os.kill(survivor, signal.SIGKILL)
+        until(lambda: queue.get("a").state == "ready", 5)
+
+    @pytest.mark.parametrize(
+        ("args", "rule"),
+        [
+            ((), "which worker is this"),
+            (("--id", "../x"), "slash"),
+            (("--id", "1", "--exec", "/nowhere/agent {prompt}"), "cannot be run"),
+            (("--id", "1", "--exec", "'"), "not a command line"),
+            (("--id", "1", "--timeout", "0"), "more than 0"),
+            (("--id", "1", "--ttl", "x"), "whole number"),
+            (("--id", "1", "--until", "x"), "no option --until"),
+        ],
+    )
+    def test_bad_input_is_refused(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path, args: tuple[str, ...], rule: str
+    ) -> None:
+        worker = start(*args)
+        out, err = worker.communicate(timeout=20)
+        assert worker.returncode == 2 and err.startswith("Error: ") and rule in err and out == ""
+        assert not isolated_swarm_dir.exists()
