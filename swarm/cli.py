@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("run", "worker")  # each is a COMMAND
+_ALONE = ("doctor", "run", "status", "wait", "worker")  # each is a COMMAND
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
@@ -24,6 +24,9 @@ Usage: swarm COMMAND …
   log    write and read the shared status log      swarm log --help
   run    run a command that has a task meanwhile   swarm run --help
   sprint one sprint at a time in a project         swarm sprint --help
+  status what is wrong, and who works on what      swarm status --watch
+  wait   sleep until a task is done, or free       swarm wait --help
+  doctor find out what is wrong with the ground    swarm doctor
   demo   see it work: three workers, one is killed swarm demo
 
   up     start a master and workers in tmux        swarm up --help

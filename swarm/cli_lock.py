@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from swarm import jsontext, settings, terminal
 from swarm.arguments import Call, Command
+from swarm.columns import duration
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError
 from swarm.home import Home
 from swarm.lock_record import Lock, Verdict
@@ -185,10 +186,10 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
         return [f"It is free: {reason}. Whoever acquires it first takes it over."]
     ways = []
     if lock is None:
-        ways.append(f"It counts as free in {_duration(verdict.left or 0)}, if it still makes no sense then.")
+        ways.append(f"It counts as free in {duration(verdict.left or 0)}, if it still makes no sense then.")
     elif verdict.left is not None:
         end = lock.expires_at or "the end of its ttl"
-        ways.append(f"Its lease ends in {_duration(verdict.left)}, at {end}, unless a heartbeat comes.")
+        ways.append(f"Its lease ends in {duration(verdict.left)}, at {end}, unless a heartbeat comes.")
     else:
         ways.append("Its lease never ends.")
     if lock is not None:
@@ -287,18 +288,7 @@ def _ago(moment: str, now: float) -> str:
     from swarm.clock import from_iso
 
     at = from_iso(moment)
-    return shown(moment) or "unknown" if at is None else f"{shown(moment)} ({_duration(now - at)} ago)"
-
-
-def _duration(seconds: float) -> str:
-    whole = int(abs(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    return shown(moment) or "unknown" if at is None else f"{shown(moment)} ({duration(now - at)} ago)"
 
 
 COMMANDS = {

@@ -98,6 +98,8 @@ class Digest(Generic[P]):
                 return
             picture.load(kept["picture"])
             cursor = kept["cursor"]
+            if not isinstance(cursor, str) or not cursor:
+                return
             if self._store.resumes(cursor, self._store.read_log(self._log, cursor, 0)[1]):
                 self.picture, self.cursor = picture, cursor
         except Exception:

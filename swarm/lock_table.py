@@ -48,7 +48,7 @@ class LockTable:
                 left = deadline - self.clock.steady()
                 if left <= 0:
                     raise
-            self._await_change(task, left)
+            self.await_change(task, left)
 
     def release(self, task: str, worker: str, token: int | None = None) -> Lock:
         """Gives the lock back; the lock as it was. Raises NotYours."""
@@ -85,6 +85,18 @@ class LockTable:
     def tasks(self) -> Iterator[str]:
         for key in self.store.keys(SPACE):
             yield key.partition("/")[2]
+
+    def await_change(self, task: str, timeout: float) -> None:
+        """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""
+        data = self.store.read(_key(task))
+        if data is None:
+            return
+        lock, verdict = self._judged(task, data)
+        if verdict.left is not None:
+            timeout = min(timeout, max(0.001, verdict.left + 0.001))
+        if lock is None or "pid" in lock.holder:
+            timeout = min(timeout, _GLANCE)
+        self.store.watch(_key(task), data, timeout)
 
     def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
         for _ in range(_ROUNDS):
@@ -166,17 +178,6 @@ class LockTable:
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         return patiently(self.clock, _BUSY_FOR, change, *args)
-
-    def _await_change(self, task: str, timeout: float) -> None:
-        data = self.store.read(_key(task))
-        if data is None:
-            return
-        lock, verdict = self._judged(task, data)
-        if verdict.left is not None:
-            timeout = min(timeout, max(0.001, verdict.left + 0.001))
-        if lock is None or "pid" in lock.holder:
-            timeout = min(timeout, _GLANCE)
-        self.store.watch(_key(task), data, timeout)
 
 
 def _key(task: str) -> str:

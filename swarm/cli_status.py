@@ -1,0 +1,110 @@
+"""`swarm status`: what is wrong, who works on what, and how far the queue is; once, or live."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from swarm import jsontext, terminal
+from swarm.arguments import Call, Command
+from swarm.board_text import text
+from swarm.home import Home
+from swarm.view import Board, Viewer
+
+_MANY = 50_000  # records, after which a person wants to know why it takes so long
+_TICK = 1.0  # seconds after which ages are drawn anew, and what no record announces is looked at
+
+
+def status(call: Call) -> int:
+    viewer = Viewer(Home().store())
+    board = _first_look(viewer)
+    if "--watch" not in call.options:
+        _print(call, board)
+        return 0
+    try:
+        if call.json or not os.isatty(1) or os.environ.get("TERM") == "dumb":
+            _watch_changes(call, viewer)
+        else:
+            _watch_live(viewer)
+    except KeyboardInterrupt:
+        pass  # that is how a person ends it, so nothing went wrong
+    return 0
+
+
+def _first_look(viewer: Viewer) -> Board:
+    seen = 0
+
+    def tell(count: int) -> None:
+        nonlocal seen
+        seen = count
+        if seen > _MANY:
+            terminal.transient(f"{seen:,} records read")
+
+    board = viewer.look(tell)
+    if seen > _MANY:
+        terminal.transient("")
+    return board
+
+
+def _watch_live(viewer: Viewer) -> None:
+    from swarm.live_screen import LiveScreen
+
+    with LiveScreen() as screen:
+        while True:
+            board = viewer.look()
+            screen.draw(text(board, *screen.size, terminal.paint))
+            screen.pause(viewer.wait, _TICK)
+
+
+def _watch_changes(call: Call, viewer: Viewer) -> None:
+    """For a file or a program: a new screen each time that something is different, not only older."""
+    last: object = None
+    while True:
+        board = viewer.look()
+        if (now := _substance(board)) != last:
+            if last is not None and not call.json:
+                terminal.out("\n")
+            _print(call, board)
+            last = now
+        viewer.wait(_TICK)
+
+
+def _substance(board: Board) -> object:
+    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in ("waiting", "error", "failed") else "") for p in board.problems]
+    work = [(work.worker, work.task_id, work.since, work.token, work.state, work.text) for work in board.workers]
+    return problems, work, board.queue, board.is_empty
+
+
+def _print(call: Call, board: Board) -> None:
+    if call.json:
+        terminal.out(jsontext.dumps(board.fields()) + "\n")
+        return
+    columns, height = _size()
+    terminal.out("".join(f"{line}\n" for line in text(board, columns, height, terminal.paint)))
+
+
+def _size() -> tuple[int, int | None]:
+    """Columns, and lines if there is a terminal: one less than it has, for the shell's next prompt."""
+    try:
+        columns, lines = os.get_terminal_size(1)
+        if columns > 0 and lines > 0:
+            return columns, max(8, lines - 1)
+    except OSError:
+        pass
+    return min(shutil.get_terminal_size((80, 24)).columns, 1000), None  # COLUMNS, if somebody has set it
+
+
+COMMAND = Command(
+    "[--watch]",
+    "One screen for whoever is in charge. Problems first, each with the command that helps: tasks that wait for a person,\n"
+    "holders that are gone, failures, leases about to end, tasks that nothing can start. Then who works on what and for how\n"
+    "long, then the queue by state.\n"
+    "\n"
+    "  --watch   stays, and draws it anew when something happens and every second; Ctrl-C ends it (exit 0). Where there is no\n"
+    "            terminal: prints it again whenever something has changed (with --json one object a line)\n"
+    "\n"
+    "Exit 0 also where there are problems: it could look. The keys of --json are those of swarm.view.Board.",
+    "swarm status --watch",
+    status,
+    "--watch",
+)
