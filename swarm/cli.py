@@ -20,24 +20,28 @@ _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # o
 _USAGE = """\
 Usage: swarm COMMAND …
 
-  lock   take, keep and give back task locks       swarm lock --help
-  log    write and read the shared status log      swarm log --help
-  run    run a command that has a task meanwhile   swarm run --help
-  sprint one sprint at a time in a project         swarm sprint --help
-  status what is wrong, and who works on what      swarm status --watch
-  wait   sleep until a task is done, or free       swarm wait --help
-  doctor find out what is wrong with the ground    swarm doctor
-  demo   see it work: three workers, one is killed swarm demo
+  run      run a command that has a task meanwhile    swarm run TASK -- COMMAND
+  task     add tasks to the queue, claim, finish      swarm task --help
+  worker   take tasks and have an agent do them       swarm worker --help
+  status   what is wrong, and who works on what       swarm status --watch
+  wait     sleep until a task is done, or free        swarm wait TASK
 
-  up     start a master and workers in tmux        swarm up --help
-  attach look at them      agents  how each of them is
-  send   type to one       capture what one shows
-  restart one that ended   down    end them all
+  lock     take, keep and give back task locks        swarm lock --help
+  log      write and read the shared status log       swarm log --help
+  sprint   one sprint at a time in a project          swarm sprint --help
+
+  up       start a master and workers in tmux         swarm up --workers 5
+  attach   look at them       agents   how each is    send   type to one
+  capture  what one shows     restart  one that died  down   end them all
+
+  doctor   find out what is wrong with the ground     swarm doctor
+  demo     see it work: three workers, one is killed  swarm demo
 
 Examples:
+  swarm task add login --prompt 'Fix the login bug'
+  swarm worker --id 1 --exec 'claude -p {prompt}'
+  swarm run nightly-build -- make all
   swarm lock acquire task-001 worker-0 300
-  swarm run task-001 -- make test
-  swarm log append START worker-0 task-001
   swarm log follow
 
 State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm.

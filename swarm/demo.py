@@ -1,8 +1,8 @@
 """`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing is lost or done twice.
 
-Everything is real: the queue, the workers, the SIGKILL, the live view. Only the agent is a small script that pretends to think. It all
-happens in a throwaway directory, and the summary is counted from the log and from what the agents did, not from what the demo
-believes.
+Everything is real: the queue, the workers, the SIGKILL, the live view. Only the agent is a small script that pretends to think.
+It all happens in a throwaway directory, and the summary is counted from the log and from what the agents did, not from what the
+demo believes.
 """
 
 from __future__ import annotations
@@ -196,8 +196,14 @@ class _Demo:
         in_order = all(last[name] < first[task.id] for task in TASKS for name in task.after)
         left = os.listdir(f"{self._home}/state/locks")
         return [
-            (f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so", once == told == len(TASKS)),
-            (f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}", counts == {"done": len(TASKS)}),
+            (
+                f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so",
+                once == told == len(TASKS),
+            ),
+            (
+                f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}",
+                counts == {"done": len(TASKS)},
+            ),
             self._check_takeover(),
             ("no task began before those that it comes after were done", in_order),
             (f"whoever did {ASKS} waited for a person, and was seen", "WAIT" in [r["state"] for r in self._records]),
@@ -218,7 +224,9 @@ class _Demo:
         return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
 
     def _place(self, state: str, task: str) -> int:
-        places = [at for at, r in enumerate(self._records) if (r["state"], r["task_id"]) == (state, task) and "attempt" in r["meta"]]
+        places = [
+            at for at, r in enumerate(self._records) if (r["state"], r["task_id"]) == (state, task) and "attempt" in r["meta"]
+        ]
         return places[0] if places else len(self._records)
 
 

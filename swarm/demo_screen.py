@@ -99,7 +99,9 @@ class Live(Lines):
 
     def pause(self, cursor: str, *, last: bool = False) -> None:
         self._draw()
-        self._screen.pause(lambda timeout: time.sleep(timeout) if last else self._store.wait(LOG, cursor, timeout), 1.5 if last else _TICK)
+        self._screen.pause(
+            lambda timeout: time.sleep(timeout) if last else self._store.wait(LOG, cursor, timeout), 1.5 if last else _TICK
+        )
 
     def _add(self, text: str) -> None:
         self._told.append(f"{time.monotonic() - self._begun:5.1f} s  {text}")

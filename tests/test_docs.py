@@ -1,8 +1,8 @@
 """The documents tell the truth: examples run, records are valid, links lead somewhere, tables match the code.
 
 - A ```console block: lines that begin with `$ ` (and go on with `> `) are run by bash, what follows is what they must print. All
-  blocks of a `##` section share one session. Times, durations, identities and the state directory may differ; `...` stands for anything, alone
-  on a line for any lines.
+  blocks of a `##` section share one session. Times, durations, identities and the state directory may differ; `...` stands for
+  anything, alone on a line for any lines.
 - A ```python block is run by itself. What a line that begins with `print(` prints stands behind it as a comment.
 - A ```sh or ```python block whose first line is `# file: NAME` is put there for the session of its section.
 - A ```json record or ```json lock block holds values of that schema.
