@@ -128,7 +128,10 @@ class Attempt:
         kill_at: float | None = None
         ended, changed = _descriptor_of(child.pid), watch_files(output.paths)
         can_tell = ended >= 0 and changed >= 0
-        awaited = [fd for fd in (self._woken, ended, changed) if fd >= 0]
+        awaited = select.poll()  # not select, which knows only the first 1024 descriptors
+        for fd in (self._woken, ended, changed):
+            if fd >= 0:
+                awaited.register(fd, select.POLLIN)
         try:
             while True:
                 self._read(output)
@@ -147,7 +150,7 @@ class Attempt:
                     kill_at = now + 1.0
                 until = [moment - now for moment in (kill_at or deadline,) if moment is not None]
                 pause = max(0.0, min([*until, 3600.0 if can_tell else _GLANCE]))
-                for fd in select.select(awaited, [], [], pause)[0]:
+                for fd, _ in awaited.poll(pause * 1000):
                     if fd != ended:
                         _drain(fd)
         finally:

@@ -191,6 +191,9 @@ class Journal:
         if self._pid == os.getpid():
             self._close_writer()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _write(self, fd: int, data: bytes) -> int:
         """Writes one line of its own; where it ends."""
         while True:

@@ -45,7 +45,7 @@ class Watch:
             return
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
-            if not select.select([self._fd], [], [], left)[0] or self._happened_to(name):
+            if not _is_readable(self._fd, left) or self._happened_to(name):
                 return
 
     def _happened_to(self, wanted: str) -> bool:
@@ -57,6 +57,12 @@ class Watch:
             at += _EVENT.size + size
             happened = happened or name == wanted or bool(mask & (_GONE | _OVERFLOW))
         return happened
+
+
+def _is_readable(fd: int, timeout: float) -> bool:
+    awaited = select.poll()  # not select, which knows only the first 1024 descriptors
+    awaited.register(fd, select.POLLIN)
+    return bool(awaited.poll(timeout * 1000))
 
 
 def watch_files(paths: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -503,3 +504,21 @@ class TestCommand:
         out, err = worker.communicate(timeout=20)
         assert worker.returncode == 2 and err.startswith("Error: ") and rule in err and out == ""
         assert not isolated_swarm_dir.exists()
+
+
+def test_a_program_with_many_open_files_can_be_a_worker(isolated_swarm_dir: Path) -> None:
+    """Descriptors of four digits, as in a server."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("this machine allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        queue = TaskQueue()
+        queue.add("a", command="echo x")
+        assert SmartWorker("w").run(until_empty=True).done == 1
+        assert queue.get("a").state == "done" and not queue.wait(0.01)
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
