@@ -168,5 +168,5 @@ COMMAND = Command(
     "swarm run task-001 -- make test",
     run,
     "--worker= --ttl= --wait= --held-exit= --grace=",
-    "that of the command; 128 + N if signal N ended it; 126 or 127 if it cannot be run. If swarm itself answers,\none of these",
+    "that of the command; 128 + N if signal N ended it; 126 or 127 if it cannot be run. If swarm itself answers, one of these",
 )

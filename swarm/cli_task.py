@@ -308,8 +308,9 @@ COMMANDS = {
     ),
     "import": Command(
         "FILE",
-        "Adds the tasks in a file: JSON Lines, a JSON list or YAML; - is standard input. Tasks that are there already stay as\n"
-        "they are, so it may be called again. Fields: id, prompt, command, priority, after, max_attempts, timeout, meta.",
+        "Adds the tasks in a file: JSON Lines, a JSON list or YAML; - is standard input.\n"
+        "Tasks that are there already stay as they are, so it may be called again.\n"
+        "Fields: id, prompt, command, priority, after, max_attempts, timeout, meta.",
         "swarm task import tasks.yaml",
         import_file,
     ),

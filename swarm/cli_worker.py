@@ -117,8 +117,8 @@ COMMAND = Command(
     "Takes tasks from the queue, one after the other, and has an agent do them: any command line. Ends when it is told to.\n"
     "\n"
     "  --id N          who it is; a number N stands for worker-N; default $SWARM_WORKER\n"
-    "  --exec CMD      the agent. {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell; the prompt is\n"
-    "                  also on standard input and in SWARM_PROMPT. Without it, only tasks with a command of their own are taken\n"
+    "  --exec CMD      the agent. {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell; the prompt is "
+    "also on standard input and in SWARM_PROMPT. Without it, only tasks with a command of their own are taken\n"
     "  --until-empty   end when nothing is left to do\n"
     "  --ttl S         the lease of a task, kept alive while it runs; default $AI_SWARM_LOCK_TTL, else 300 seconds\n"
     "  --timeout S     an attempt that takes longer has failed; a task's own timeout goes before\n"
@@ -126,7 +126,7 @@ COMMAND = Command(
     f"  --grace S       seconds between SIGTERM and SIGKILL for what must end; default {GRACE:g}\n"
     "  --quiet         say nothing but errors\n"
     "\n"
-    "What the agent writes goes to results/TASK.TOKEN.out and .err while it runs. Its lines [WAIT] …, [HELP] …, [SKIP] …,\n"
+    "What the agent writes goes to results/TASK.TOKEN.out and .err while it runs. Its lines [WAIT] …, [HELP] …, [SKIP] …, "
     "[ERROR] … and [DONE] … become status records. Its exit code alone decides: 0 is done, anything else a failed attempt.\n"
     "SIGTERM, SIGHUP or Ctrl-C end the agent and give its task back; a second one does so without waiting.",
     "swarm worker --id 1 --exec 'claude -p {prompt}'",

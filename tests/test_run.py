@@ -596,4 +596,4 @@ class TestInput:
             assert done.stdout.startswith("Usage: swarm run TASK [--worker W] ")
             assert "126 or 127 if it cannot be run" in done.stdout and "4 the lease was lost" in done.stdout
         assert not place.ran
-        assert "swarm run --help" in place.swarm("--help").stdout
+        assert "swarm run TASK" in place.swarm("--help").stdout

@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from swarm import cli, terminal
 from tests.conftest import ROOT, Run, script_environment
 
 NINE_CHECKS = r"""
@@ -394,12 +397,26 @@ class TestLogCommands:
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["lock"], ["log"], ["demo", "--help"], ["lock", "acquire", "--help"], ["log", "follow", "--help"]]
+    "args",
+    [
+        *([face] for face in cli._FACES),
+        *([face, name, "--help"] for face in cli._FACES for name in import_module(f"swarm.cli_{face}").COMMANDS),
+        *([name, "--help"] for name in (*cli._ALONE, *cli._IN_TMUX, "demo")),
+        [],
+    ],
+    ids=" ".join,
 )
 def test_help_fits_a_terminal(args: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "swarm", *args], cwd=ROOT, capture_output=True, text=True, timeout=30)
-    assert done.stdout.startswith("Usage: swarm") and "xample" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    done = run_help(args)
+    assert done.startswith("Usage: swarm") and "xample" in done
+    assert max(map(len, done.splitlines())) <= 80
+
+
+def run_help(args: list[str]) -> str:
+    written: list[str] = []
+    with mock.patch.object(terminal, "out", written.append):
+        cli.main(args)
+    return "".join(written)
 
 
 HOT = [
