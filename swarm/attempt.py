@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from swarm.watch import watch_files
 
 DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
 
+_TOLD_TO_STOP = "its worker was told to stop"
 _LAST_LINES = 10
 _MAX_MARKERS = 1000  # of one attempt; an agent that prints more is not talking to anybody
 _GLANCE = 0.1  # seconds between looks where the system cannot tell
@@ -57,8 +59,10 @@ class Attempt:
         self._delay = delay
         self._on_line = on_line
         self._markers = 0
+        self._untold: list[tuple[str, str]] = []  # markers that could not be logged yet
         self._lost: LockLost | None = None
         self._stops = 0
+        self._guard = threading.RLock()  # one that a signal's handler may take again
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
@@ -71,33 +75,35 @@ class Attempt:
     def run(self) -> Task:
         """Makes the attempt, and settles it; the task as it stands then. Raises StoreError where it could not be settled. What is
         the worker's fault and not the task's, the task is given back for: CannotRun, or StoreError for its output."""
+        try:
+            if self._stops:
+                return self._give_back(_TOLD_TO_STOP)
+            return self._run()
+        except (CannotRun, StoreError) as error:
+            self._give_back_if_possible(str(error))
+            raise
+        finally:
+            with self._guard:
+                os.close(self._woken)
+                os.close(self._wake)
+                self._wake = -1
+
+    def _run(self) -> Task:
         begun = time.monotonic()
         try:
-            try:
-                command = agent_command.command_for(self.claim, self._agent)
-            except BadInput as error:
-                return self._fail(str(error), final=True)
-            output = self._open_output()
-            try:
-                code = self._supervise(command, output)
-                return self._settle(code, output, time.monotonic() - begun)
-            except CannotRun as error:
-                if not self.claim.task.spec.command:
-                    self._give_back(str(error))
-                    raise
-                return self._fail(str(error), exit_code=error.exit_code)
-            finally:
-                output.close()
-        finally:
-            os.close(self._woken)
-            os.close(self._wake)
-
-    def _open_output(self) -> AgentOutput:
+            command = agent_command.command_for(self.claim, self._agent)
+        except BadInput as error:
+            return self._fail(str(error), final=True)
+        output = AgentOutput(self._results, self.claim.task.id, self.claim.token)
         try:
-            return AgentOutput(self._results, self.claim.task.id, self.claim.token)
-        except StoreError as error:
-            self._give_back(str(error))
-            raise
+            code = self._supervise(command, output)
+            return self._settle(code, output, time.monotonic() - begun)
+        except CannotRun as error:
+            if not self.claim.task.spec.command:
+                raise
+            return self._fail(str(error), exit_code=error.exit_code)
+        finally:
+            output.close()
 
     # While it runs -------------------------------------------------------------------------------------------------
 
@@ -120,6 +126,9 @@ class Attempt:
                 self._on_lost(lost)
                 child.end(self._patience())
                 return child.poll() or 0
+            except BaseException:
+                child.end(0.0)  # nobody works on while nobody watches
+                raise
             finally:
                 child.abandon()
 
@@ -168,24 +177,33 @@ class Attempt:
         for line in output.lines(ended=ended):
             self._on_line(line)
             found = marker(line)
-            if found and not self._lost and self._markers < _MAX_MARKERS:
+            if found and self._markers < _MAX_MARKERS:
                 self._markers += 1
                 state, text = found
                 if self._markers == _MAX_MARKERS:
                     text += " (further markers of this attempt are not logged)"
-                self._log.append(
-                    state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token}
-                )
+                self._untold.append((state, text))
+        try:
+            while self._untold and not self._lost:
+                self._log_marker(*self._untold[0])
+                del self._untold[0]
+        except StoreError:
+            pass  # the agent works on, and it is tried again the next time that we read
+
+    def _log_marker(self, state: str, text: str) -> None:
+        self._log.append(state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token})
 
     def _on_lost(self, lost: LockLost) -> None:
         self._lost = lost
         self._nudge()
 
     def _nudge(self) -> None:
-        try:
-            os.write(self._wake, b".")
-        except OSError:
-            pass  # it is full, so it wakes; or closed, so it is over
+        with self._guard:
+            if self._wake >= 0:
+                try:
+                    os.write(self._wake, b".")
+                except BlockingIOError:
+                    pass  # it is full, so it wakes
 
     # When it has ended -----------------------------------------------------------------------------------------------
 
@@ -198,7 +216,7 @@ class Attempt:
             if self.outcome == FAILED:
                 return self._fail(self.reason, last_lines=output.last_lines(_LAST_LINES), **about)
             if self._stops and code:
-                return self._give_back("its worker was told to stop")
+                return self._give_back(_TOLD_TO_STOP)
             if code == 0:
                 self.outcome, self.reason = DONE, output.result()
                 return self._queue.done(task, worker, token, self.reason, **about)
@@ -215,6 +233,12 @@ class Attempt:
     def _give_back(self, reason: str) -> Task:
         self.outcome, self.reason = STOPPED, reason
         return self._queue.release(self.claim.task.id, self.claim.worker, self.claim.token, reason)
+
+    def _give_back_if_possible(self, reason: str) -> None:
+        try:
+            self._give_back(reason)
+        except (LockLost, StoreError):
+            pass  # then it comes back when its lease ends
 
     def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
         self.outcome, self.reason = FAILED, reason

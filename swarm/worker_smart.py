@@ -129,8 +129,9 @@ class SmartWorker:
     def stop(self) -> None:
         """Ends the work: what runs is ended and given back. From another thread, or a signal's handler."""
         self._stopping = True
-        if self._attempt is not None:
-            self._attempt.stop()
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.stop()
 
     def _results_now(self) -> str:
         return self._results or os.path.join(settings.state_dir()[0], "results")

@@ -594,6 +594,7 @@ class TestInput:
             done = place.swarm("run", *words)
             assert (done.returncode, done.stderr) == (0, "")
             assert done.stdout.startswith("Usage: swarm run TASK [--worker W] ")
-            assert "126 or 127 if it cannot be run" in done.stdout and "4 the lease was lost" in done.stdout
+            text = " ".join(done.stdout.split())
+            assert "126 or 127 if it cannot be run" in text and "4 the lease was lost" in text
         assert not place.ran
         assert "swarm run TASK" in place.swarm("--help").stdout

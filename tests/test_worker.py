@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from swarm.attempt import Attempt
 from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.lock_table import LockTable
 from swarm.process import group_gone
@@ -252,6 +253,67 @@ class TestFailing:
         queue.add("a", command="sleep 60 & echo $$")
         assert work(store).tally.done == 1
         assert group_gone(int((results / "a.1.out").read_text()))
+
+
+class TestTroubleWithTheStore:
+    def test_a_marker_that_cannot_be_logged_now_is_logged_later(
+        self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append = StatusLog.append
+        failed: list[str] = []
+
+        def once(log: StatusLog, state: str, *args: Any) -> bytes:
+            if state == "WAIT" and not failed:
+                failed.append(state)
+                raise StoreError("the disk is full")
+            return append(log, state, *args)
+
+        monkeypatch.setattr(StatusLog, "append", once)
+        queue.add("a", command="echo '[WAIT] one'; sleep 0.3; echo '[HELP] two'")
+        assert work(store).tally.done == 1
+        assert [record["state"] for record in records(store, "a")] == ["START", "WAIT", "HELP", "DONE"] and failed
+
+    def test_an_agent_is_not_left_alone_when_its_worker_fails(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", command="echo $$; sleep 60")
+        worker = SmartWorker("w", store=store, on_line=lambda line: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            worker.run(until_empty=True)
+        assert group_gone(int((results / "a.1.out").read_text()))
+
+    def test_a_claim_that_cannot_be_kept_is_given_back(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", command="true")
+        worker = SmartWorker("w", store=store)
+        claim = worker.queue.claim("w", bound=True)
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(LockTable, "heartbeat", refuse)
+        with pytest.raises(StoreError, match="the disk is full"):
+            worker.work_on(claim)
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_a_stop_that_comes_too_late_writes_to_nobodys_file(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+        queue.add("a", command="true")
+        attempt = Attempt(
+            queue,
+            StatusLog(store),
+            queue.claim("w"),
+            agent=[],
+            results=str(tmp_path / "results"),
+            timeout=None,
+            grace=1.0,
+            delay=0.0,
+            on_line=lambda line: None,
+        )
+        attempt.run()
+        reused = [os.open(tmp_path / f"file-{number}", os.O_CREAT | os.O_RDWR) for number in range(20)]
+        attempt.stop()
+        assert all(os.fstat(fd).st_size == 0 for fd in reused)
+        for fd in reused:
+            os.close(fd)
 
 
 class TestLosing:
