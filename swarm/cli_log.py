@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swarm import jsontext, terminal
+from swarm import jsontext, settings, terminal
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput
 from swarm.home import Home
@@ -18,7 +18,7 @@ def append(call: Call) -> int:
     if reason == "-":
         reason = terminal.read_stdin(MAX_RECORD_BYTES).removesuffix("\n")
     log = _log()
-    line = log.append(call.get(0), call.get(1), call.get(2), reason, _meta(call))
+    line = log.append(call.get(0), call.get(1), call.get(2), reason, settings.parse_meta(call.options.get("--meta")))
     terminal.out(line + b"\n")
     return 0
 
@@ -83,19 +83,6 @@ def rotate(call: Call) -> int:
 
 def _log() -> StatusLog:
     return StatusLog(Home().store())
-
-
-def _meta(call: Call) -> dict[str, object] | None:
-    text = call.options.get("--meta")
-    if text is None:
-        return None
-    try:
-        meta = jsontext.loads(text, strict=True)
-    except ValueError as error:
-        raise BadInput(f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'.") from None
-    if not isinstance(meta, dict):
-        raise BadInput("--meta must be a JSON object, such as '{\"retry_count\": 1}'.")
-    return meta
 
 
 def _show_progress(count: int) -> None:

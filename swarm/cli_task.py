@@ -30,7 +30,7 @@ def add(call: Call) -> int:
         "after": call.every("--after"),
         "max_attempts": _whole(call, "--max-attempts", DEFAULT_MAX_ATTEMPTS),
         "timeout": _seconds(call, "--timeout"),
-        "meta": _meta(call),
+        "meta": settings.parse_meta(call.options.get("--meta")),
     }
     task = TaskQueue().add(call.get(0), **fields)  # type: ignore[arg-type]
     if not _json(call, {"added": True, "task": task.fields()}):
@@ -258,19 +258,6 @@ def _whole(call: Call, option: str, default: int) -> int:
 def _seconds(call: Call, option: str) -> float | None:
     text = call.options.get(option)
     return None if text is None else settings.parse_wait(text, option)
-
-
-def _meta(call: Call) -> dict[str, Any] | None:
-    text = call.options.get("--meta")
-    if text is None:
-        return None
-    try:
-        meta = jsontext.loads(text, strict=True)
-    except ValueError as error:
-        raise BadInput(f'--meta is not JSON ({error}). Give an object, such as \'{{"owner": "ada"}}\'.') from None
-    if not isinstance(meta, dict):
-        raise BadInput('--meta must be a JSON object, such as \'{"owner": "ada"}\'.')
-    return meta
 
 
 def _read(path: str) -> str:

@@ -1,9 +1,15 @@
 """What the environment says. Read at each call, never at import; only faces and the default of a constructor ask."""
 
+from __future__ import annotations
+
 import os
 
 from swarm.errors import BadInput, StoreError
 from swarm.names import check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 DEFAULT_STATE_DIR = "/tmp/ai_swarm"
 DEFAULT_LOCK_TTL = 300
@@ -76,6 +82,21 @@ def parse_token(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise BadInput(f"--token is {text[:40]!r}, but must be a whole number.")
     return int(text)
+
+
+def parse_meta(text: str | None) -> dict[str, Any] | None:
+    """The value of --meta, None if it was not given."""
+    if text is None:
+        return None
+    from swarm import jsontext
+
+    try:
+        meta = jsontext.loads(text, strict=True)
+    except ValueError as error:
+        raise BadInput(f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'.") from None
+    if not isinstance(meta, dict):
+        raise BadInput("--meta must be a JSON object, such as '{\"retry_count\": 1}'.")
+    return meta
 
 
 def parse_ttl(text: str, what: str) -> int:
