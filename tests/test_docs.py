@@ -25,7 +25,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from swarm import agent_command, cli_lock, cli_log, cli_run, cli_task, errors, settings, validation
+from swarm import agent_command, board_text, cli_lock, cli_log, cli_run, cli_task, errors, settings, validation, view
 from swarm.home import Home
 from swarm.lease import Lease
 from swarm.lock_record import decode
@@ -35,7 +35,7 @@ from swarm.task_queue import TaskQueue, TaskSpec
 from swarm.task_record import STATES as TASK_STATES
 from tests.conftest import ROOT, Run, script_environment
 
-EXECUTED = ["README.md", "docs/GUIDE.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md"]
+EXECUTED = ["README.md", "docs/GUIDE.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md", "docs/VIEW.md"]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
 )
@@ -49,6 +49,7 @@ _VARYING = [
     (re.compile(r'("user": )"[^"]*"'), lambda found: found[1] + "USER"),
     (re.compile(r"\b(\d+ min )?\d+ s\b"), lambda _: "DURATION"),
     (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), lambda _: "CLOCK "),
+    (re.compile(r" \d\d:\d\d:\d\d UTC$", re.MULTILINE), lambda _: " CLOCK"),
     (re.compile(r"(\.status/\d{10})-[0-9a-f]{8}"), lambda found: found[1] + "-RANDOM"),
 ]
 
@@ -343,6 +344,19 @@ def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
     (fields,), (states,) = tables("docs/QUEUE.md", "Tasks"), tables("docs/QUEUE.md", "States")
     assert [quoted(row[0])[0] for row in fields] == [field.name for field in dataclasses.fields(TaskSpec)]
     assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
+
+
+def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
+    (table,) = tables("docs/VIEW.md", "For programs")
+    board = view.Viewer(Home().store()).look()
+    assert [quoted(row[0])[0] for row in table] == list(board.fields())
+    for row, kind in ((2, view.Problem), (3, view.Work), (4, view.Held), (6, view.Seen)):
+        assert quoted(table[row][1]) == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_every_kind_of_problem_is_documented_in_order() -> None:
+    (table,) = tables("docs/VIEW.md", "One screen")
+    assert [quoted(row[0])[0] for row in table] == [board_text._LABELS[kind][0] for kind in view.KINDS]
 
 
 def test_every_command_of_the_queue_is_documented() -> None:
