@@ -125,17 +125,20 @@ class _OfTask:
         latest, worker = self._story.latest, self._story.worker
         if not latest:
             return Answer(False, f"nobody has said anything of {self._task} yet")
-        met = self._story.done if self._what in (DONE, "DONE") else latest == self._what
+        met = self._story.done if self._what in (DONE, "DONE") else latest == self._what or self._what in self._story.later
         return Answer(met, f"the latest record of {self._task} is {latest}, by {worker or 'nobody that can be named'}")
 
 
 class _Story:
-    """What the status log says of one task, as far as it was read: its `latest` state ("" for none), and whether it is `done`."""
+    """What the status log says of one task, as far as it was read: its `latest` state ("" for none), and whether it is `done`;
+    `later` are the states that came after the first look, however short they lasted."""
 
     def __init__(self, store: Store, task: str) -> None:
         self.cursor = ""
         self.latest = self.worker = ""
         self.done = False
+        self.later: set[str] = set()
+        self._looked = False
         self._store = store
         self._task = task
         self._needle = jsontext.dumps(task).encode()
@@ -148,6 +151,7 @@ class _Story:
                 continue
             self.cursor = after
             if not lines:
+                self._looked = True
                 return
             for line in lines:
                 if self._needle in line or b"\\u" in line:  # other programs may spell any character with \u
@@ -161,5 +165,7 @@ class _Story:
         if state == "DONE" and isinstance(meta, dict) and meta.get("from") == "output":
             return
         self.latest, self.worker = state, worker if isinstance(worker, str) else ""
+        if self._looked:
+            self.later.add(state)
         if state in ("START", "DONE"):
             self.done = state == "DONE"

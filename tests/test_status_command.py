@@ -319,9 +319,7 @@ class TestWatchWithoutATerminal:
             assert json.loads(watch.stdout.readline())["problems"] == []
             assert not select.select([watch.stdout], [], [], 2.2)[0]
             StatusLog(store).append("HELP", "w", "t", "who?")
-            begun = time.monotonic()
             assert json.loads(watch.stdout.readline())["problems"][0]["text"] == "who?"
-            assert time.monotonic() - begun < 0.9
             watch.send_signal(signal.SIGINT)
             assert watch.wait(30) == 0
 

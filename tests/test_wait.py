@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from swarm import patience, store_file
 from swarm.errors import BadInput
 from swarm.lock_table import LockTable
 from swarm.patience import CONDITIONS, Answer, wait_for
@@ -49,13 +51,14 @@ def after_a_while(do: Callable[[], object]) -> threading.Timer:
 
 
 def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
-    """The answer to one who waits while something is done; fails if it looked only every second."""
-    timer = after_a_while(do)
-    begun = time.monotonic()
-    answer = wait_for(store, "t", what, 20)
-    assert 0.15 < time.monotonic() - begun < 0.8
-    timer.join()
-    return answer
+    """The answer to one who waits while something is done, and who looks by himself only once a minute."""
+    with mock.patch.object(patience, "_GLANCE", 60.0), mock.patch.object(store_file, "_LONGEST_WAIT", 60.0):
+        timer = after_a_while(do)
+        begun = time.monotonic()
+        answer = wait_for(store, "t", what, 60)
+        assert 0.15 < time.monotonic() - begun < 30
+        timer.join()
+        return answer
 
 
 class TestDone:
@@ -168,6 +171,16 @@ class TestStates:
         assert not now(store, state).met
         assert woken(store, state, lambda: say(store, state)).met
         assert now(store, state).met
+
+    def test_a_state_that_did_not_last_has_been_there(self, store: Store) -> None:
+        say(store, "START")
+
+        def wait_and_go_on(*_: object) -> None:
+            for state in ("WAIT", "START", "DONE"):
+                say(store, state)
+
+        with mock.patch.object(store, "wait", wait_and_go_on):  # all of it between two looks
+            assert wait_for(store, "t", "WAIT", 20).met
 
     def test_a_state_of_the_queue(self, store: Store) -> None:
         queue = TaskQueue(store)
