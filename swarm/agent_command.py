@@ -7,6 +7,7 @@ its own. The prompt is also given in SWARM_PROMPT and on standard input.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 
@@ -45,7 +46,7 @@ def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
         words = _filled(claim, agent)
     else:
         raise BadInput(f"{spec.id} has a prompt and no command, and this worker has no agent. Start it with --exec.")
-    if any(len(word.encode()) > _MAX_WORD for word in words):
+    if any(len(os.fsencode(word)) > _MAX_WORD for word in words):
         raise BadInput("the prompt is too long to be a word of a command. Leave {prompt} out: it is on standard input too.")
     return words
 

@@ -1,7 +1,7 @@
 """What an agent writes while it works: two files in `results/`, one for each stream, and the marker lines in them.
 
-The agent writes to the files itself, so nothing is lost whatever becomes of us; we read along. A line such as
-`[WAIT] which database?` is a marker.
+The agent writes to the files itself, so nothing is lost whatever becomes of us; we read along, a piece at a time, so that an
+agent that writes faster than we read holds nobody up. A line such as `[WAIT] which database?` is a marker.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 
 from swarm.errors import StoreError
 from swarm.filesystem import FILE_MODE, make_dirs
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_MARKER = re.compile(r"\s*\[(WAIT|HELP|SKIP|ERROR|DONE)\](?:\s+(.*?))?\s*$")
+_MARKER = re.compile(r"\s*\[(WAIT|HELP|SKIP|ERROR|DONE)\](?:\s+(.*))?$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_TEXT = 1000  # characters of a marker's text, or of a line that is repeated somewhere
-_MAX_LINE = 1 << 20  # bytes; a longer one is cut into lines of this length
-_BLOCK = 1 << 16
+_MAX_LINE = 1 << 16  # bytes; a longer one is cut into lines of this length
+_PIECE = 1 << 20  # bytes that are read at a time
+_MOST_AT_THE_END = 1 << 24  # bytes that are still read when the agent has ended; the files keep everything
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def prepare(results: str) -> None:
@@ -41,32 +40,40 @@ class AgentOutput:
     def __init__(self, results: str, task: str, token: int) -> None:
         prepare(results)
         self.paths = [f"{results}/{task}.{token}.{stream}" for stream in ("out", "err")]
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         opened: list[int] = []
         try:
             for path in self.paths:
-                opened.append(os.open(path, flags, FILE_MODE))  # noqa: PERF401  (what was opened must be closed again)
+                opened.append(_open(path))  # noqa: PERF401  (what was opened must be closed again)
         except OSError as error:
             for fd in opened:
                 os.close(fd)
             raise _explained(error) from error
         self.stdout, self.stderr = opened
-        self._read = {fd: os.fstat(fd).st_size for fd in (self.stdout, self.stderr)}
-        self._rest = {self.stdout: b"", self.stderr: b""}
+        self._read = {fd: os.fstat(fd).st_size for fd in opened}
+        self._rest = dict.fromkeys(opened, b"")
 
-    def lines(self, *, ended: bool = False) -> Iterator[str]:
-        """What was written since the last time, as lines; `ended`: also what follows the last newline."""
+    def read(self, *, only_markers: bool = False, ended: bool = False) -> tuple[list[str], bool]:
+        """The next lines, a piece of each file, and whether there is more. `only_markers`: no line that can not be one. `ended`:
+        nobody writes any more, so what follows the last newline is a line too."""
+        lines: list[bytes] = []
+        behind = False
         for fd in (self.stdout, self.stderr):
-            while block := os.pread(fd, _BLOCK, self._read[fd]):
-                self._read[fd] += len(block)
-                *whole, rest = (self._rest[fd] + block).split(b"\n")
-                if len(rest) > _MAX_LINE:
-                    whole, rest = [*whole, rest], b""
-                self._rest[fd] = rest
-                yield from map(_text, whole)
-            if ended and self._rest[fd]:
-                yield _text(self._rest[fd])
-                self._rest[fd] = b""
+            block = os.pread(fd, _PIECE, self._read[fd])
+            self._read[fd] += len(block)
+            behind = behind or len(block) == _PIECE
+            *whole, rest = (self._rest[fd] + block).split(b"\n")
+            if len(rest) > _MAX_LINE or (ended and rest and len(block) < _PIECE):
+                whole, rest = [*whole, rest], b""
+            self._rest[fd] = rest
+            lines += [line for line in whole if b"[" in line] if only_markers else whole
+        return [_text(line) for line in lines], behind
+
+    def skip_to_the_end(self) -> None:
+        """Passes over what nobody would wait for."""
+        for fd in (self.stdout, self.stderr):
+            far = os.fstat(fd).st_size - _MOST_AT_THE_END
+            if self._read[fd] < far:
+                self._read[fd], self._rest[fd] = far, b""
 
     def last_lines(self, count: int) -> list[str]:
         """The last lines that are not empty, first of the output, then of the errors."""
@@ -95,7 +102,7 @@ class AgentOutput:
 
     def _last(self, fd: int, count: int) -> list[str]:
         size = os.fstat(fd).st_size
-        text = _text(os.pread(fd, _BLOCK, max(0, size - _BLOCK)))
+        text = _text(os.pread(fd, _MAX_LINE, max(0, size - _MAX_LINE)))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return [line[:_MAX_TEXT] for line in lines[-count:]]
 
@@ -104,8 +111,17 @@ def marker(line: str) -> tuple[str, str] | None:
     """The state and the text of a marker line, None for any other."""
     if "[" not in line[:80]:
         return None
-    found = _MARKER.match(_COLOUR.sub("", line))
+    found = _MARKER.match(_COLOUR.sub("", line).rstrip())
     return (found[1], (found[2] or "")[:_MAX_TEXT]) if found else None
+
+
+def _open(path: str) -> int:
+    fd = os.open(path, _FLAGS, FILE_MODE)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is not a plain file", path)
+    os.set_blocking(fd, True)
+    return fd
 
 
 def _explained(error: OSError) -> StoreError:

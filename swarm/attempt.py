@@ -1,11 +1,13 @@
 """One attempt at a task: the command runs in a process group of its own, its lease is kept alive, its output is read along.
 
-It ends when the command does, when its time is up, when the lease is lost or when somebody stops it; in every case nobody of its
-group is left when it is over, or the claim stays as it is. What that means for the task is settled in the queue, with the token.
+It ends when the command does, when its time is up, when the lease is lost or when somebody stops it. In every case nobody of its
+group is left before the task goes to anybody else; somebody who cannot be ended is waited for, as long as the lease lasts. What
+it means for the task is settled in the queue, with the token; while the store cannot be used, that is tried again and again.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -13,12 +15,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from swarm import agent_command
 from swarm.agent_output import AgentOutput, marker
 from swarm.child import Child
-from swarm.errors import BadInput, CannotRun, LockLost, StoreError
+from swarm.errors import BadInput, CannotRun, LockLost, NoTask, StoreError
 from swarm.status_log import StatusLog
 from swarm.task_queue import Claim, Task, TaskQueue
 from swarm.watch import watch_files
@@ -29,6 +32,7 @@ _TOLD_TO_STOP = "its worker was told to stop"
 _LAST_LINES = 10
 _MAX_MARKERS = 1000  # of one attempt; an agent that prints more is not talking to anybody
 _GLANCE = 0.1  # seconds between looks where the system cannot tell
+_AGAIN = 1.0  # seconds before what could not be done is tried again
 
 
 class Attempt:
@@ -45,7 +49,7 @@ class Attempt:
         timeout: float | None,
         grace: float,
         delay: float,
-        on_line: Callable[[str], object],
+        on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.claim = claim
         self.outcome = ""
@@ -62,6 +66,7 @@ class Attempt:
         self._untold: list[tuple[str, str]] = []  # markers that could not be logged yet
         self._lost: LockLost | None = None
         self._stops = 0
+        self._timed_out = self._interrupted = False
         self._guard = threading.RLock()  # one that a signal's handler may take again
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
@@ -89,48 +94,54 @@ class Attempt:
                 self._wake = -1
 
     def _run(self) -> Task:
-        begun = time.monotonic()
         try:
             command = agent_command.command_for(self.claim, self._agent)
         except BadInput as error:
             return self._fail(str(error), final=True)
         output = AgentOutput(self._results, self.claim.task.id, self.claim.token)
         try:
-            code = self._supervise(command, output)
-            return self._settle(code, output, time.monotonic() - begun)
-        except CannotRun as error:
-            if not self.claim.task.spec.command:
-                raise
-            return self._fail(str(error), exit_code=error.exit_code)
+            return self._supervise(self._make_child(output), command, output)
         finally:
             output.close()
 
     # While it runs -------------------------------------------------------------------------------------------------
 
-    def _supervise(self, command: list[str], output: AgentOutput) -> int:
-        """Runs the command to its end, and ends who is left of its group; its exit code."""
-        prompt = self.claim.task.spec.prompt or ""
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(prompt.encode())
-            stdin.seek(0)
-            child = Child(group=True, mortal=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr)
-            try:
-                with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost):
+    def _make_child(self, output: AgentOutput) -> Child:
+        try:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write((self.claim.task.spec.prompt or "").encode())
+                stdin.seek(0)
+                return Child(group=True, mortal=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr)
+        except OSError as error:
+            raise StoreError(f"the prompt cannot be written to a temporary file: {error.strerror}. Free some space.") from error
+
+    def _supervise(self, child: Child, command: list[str], output: AgentOutput) -> Task:
+        """Runs the command to its end, ends who is left of its group, and settles it."""
+        begun = time.monotonic()
+        try:
+            with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost):
+                try:
                     child.begin(command, agent_command.environment_for(self.claim))
-                    code = self._wait(child, output)
-                    if not child.end(self._patience()):
-                        self.reason = f"some processes of group {child.pid} cannot be ended"
-                    self._read(output, ended=True)
-                    return code
-            except LockLost as lost:
-                self._on_lost(lost)
-                child.end(self._patience())
-                return child.poll() or 0
-            except BaseException:
-                child.end(0.0)  # nobody works on while nobody watches
-                raise
-            finally:
-                child.abandon()
+                except CannotRun as error:
+                    if not self._is_the_tasks_fault(error):
+                        raise
+                    return self._fail(str(error), exit_code=error.exit_code)
+                code = self._wait(child, output)
+                self._end_the_rest(child)
+                self._read_the_rest(output)
+                return self._settle_patiently(code, output, time.monotonic() - begun)
+        except LockLost as lost:
+            child.end(self._patience())
+            return self._note_loss(lost)
+        except BaseException:
+            child.end(0.0)  # nobody works on while nobody watches
+            raise
+        finally:
+            child.abandon()
+
+    def _is_the_tasks_fault(self, error: CannotRun) -> bool:
+        """An agent that cannot be run would fail at every task; unless it is the task that makes it so."""
+        return bool(self.claim.task.spec.command) or error.number == errno.E2BIG or "{" in self._agent[0]
 
     def _wait(self, child: Child, output: AgentOutput) -> int:
         deadline = time.monotonic() + self._timeout if self._timeout else None
@@ -143,22 +154,23 @@ class Attempt:
                 awaited.register(fd, select.POLLIN)
         try:
             while True:
-                self._read(output)
+                behind = self._read(output)
                 code = child.poll()
                 if code is not None:
                     return code
                 now = time.monotonic()
                 if not self._must_end() and deadline is not None and now >= deadline:
-                    self.outcome, self.reason = FAILED, f"timed out after {self._timeout:g} seconds"
+                    self._timed_out = True
                 if self._must_end() and kill_at is None:
                     kill_at = now + self._patience()
+                    self._interrupted = bool(self._stops)
                     child.send(signal.SIGTERM)
                     child.send(signal.SIGCONT)  # who is stopped does not hear the first
                 if kill_at is not None and (now >= kill_at or self._stops > 1):
                     child.send(signal.SIGKILL)
                     kill_at = now + 1.0
                 until = [moment - now for moment in (kill_at or deadline,) if moment is not None]
-                pause = max(0.0, min([*until, 3600.0 if can_tell else _GLANCE]))
+                pause = 0.0 if behind else max(0.0, min([*until, 3600.0 if can_tell else _GLANCE]))
                 for fd, _ in awaited.poll(pause * 1000):
                     if fd != ended:
                         _drain(fd)
@@ -168,14 +180,29 @@ class Attempt:
                     os.close(fd)
 
     def _must_end(self) -> bool:
-        return bool(self._lost or self._stops or self.outcome)
+        return bool(self._lost or self._stops or self._timed_out)
 
     def _patience(self) -> float:
         return 0.0 if self._stops > 1 else self._grace
 
-    def _read(self, output: AgentOutput, *, ended: bool = False) -> None:
-        for line in output.lines(ended=ended):
-            self._on_line(line)
+    def _end_the_rest(self, child: Child) -> None:
+        """Whoever cannot be ended, such as another user's process, is waited for while the claim lasts."""
+        while not child.end(self._patience()) and not self._lost and self._stops < 2:
+            self._rest(_AGAIN)
+        if not child.is_over():
+            raise LockLost(self.claim.task.id, f"Some processes of group {child.pid} cannot be ended, and work on.")
+
+    def _read_the_rest(self, output: AgentOutput) -> None:
+        output.skip_to_the_end()
+        while self._read(output, ended=True):
+            pass
+
+    def _read(self, output: AgentOutput, *, ended: bool = False) -> bool:
+        """Reads a piece of the output; whether there is more."""
+        lines, behind = output.read(only_markers=self._on_line is None, ended=ended)
+        for line in lines:
+            if self._on_line is not None:
+                self._on_line(line)
             found = marker(line)
             if found and self._markers < _MAX_MARKERS:
                 self._markers += 1
@@ -189,6 +216,14 @@ class Attempt:
                 del self._untold[0]
         except StoreError:
             pass  # the agent works on, and it is tried again the next time that we read
+        return behind
+
+    def _rest(self, seconds: float) -> None:
+        """Waits, unless somebody nudges."""
+        awaited = select.poll()
+        awaited.register(self._woken, select.POLLIN)
+        if awaited.poll(seconds * 1000):
+            _drain(self._woken)
 
     def _log_marker(self, state: str, text: str) -> None:
         self._log.append(state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token})
@@ -207,47 +242,64 @@ class Attempt:
 
     # When it has ended -----------------------------------------------------------------------------------------------
 
+    def _settle_patiently(self, code: int, output: AgentOutput, seconds: float) -> Task:
+        """What was done is not thrown away because it cannot be written down at once."""
+        while True:
+            try:
+                return self._settle(code, output, seconds)
+            except StoreError:
+                if self._lost or self._stops > 1:
+                    raise
+                self._rest(_AGAIN)
+
     def _settle(self, code: int, output: AgentOutput, seconds: float) -> Task:
-        task, worker, token = self.claim.task.id, self.claim.worker, self.claim.token
         about: dict[str, Any] = {"exit_code": code, "seconds": round(seconds, 3), "output": output.names()}
-        try:
-            if self._lost is not None:
-                raise self._lost
-            if self.outcome == FAILED:
-                return self._fail(self.reason, last_lines=output.last_lines(_LAST_LINES), **about)
-            if self._stops and code:
-                return self._give_back(_TOLD_TO_STOP)
-            if code == 0:
-                self.outcome, self.reason = DONE, output.result()
-                return self._queue.done(task, worker, token, self.reason, **about)
-            number = code - 128
-            known = number in signal.valid_signals() and code > 128
-            reason = f"ended by {signal.Signals(number).name}" if known else f"exit code {code}"
-            return self._fail(reason, last_lines=output.last_lines(_LAST_LINES), **about)
-        except LockLost as lost:
-            self.outcome, self.reason = LOST, str(lost)
-            if lost is self._lost:  # else the queue has logged it
-                self._log.append("SKIP", worker, task, f"its lease was lost: {lost}", {"lost": True, "token": token})
-            return self._queue.get(task)
+        if self._lost is not None:
+            return self._note_loss(self._lost)
+        if self._timed_out:
+            return self._fail(f"timed out after {self._timeout:g} seconds", last_lines=output.last_lines(_LAST_LINES), **about)
+        if self._interrupted:
+            return self._give_back(_TOLD_TO_STOP)  # whatever its exit code: it was not let finish
+        if code == 0:
+            return self._end(DONE, output.result(), partial(self._queue.done, result=output.result(), **about))
+        number = code - 128
+        known = code > 128 and number in signal.valid_signals()
+        reason = f"ended by {signal.Signals(number).name}" if known else f"exit code {code}"
+        return self._fail(reason, last_lines=output.last_lines(_LAST_LINES), **about)
+
+    def _note_loss(self, lost: LockLost) -> Task:
+        self.outcome, self.reason = LOST, str(lost)
+        claim = self.claim
+        self._log.append("SKIP", claim.worker, claim.task.id, f"its lease was lost: {lost}", {"lost": True, "token": claim.token})
+        return self._known_task()
 
     def _give_back(self, reason: str) -> Task:
-        self.outcome, self.reason = STOPPED, reason
-        return self._queue.release(self.claim.task.id, self.claim.worker, self.claim.token, reason)
+        return self._end(STOPPED, reason, partial(self._queue.release, reason=reason))
+
+    def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
+        return self._end(FAILED, reason, partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta))
+
+    def _end(self, outcome: str, reason: str, tell: Callable[[str, str, int], Task]) -> Task:
+        """Tells the queue, which may know better."""
+        try:
+            task = tell(self.claim.task.id, self.claim.worker, self.claim.token)
+            self.outcome, self.reason = outcome, reason
+            return task
+        except LockLost as lost:  # the queue has logged it
+            self.outcome, self.reason = LOST, str(lost)
+            return self._known_task()
+
+    def _known_task(self) -> Task:
+        try:
+            return self._queue.get(self.claim.task.id)
+        except NoTask:  # the whole queue was removed
+            return self.claim.task
 
     def _give_back_if_possible(self, reason: str) -> None:
         try:
             self._give_back(reason)
-        except (LockLost, StoreError):
+        except StoreError:
             pass  # then it comes back when its lease ends
-
-    def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
-        self.outcome, self.reason = FAILED, reason
-        claim = self.claim
-        try:
-            return self._queue.fail(claim.task.id, claim.worker, claim.token, reason, delay=self._delay, final=final, **meta)
-        except LockLost as lost:
-            self.outcome, self.reason = LOST, str(lost)
-            return self._queue.get(claim.task.id)
 
 
 def _descriptor_of(pid: int) -> int:

@@ -63,9 +63,9 @@ def text(claimed: Claim) -> str:
 
 def refusal(error: NoTask | LockHeld | WrongState, worker: str) -> dict[str, Any]:
     """The same for one who did not get a task."""
-    why, holders = "state", {}
+    why, holders, ready_in = "state", {}, None
     if isinstance(error, NoTask):
-        why, holders = error.why, dict(error.holders)
+        why, holders, ready_in = error.why, dict(error.holders), error.ready_in
     elif isinstance(error, LockHeld):
         why, holders = "held", {error.task_id: error.holder}
     if why in ("empty", "finished"):
@@ -73,8 +73,10 @@ def refusal(error: NoTask | LockHeld | WrongState, worker: str) -> dict[str, Any
     elif why == "unknown":
         advice = "Stop: do not work on this task."
     else:
-        advice = f"Stop: do not work on any task now. To wait for one: swarm task claim --worker {quoted(worker)} --wait 300"
-    return {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders, "next": advice}
+        wait = f"swarm task claim --worker {quoted(worker)} --wait {max(300, round(ready_in or 0) + 1)}"
+        advice = f"Stop: do not work on any task now. To wait for one: {wait}"
+    answer = {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders}
+    return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
 
 
 def refusal_text(fields: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"running": "bold", "done": "green", "failed": "red", "cancelled": "dim", "waiting": "dim"}
 _MAX_FILE = 1 << 30
+_SHORT = 200  # characters of a reason in a list
 
 
 def add(call: Call) -> int:
@@ -201,9 +202,9 @@ def _about(task: Task, blocked_by: str) -> str:
         return f" (blocked: comes after {shown(blocked_by)}, which will not be done)"
     if task.state == "waiting":
         return f" (after {shown(', '.join(task.spec.after))})"
-    if task.reason:
-        return f" ({shown(task.reason)})"
-    return ""
+    again = f"again at {task.ready_at}" if task.ready_at else ""
+    said = [text for text in (shown(task.reason[:_SHORT]), again) if text]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _waits(task: Task) -> str:

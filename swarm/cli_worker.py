@@ -42,7 +42,7 @@ def run(call: Call) -> int:
         grace=settings.parse_wait(call.options.get("--grace", str(GRACE)), "--grace"),
         backoff=settings.parse_wait(call.options.get("--backoff", str(BACKOFF)), "--backoff"),
         on_event=told.event,
-        on_line=told.line,
+        on_line=told.line if told.shows_output else None,
     )
     stopped_by = 0
 
@@ -54,7 +54,8 @@ def run(call: Call) -> int:
             raise _Stopped  # it waits where only an exception wakes it
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and a shell's & leave some of them
+            signal.signal(number, stop)
     try:
         worker.run(until_empty="--until-empty" in call.options)
     except _Stopped:
@@ -79,7 +80,7 @@ class _Told:
     def __init__(self, worker: str, *, quiet: bool, output: bool) -> None:
         self._worker = worker
         self._quiet = quiet
-        self._output = output and not quiet
+        self.shows_output = output and not quiet
 
     def event(self, what: str, task: str, text: str) -> None:
         mark, colour = _MARKS[what]
@@ -87,8 +88,7 @@ class _Told:
         self.say(f"{time.strftime('%H:%M:%S')}  {self._worker}  {paint(f'{mark} {what:7}', colour)}  {shown(about)}")
 
     def line(self, line: str) -> None:
-        if self._output:
-            self.say(f"{paint('│', 'dim')} {shown(line.expandtabs(4))}")
+        self.say(f"{paint('│', 'dim')} {shown(line.expandtabs(4))}")
 
     def say(self, text: str) -> None:
         if not self._quiet:

@@ -65,12 +65,13 @@ class LockLost(SwarmError):
 
 class NoTask(SwarmError):
     """No task; `why` is "unknown" for one that was named, else "empty", "finished" or "busy": then `holders` tells which tasks
-    are being worked on, and by whom."""
+    are held, and by whom, and `ready_in` in how many seconds the next one that failed may be tried again (None: none waits)."""
 
-    def __init__(self, why: str, text: str, holders: Mapping[str, str]) -> None:
+    def __init__(self, why: str, text: str, holders: Mapping[str, str] | None = None, ready_in: float | None = None) -> None:
         super().__init__(text)
         self.why = why
-        self.holders = holders
+        self.holders = holders or {}
+        self.ready_in = ready_in
 
 
 class TaskExists(SwarmError):
@@ -90,10 +91,11 @@ class WrongState(SwarmError):
 
 
 class CannotRun(SwarmError):
-    """A command could not be started; `exit_code` is what a shell would give for that."""
+    """A command could not be started; `exit_code` is what a shell would give for that, `number` is the system's errno."""
 
     def __init__(self, command: str, error: OSError) -> None:
         super().__init__(f"cannot run {command}: {error.strerror}.")
+        self.number = error.errno or 0
         self.exit_code = 127 if isinstance(error, FileNotFoundError | NotADirectoryError) else 126
 
 

@@ -45,7 +45,10 @@ class Filesystem:
         """The content of a regular file; a symlink is refused."""
         fd = os.open(path, _READ)
         try:
-            data = os.read(fd, 65536)
+            try:
+                data = os.read(fd, 65536)
+            except IsADirectoryError as error:  # which does not say which
+                raise IsADirectoryError(error.errno, error.strerror, path) from None
             if len(data) == 65536:
                 pieces = [data]
                 while more := os.read(fd, 1 << 20):

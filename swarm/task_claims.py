@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swarm.errors import LockHeld, LockLost, NoTask, WrongState
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.lock_record import Lock
 from swarm.task_ledger import Ledger
 from swarm.task_picture import Entry
-from swarm.task_record import DONE, ENDED, FAILED, READY, RUNNING, Task, event
+from swarm.task_record import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNNING, Task, event
 
+_STATES = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
+_ENOUGH = 3  # tasks whose locks cannot be used, before we believe that none can
 _GLANCE = 1.0  # seconds between looks whether the holders of claims still live: nothing announces that they do not
 
 
@@ -35,21 +37,26 @@ class Claims:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._held: dict[str, float] = {}  # ready tasks whose locks somebody has, and when to look again
+        self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
         self._glanced = float("-inf")
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
-        """The best ready task that nobody holds. Raises NoTask."""
+        """The best ready task that nobody holds. Raises NoTask; StoreError only if one that cannot be read keeps us from all."""
         self._ledger.update()
         tried: set[str] = set()
-        while (entry := self._next(tried, commands_only)) is not None:
+        troubles: list[StoreError] = []
+        while len(troubles) < _ENOUGH and (entry := self._next(tried, commands_only)) is not None:
             try:
                 return self._claim(entry, worker, ttl, bound)
-            except LockHeld:
-                self._held[entry.id] = self._ledger.clock.steady() + _GLANCE
-            except WrongState:
+            except LockHeld as held:
+                self._held[entry.id] = self._ledger.clock.steady() + _GLANCE, held.holder
+            except (WrongState, NoTask):
                 pass  # others were faster
+            except StoreError as error:
+                troubles.append(error)
             tried.add(entry.id)
+        if troubles:
+            raise troubles[0]
         raise self._nothing(commands_only)
 
     def named(self, task_id: str, worker: str, ttl: float, *, bound: bool) -> Claim:
@@ -66,22 +73,31 @@ class Claims:
     def end(
         self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> Task:
-        """Ends a claim: done, fail or release. Raises LockLost if it is not this worker's any more; that is logged."""
+        """Ends a claim: done, fail or release. Raises LockLost if it is not this worker's any more; that is logged. Saying it
+        twice does no harm, and completes what was cut off the first time."""
         ledger = self._ledger
+        if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
+            raise BadInput(f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and say where that is.")
         known = ledger.picture.entries.get(task_id)
         entry = known if known and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
         if token is None:
-            token = _token_of(entry, worker)
+            if entry.worker != worker or not (entry.state == RUNNING or entry.ended):
+                raise self._refused(op, entry, worker, None, "")
+            token = entry.token
         line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
         lost = self._why_lost(entry, worker, token)
-        if lost or not ledger.append(line):
-            entry = ledger.picture.entries[task_id]
-            if op == "done" and entry.state == DONE and entry.token == token:
-                return entry.task()  # said twice
+        taken = not lost and ledger.append(line)
+        try:
+            entry = ledger.current(task_id)
+        except NoTask as error:
+            raise LockLost(task_id, f"{error} The queue was removed, or replaced. Stop working on the task.") from None
+        if not taken and (entry.token, entry.ended) != (token, op):
             raise self._refused(op, entry, worker, token, lost)
-        entry = ledger.picture.entries[task_id]
-        self._tell(op, entry, worker, token, fields, meta)
-        ledger.let_go(task_id, worker, token)
+        try:
+            if taken or not self._was_told(op, task_id, token):
+                self._tell(op, entry, worker, token, fields, meta)
+        finally:
+            ledger.let_go(task_id, worker, token)
         return entry.task()
 
     def bury(self, entry: Entry) -> None:
@@ -97,7 +113,7 @@ class Claims:
         """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
         picture, clock = self._ledger.picture, self._ledger.clock
         now = clock.steady()
-        self._held = {name: until for name, until in self._held.items() if until > now}
+        self._held = {name: held for name, held in self._held.items() if held[0] > now}
         # Where others are at work too, not all of them should go for the very first.
         skip = tried | self._held.keys()
         ready = picture.best(clock.now(), skip, 1 + len(picture.running), commands_only=commands_only)
@@ -115,11 +131,14 @@ class Claims:
         """Raises LockHeld, or WrongState if the task is not to be had any more."""
         ledger, task_id = self._ledger, entry.id
         died = entry.worker if entry.state == RUNNING else ""
+        begun = ledger.clock.steady()
         lock = ledger.locks.acquire(task_id, worker, ttl, bound=bound)
         assert lock.token is not None
+        taken = False
         try:
+            self._check_lease(task_id, begun, ttl)
             taken = ledger.append(event("claim", at=ledger.now(), id=task_id, worker=worker, token=lock.token))
-            entry = ledger.picture.entries[task_id]
+            entry = ledger.current(task_id)
             if not taken and entry.state == FAILED and entry.token == lock.token:
                 ledger.status.append("ERROR", worker, task_id, entry.reason, {"token": lock.token, "attempts": entry.attempts})
             if not taken:
@@ -128,22 +147,44 @@ class Claims:
             if died:
                 meta["taken_over_from"] = died
             ledger.status.append("START", worker, task_id, f"taken over from {died}" if died else "", meta)
+            self._check_lease(task_id, begun, ttl)
         except BaseException:
+            if taken:
+                self._take_back(task_id, worker, lock.token)
             ledger.let_go(task_id, worker, lock.token)
             raise
         return Claim(entry.task(), worker, lock.token, lock)
+
+    def _check_lease(self, task_id: str, begun: float, ttl: float) -> None:
+        """Nobody is told that a task is his when others may have it already."""
+        if self._ledger.clock.steady() - begun >= ttl:
+            raise WrongState(task_id, f"{task_id} was claimed, but its lease of {ttl:g} seconds was over before that was told.")
+
+    def _take_back(self, task_id: str, worker: str, token: int) -> None:
+        """A claim that nobody will be told of costs no attempt, if that can be written."""
+        try:
+            self._ledger.append(event("release", at=self._ledger.now(), id=task_id, worker=worker, token=token))
+        except StoreError:
+            pass
 
     def _nothing(self, commands_only: bool) -> NoTask:
         """Why there is nothing to claim."""
         picture = self._ledger.picture
         if not picture.entries:
-            return NoTask("empty", "The queue is empty: nothing was ever added.", {})
+            return NoTask("empty", "The queue is empty: nothing was ever added.")
         if picture.is_finished():
-            return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.", {})
+            return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.")
         if commands_only and picture.is_finished(commands_only=True):
-            return NoTask("finished", "What is left has no command of its own: it needs a worker with an agent.", {})
-        holders = {entry.id: entry.worker for entry in picture.running.values()}
-        return NoTask("busy", "Nothing is free now: what could be done is being worked on, or waits for that.", holders)
+            return NoTask("finished", "What is left has no command of its own: it needs a worker with an agent.")
+        holders = {entry.id: entry.worker for entry in picture.running.values()} | {
+            name: holder for name, (_, holder) in self._held.items()
+        }
+        due = picture.next_due()
+        if due is None:
+            return NoTask("busy", "Nothing is free now: what could be done is held by others, or waits for that.", holders)
+        seconds = max(0.0, due - self._ledger.clock.now())
+        text = f"Nothing is free now: the next attempt at a task that failed may begin in {seconds:.0f} seconds."
+        return NoTask("busy", text, holders, seconds)
 
     # Ending --------------------------------------------------------------------------------------------------------
 
@@ -154,12 +195,26 @@ class Claims:
             return ""
         return f"its lock is held by {found[0].worker} with token {found[0].token}"
 
-    def _refused(self, op: str, entry: Entry, worker: str, token: int, lost: str) -> LockLost:
+    def _was_told(self, op: str, task_id: str, token: int) -> bool:
+        """Whether the status log has the record of it."""
+        for _, record in self._ledger.status.query(task_id):
+            meta = record.get("meta")
+            if (
+                record.get("state") == _STATES[op]
+                and isinstance(meta, dict)
+                and meta.get("token") == token
+                and "from" not in meta
+            ):
+                return True
+        return False
+
+    def _refused(self, op: str, entry: Entry, worker: str, token: int | None, lost: str) -> LockLost:
         what = {"done": "DONE", "fail": "ERROR", "release": "giving back"}[op]
         why = lost or f"it is {_described(entry)}"
+        named = "no token" if token is None else f"token {token}"
         meta = {"refused": op, "token": token, "current_token": entry.token}
-        self._ledger.status.append("SKIP", worker, entry.id, f"{what} with token {token} was refused: {why}", meta)
-        return LockLost(entry.id, f"{entry.id} is not {worker}'s any more (token {token}): {why}. Stop working on the task.")
+        self._ledger.status.append("SKIP", worker, entry.id, f"{what} with {named} was refused: {why}", meta)
+        return LockLost(entry.id, f"{entry.id} is not {worker}'s any more ({named}): {why}. Stop working on the task.")
 
     def _tell(self, op: str, entry: Entry, worker: str, token: int, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
         status, reason = self._ledger.status, fields.get("reason") or ""
@@ -173,12 +228,6 @@ class Claims:
             if fields.get("delay") and entry.state == READY:
                 about["retry_in"] = fields["delay"]
             status.append("ERROR", worker, entry.id, reason or "failed", about)
-
-
-def _token_of(entry: Entry, worker: str) -> int:
-    if entry.state == RUNNING and entry.worker == worker:
-        return entry.token
-    raise LockLost(entry.id, f"{entry.id} is not {worker}'s: it is {_described(entry)}. Stop working on the task.")
 
 
 def _described(entry: Entry) -> str:

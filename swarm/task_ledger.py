@@ -45,9 +45,15 @@ class Ledger:
 
     def entry(self, task_id: str) -> Entry:
         """Raises NoTask."""
-        entry = self.update().entries.get(check_name(task_id, "task_id"))
+        check_name(task_id, "task_id")
+        self.update()
+        return self.current(task_id)
+
+    def current(self, task_id: str) -> Entry:
+        """The same, as of the last look."""
+        entry = self.picture.entries.get(task_id)
         if entry is None:
-            raise NoTask("unknown", f"There is no task {task_id}. See: swarm task list", {})
+            raise NoTask("unknown", f"There is no task {task_id}. See: swarm task list")
         return entry
 
     def now(self) -> str:

@@ -17,11 +17,12 @@ and whatever it checked before. Whether a claim's holder still lives, only the t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from swarm import jsontext
-from swarm.clock import from_iso
+from swarm.clock import from_iso, to_iso
+from swarm.names import check_name
 from swarm.ready_list import ReadyList
 from swarm.task_record import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, Task, known_spec
 
@@ -35,6 +36,7 @@ class Entry:
         "after",
         "attempts",
         "delay",
+        "ended",
         "has_command",
         "id",
         "line",
@@ -63,6 +65,7 @@ class Entry:
         worker: str = "",
         reason: str = "",
         delay: float = 0.0,
+        ended: str = "",
     ) -> None:
         self.id = task_id
         self.line = line
@@ -77,11 +80,16 @@ class Entry:
         self.worker = worker
         self.reason = reason
         self.delay = delay
+        self.ended = ended  # how its last claim was ended by its worker: done, fail or release; "" if it was not
         self.missing = 0  # how many of those it comes after are not done
 
     @property
     def shown_state(self) -> str:
         return WAITING if self.state == READY and self.missing else self.state
+
+    def due(self) -> float:
+        """When it may be tried again, if it has a delay."""
+        return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self) -> Task:
         record = jsontext.loads(self.line)
@@ -93,6 +101,7 @@ class Entry:
             token=self.token or None,
             since=self.since,
             reason=self.reason,
+            ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
             added_at=str(record.get("at", "")),
         )
 
@@ -111,13 +120,14 @@ _COLUMNS = (
     "worker",
     "reason",
     "delay",
+    "ended",
 )
 
 
 class TaskPicture:
     """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
 
-    VERSION = 1
+    VERSION = 2
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -146,7 +156,7 @@ class TaskPicture:
                 return self._add(record, text)
             entry = self.entries.get(record["id"])
             return self._folds[record["op"]](entry, record) if entry else False
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             self.damaged += bool(line.strip())
             return False
 
@@ -161,8 +171,9 @@ class TaskPicture:
     def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[Entry]:
         """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
         while self._delayed and self._is_due(*self._delayed[0], now):
-            entry = self.entries[heapq.heappop(self._delayed)[1]]
-            if entry.state == READY and entry.delay and not entry.missing:
+            moment, name = heapq.heappop(self._delayed)
+            entry = self.entries[name]
+            if entry.state == READY and entry.delay and moment == entry.due():  # else it was of an attempt before
                 entry.delay = 0.0
                 self._ready.add(entry.id, entry.priority)
         skipped = _Agents(self.entries, skip) if commands_only else skip
@@ -179,23 +190,25 @@ class TaskPicture:
         """When the next delayed task is ready again."""
         return self._delayed[0][0] if self._delayed else None
 
-    def cycle(self, task_id: str, after: Iterable[str], known: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-        """The way from a task back to itself, if it came after these; empty if there is none. `known`: tasks not yet added."""
-        known = known or {}
-        came_from = dict.fromkeys(after, task_id)
-        stack = list(came_from)
-        while stack:
-            name = stack.pop()
-            if name == task_id:
-                way = [name, came_from[name]]
-                while way[-1] != task_id:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            entry = self.entries.get(name)
-            for further in known.get(name) or (entry.after if entry else ()):
-                if further not in came_from:
-                    came_from[further] = name
-                    stack.append(further)
+    def circle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
+        """A way from a task back to itself that there would be if these were added, each after others; empty if there is none."""
+        # What is known has no circle. It can be part of one only if something known waits for a task that is asked for.
+        known = self.entries if any(name in self._dependents for name in asked) else {}
+        harmless: set[str] = set()
+        for start in asked:
+            way = {} if start in harmless else {start: iter(asked[start])}  # to where we are, each with what is left to try there
+            while way:
+                here = next(reversed(way))
+                name = next(way[here], None)
+                if name is None:
+                    del way[here]
+                    harmless.add(here)
+                elif name in way:
+                    names = list(way)
+                    return [*names[names.index(name) :], name]
+                elif name not in harmless:
+                    entry = known.get(name)
+                    way[name] = iter(asked.get(name, entry.after if entry else ()))
         return []
 
     def blocked(self) -> dict[str, str]:
@@ -239,10 +252,11 @@ class TaskPicture:
 
     def _add(self, record: dict[str, Any], line: str) -> bool:
         task_id, after = record["id"], record.get("after", ())
-        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.cycle(task_id, after)):
+        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.circle({task_id: after})):
             return False
         priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        if not isinstance(task_id, str) or not all(isinstance(name, str) for name in after):
+        check_name(task_id, "id")
+        if not all(isinstance(name, str) for name in after):
             raise TypeError
         since, has_command = str(record.get("at", "")), "command" in record
         entry = Entry(task_id, line, has_command, int(priority), tuple(after), int(attempts), since)
@@ -263,13 +277,14 @@ class TaskPicture:
         self.running[entry.id] = entry
         entry.attempts += 1
         entry.worker = str(record.get("worker", ""))
-        entry.delay = 0.0
+        entry.delay, entry.ended = 0.0, ""
         self._move(entry, RUNNING, record)
         return True
 
     def _done(self, entry: Entry, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
+        entry.ended = "done"
         self._end(entry, DONE, record)
         for name in self._dependents.pop(entry.id, ()):
             dependent = self.entries[name]
@@ -281,6 +296,7 @@ class TaskPicture:
     def _fail(self, entry: Entry, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
+        entry.ended = "fail"
         if record.get("final") or entry.attempts >= entry.max_attempts:
             self._end(entry, FAILED, record)
         else:
@@ -290,6 +306,7 @@ class TaskPicture:
     def _release(self, entry: Entry, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
+        entry.ended = "release"
         entry.attempts -= 1
         self._back(entry, record, first=True)
         return True
@@ -332,7 +349,7 @@ class TaskPicture:
         if entry.missing:
             return
         if entry.delay > 0:
-            heapq.heappush(self._delayed, ((from_iso(entry.since) or 0.0) + entry.delay, entry.id))
+            heapq.heappush(self._delayed, (entry.due(), entry.id))
         else:
             self._ready.add(entry.id, entry.priority, first=first)
 

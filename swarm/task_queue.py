@@ -90,6 +90,8 @@ class TaskQueue:
             lost = [name for name in lines if name not in picture.entries]
             if lost:
                 raise StoreError(f"{lost[0]} was not added: others have just added tasks that come after it. Try again.")
+            for spec in fresh:
+                _check_same(spec, picture)  # somebody may have been faster
             own = set(new)
             return new, [spec.id for spec in specs if spec.id not in own]
 
@@ -162,7 +164,7 @@ class TaskQueue:
             if entry.state == RUNNING:
                 self._claims().bury(entry)
             ledger.append(event("retry", at=ledger.now(), id=task_id, worker=worker))
-            return ledger.picture.entries[task_id].task()
+            return ledger.current(task_id).task()
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
         """The task is not to be done. One that is being worked on loses its lock, so that its worker stops. Raises WrongState for
@@ -170,14 +172,14 @@ class TaskQueue:
         check_name(worker, "worker")
         with self._mutex:
             ledger = self._ledger()
-            entry = ledger.entry(task_id)
-            holder, token = (entry.worker, entry.token) if entry.state == RUNNING else ("", 0)
+            ledger.entry(task_id)
             if not ledger.append(event("cancel", at=ledger.now(), id=task_id, worker=worker, reason=reason)):
-                raise WrongState(task_id, f"{task_id} is {ledger.picture.entries[task_id].shown_state} already.")
+                raise WrongState(task_id, f"{task_id} is {ledger.current(task_id).shown_state} already.")
+            entry = ledger.current(task_id)
             ledger.status.append("SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled")
-            if holder:
-                ledger.let_go(task_id, holder, token)
-            return ledger.picture.entries[task_id].task()
+            if entry.token:
+                ledger.let_go(task_id, entry.worker, entry.token)  # of its last claim, if that still holds it
+            return entry.task()
 
     # Looking at it ---------------------------------------------------------------------------------------------
 
@@ -251,19 +253,23 @@ class TaskQueue:
 
 
 def _check_new(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
-    asked = {spec.id: spec.after for spec in specs}
-    if len(asked) < len(specs):
-        twice = next(spec.id for number, spec in enumerate(specs) if any(spec.id == other.id for other in specs[:number]))
-        raise BadInput(f"the task {twice} is given twice. Give each task an id of its own.")
+    asked: dict[str, Sequence[str]] = {}
     for spec in specs:
-        entry = picture.entries.get(spec.id)
-        if entry is not None and entry.task().spec != spec:
-            raise TaskExists(spec.id, f"There is a task {spec.id} already, and it is another one. Choose another id.")
+        if spec.id in asked:
+            raise BadInput(f"the task {spec.id} is given twice. Give each task an id of its own.")
+        asked[spec.id] = spec.after
+    for spec in specs:
+        _check_same(spec, picture)
         for name in spec.after:
             if name not in asked and name not in picture.entries:
-                raise BadInput(
-                    f"{spec.id} comes after {name}, but there is no such task. Add that first, or import them together."
-                )
-    for spec in specs:
-        if spec.after and (way := picture.cycle(spec.id, spec.after, asked)):
-            raise BadInput(f"the tasks wait for each other in a circle: {' after '.join(way)}. Take one of these out.")
+                text = f"{spec.id} comes after {name}, but there is no such task. Add that first, or import them together."
+                raise BadInput(text)
+    if circle := picture.circle(asked):
+        shown = circle if len(circle) < 20 else [*circle[:8], "…", *circle[-8:]]
+        raise BadInput(f"the tasks wait for each other in a circle: {' after '.join(shown)}. Take one of these out.")
+
+
+def _check_same(spec: TaskSpec, picture: TaskPicture) -> None:
+    entry = picture.entries.get(spec.id)
+    if entry is not None and entry.task().spec != spec:
+        raise TaskExists(spec.id, f"There is a task {spec.id} already, and it is another one. Choose another id.")

@@ -20,6 +20,7 @@ LOG = "tasks"
 DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
+MAX_REASON_BYTES = 1 << 20  # of what a worker says of a task: the status log has it too, twice
 
 READY = "ready"
 WAITING = "waiting"  # for tasks it comes after
@@ -68,6 +69,8 @@ class Task:
     """When it came into this state."""
     reason: str
     """What its last worker said when it ended, failed or gave it back."""
+    ready_at: str
+    """When it may be tried again, where it waits for that, else ""."""
     added_at: str
 
     @property
@@ -92,6 +95,7 @@ class Task:
             "token": self.token,
             "since": self.since,
             "reason": self.reason or None,
+            "ready_at": self.ready_at or None,
             "added_at": self.added_at,
         }
 

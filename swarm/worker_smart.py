@@ -57,7 +57,7 @@ class SmartWorker:
         grace: float = GRACE,
         backoff: float = BACKOFF,
         on_event: Callable[[str, str, str], object] = lambda what, task, text: None,
-        on_line: Callable[[str], object] = lambda line: None,
+        on_line: Callable[[str], object] | None = None,
     ) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
         self.tally = Tally()

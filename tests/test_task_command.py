@@ -68,6 +68,7 @@ def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
         "why": "empty",
         "reason": "The queue is empty: nothing was ever added.",
         "held_by": {},
+        "ready_in": None,
         "next": "Stop: do not work on any task. There is nothing to wait for.",
     }
     run("task", "add", "a", "--prompt", "x")

@@ -8,12 +8,14 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proof.processes import fork
 from swarm import task_queue
-from swarm.errors import BadInput, LockHeld, LockLost, NoTask, TaskExists, WrongState
+from swarm.clock import to_iso
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
 from swarm.lock_table import LockTable
 from swarm.status_log import StatusLog
 from swarm.store import Store
@@ -31,6 +33,10 @@ def queue(store: Store) -> TaskQueue:
 
 def told(store: Store, task: str) -> list[tuple[str, str]]:
     return [(record["state"], record.get("message", "")) for _, record in StatusLog(store).query(task)]
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise StoreError("the disk is full")
 
 
 class TestAdding:
@@ -51,8 +57,9 @@ class TestAdding:
             queue.add("a", "two")
         assert queue.get("a").spec.prompt == "one"
 
+    @pytest.mark.parametrize("one", ["the same", "another"])
     def test_of_two_who_add_the_same_id_one_is_told_that_it_was_there(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, one: str
     ) -> None:
         mine, other = TaskQueue(store), TaskQueue(store)
         check = task_queue._check_new
@@ -60,11 +67,16 @@ class TestAdding:
         def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
             check(specs, picture)
             monkeypatch.undo()
-            assert mine.add_all([TaskSpec("a", "mine")]) == (["a"], [])
+            assert mine.add_all([TaskSpec("a", "mine"), TaskSpec("b", "same")]) == (["a", "b"], [])
+            clock.pass_time(1)
 
         monkeypatch.setattr(task_queue, "_check_new", slow)
-        assert other.add_all([TaskSpec("a", "other"), TaskSpec("b", "other")]) == (["b"], ["a"])
-        assert [task.spec.prompt for task in TaskQueue(store).tasks()] == ["mine", "other"]
+        if one == "another":
+            with pytest.raises(TaskExists, match="a already, and it is another one"):
+                other.add_all([TaskSpec("a", "other")])
+        else:
+            assert other.add_all([TaskSpec("b", "same"), TaskSpec("c", "other")]) == (["c"], ["b"])
+        assert [task.spec.prompt for task in TaskQueue(store).tasks()][:2] == ["mine", "same"]
 
     def test_a_task_cannot_come_after_one_that_is_not_there(self, queue: TaskQueue) -> None:
         with pytest.raises(BadInput, match="b comes after a, but there is no such task"):
@@ -89,6 +101,20 @@ class TestAdding:
         with pytest.raises(BadInput, match=f"in a circle: {circle}"):
             queue.add_all([TaskSpec(name, "x", after=names) for name, names in after.items()])
         assert queue.tasks() == []
+
+    def test_many_tasks_are_checked_in_one_go(self, queue: TaskQueue) -> None:
+        """Looking at all others for each would take minutes."""
+        chain = [TaskSpec(f"t{number}", "x", after=(f"t{number + 1}",)) for number in range(30_000)]
+        with pytest.raises(BadInput, match=r"in a circle: t0 after t1 .* after … after .* after t30000 after t0\."):
+            queue.add_all([*chain, TaskSpec("t30000", "x", after=("t0",))])
+        with pytest.raises(BadInput, match="the task t0 is given twice"):
+            queue.add_all([*chain, TaskSpec("t30000", "x"), chain[0]])
+        assert queue.tasks() == []
+
+    def test_a_circle_through_what_is_there_is_found(self, store: Store, queue: TaskQueue) -> None:
+        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')  # an import that was cut off
+        with pytest.raises(BadInput, match="in a circle: b after a after b"):
+            queue.add("b", "x", after=["a"])
 
     def test_a_long_chain_is_no_circle(self, queue: TaskQueue) -> None:
         names = [f"t{number}" for number in range(2000)]
@@ -182,6 +208,9 @@ class TestClaiming:
         locks = LockTable(store)
         held = locks.acquire("a", "ada", None)
         assert queue.claim("w").task.id == "b"
+        with pytest.raises(NoTask, match="held by others") as caught:
+            queue.claim("w")
+        assert caught.value.holders == {"a": "ada", "b": "w"}
         locks.release("a", "ada", held.token)
         clock.pass_time(2)
         assert queue.claim("w").task.id == "a"
@@ -313,11 +342,12 @@ class TestEnding:
         assert (claim.task.id, claim.task.attempts) == ("a", 1)
         assert told(store, "a") == [("START", ""), ("SKIP", "given back: stopped"), ("START", "")]
 
-    def test_without_a_token_the_claim_of_the_worker_counts(self, queue: TaskQueue) -> None:
+    def test_without_a_token_the_claim_of_the_worker_counts(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         queue.claim("w1")
-        with pytest.raises(LockLost, match="a is not w2's: it is being worked on by w1"):
+        with pytest.raises(LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1"):
             queue.done("a", "w2")
+        assert told(store, "a")[-1][0] == "SKIP"  # a refusal is logged in any case
         assert queue.done("a", "w1").state == "done"
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
@@ -380,6 +410,53 @@ class TestEnding:
         assert done == ["done"]
         assert [state for state, _ in told(store, "a")] == ["START", "DONE"]
         assert LockTable(store).look("a") is None
+
+    @pytest.mark.parametrize("end", ["done", "fail", "release"])
+    def test_what_was_cut_off_is_completed_by_saying_it_again(
+        self, queue: TaskQueue, store: Store, end: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The line is in the log, and then the disk was full: no record, and the lock still there."""
+        queue.add("a", "x", max_attempts=1)
+        claim = queue.claim("w")
+        with monkeypatch.context() as patch:
+            patch.setattr(StatusLog, "append", _refuse)
+            patch.setattr(LockTable, "release", _refuse)
+            with pytest.raises(StoreError):
+                getattr(queue, end)("a", "w", claim.token)
+        assert LockTable(store).look("a") is not None and len(told(store, "a")) == 1
+        for _ in range(2):
+            getattr(queue, end)("a", "w", claim.token)
+            assert LockTable(store).look("a") is None and len(told(store, "a")) == 2
+
+    def test_a_text_that_the_status_log_would_not_take_changes_nothing(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        with pytest.raises(BadInput, match="Put it in a file"):
+            queue.done("a", "w", claim.token, "x" * 9_000_000)
+        assert queue.get("a").state == "running"
+
+    def test_the_pause_of_an_earlier_attempt_does_not_end_a_later_one(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        for delay in (1.0, 600.0):
+            queue.fail("a", "w", queue.claim("w").token, delay=delay)
+            clock.pass_time(2)
+        for reader in (queue, TaskQueue(store)):
+            with pytest.raises(NoTask, match="may begin in 598 seconds") as caught:
+                reader.claim("w")
+            assert caught.value.ready_in == pytest.approx(598, abs=0.01)
+        assert queue.get("a").ready_at == to_iso(clock.now() + 598)
+        clock.pass_time(599)
+        assert queue.claim("w").task.attempts == 3
+
+    def test_a_queue_that_was_removed_has_no_task_to_end(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path / "s")))
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        shutil.rmtree(tmp_path / "s")
+        with pytest.raises(LockLost, match=r"There is no task a\..* The queue was removed, or replaced"):
+            queue.done("a", "w", claim.token)
 
 
 class TestDying:
@@ -457,6 +534,43 @@ class TestDying:
         with pytest.raises(NoTask, match="Nothing is left"):
             queue.claim("w2")
 
+    def test_a_claim_that_cannot_be_told_costs_no_attempt(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x", max_attempts=1)
+        for _ in range(4):
+            with monkeypatch.context() as patch:
+                patch.setattr(StatusLog, "append", _refuse)
+                with pytest.raises(StoreError):
+                    queue.claim("w")
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_a_claim_whose_lease_was_over_before_it_was_told_is_nobodys(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        append = StatusLog.append
+
+        def slow(log: StatusLog, *args: Any) -> bytes:
+            clock.pass_time(6)
+            return append(log, *args)
+
+        monkeypatch.setattr(StatusLog, "append", slow)
+        with pytest.raises(NoTask):
+            queue.claim("w1", ttl=5)
+        monkeypatch.undo()
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_a_lock_that_cannot_be_read_keeps_nobody_from_the_others(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path)))
+        for name in "abcd":
+            queue.add(name, "x")
+        for name in "ab":
+            (tmp_path / "locks" / f"{name}.lock").mkdir(parents=True)
+        assert {queue.claim("w").task.id for _ in range(2)} == {"c", "d"}
+        with pytest.raises(StoreError, match=r"/locks/[ab]\.lock: Is a directory"):
+            queue.claim("w")
+
     def test_a_claim_that_cannot_be_started_is_not_kept(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -501,6 +615,21 @@ class TestDirecting:
             queue.cancel("a", "ada")
         assert queue.retry("a", "ada").state == "ready"
 
+    def test_who_claimed_it_just_before_it_was_cancelled_loses_it_too(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        ledger = queue._ledger()
+        append = ledger.append
+
+        def slow(line: bytes) -> bool:
+            TaskQueue(store).claim("w")
+            return append(line)
+
+        monkeypatch.setattr(ledger, "append", slow)
+        assert queue.cancel("a", "ada").state == "cancelled"
+        assert LockTable(store).look("a") is None
+
     def test_who_works_on_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
@@ -539,6 +668,8 @@ class TestReading:
         queue.add("a", "x")
         for line in (
             b"",
+            b'{"op": "add", "id": "../../outside", "prompt": "x", "priority": 9}',
+            b'{"op": "add", "id": "z", "prompt": "x", "priority": 1e999}',
             b"{",
             b"[]",
             b'"add"',

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from swarm.agent_output import marker
 from swarm.attempt import Attempt
 from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.lock_table import LockTable
@@ -24,7 +25,7 @@ from swarm.status_log import StatusLog
 from swarm.store import Store
 from swarm.store_file import FileStore
 from swarm.store_memory import MemoryStore
-from swarm.task_queue import TaskQueue
+from swarm.task_queue import Task, TaskQueue
 from swarm.worker_smart import SmartWorker
 from tests.conftest import ROOT, script_environment
 
@@ -61,6 +62,14 @@ def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
         assert time.monotonic() < deadline, "it never was so"
         time.sleep(0.01)
     return found
+
+
+def group_of(lock: Path) -> int:
+    """The process group that a lock names, 0 if it names none yet."""
+    try:
+        return int(json.loads(lock.read_text())["holder"].get("group", 0))
+    except FileNotFoundError:
+        return 0
 
 
 class TestDoing:
@@ -210,6 +219,33 @@ class TestFailing:
         assert work(store).tally.failed == 1
         assert records(store, "a")[-1]["message"] == "cannot run /nowhere/x: No such file or directory."
 
+    def test_an_agent_that_only_this_task_makes_impossible_is_the_tasks_fault(
+        self, store: Store, queue: TaskQueue, tmp_path: Path
+    ) -> None:
+        (tmp_path / "there.sh").write_text("#!/bin/sh\n")
+        (tmp_path / "there.sh").chmod(0o755)
+        queue.add("missing", "x", max_attempts=1)
+        queue.add("there", "x", max_attempts=1)
+        assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {"done": 1, "failed": 1, "given_back": 0, "lost": 0}
+
+    def test_an_agent_of_bytes_that_are_no_text_is_run(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        queue.add("a", "x")
+        assert work(store, ["printf", "%s", os.fsdecode(b"\xff")]).tally.done == 1
+        assert (results / "a.1.out").read_bytes() == b"\xff"
+
+    def test_what_is_no_plain_file_takes_no_output(self, store: Store, queue: TaskQueue, results: Path) -> None:
+        results.mkdir(parents=True)
+        os.mkfifo(results / "a.1.out")
+        queue.add("a", command="true")
+        with pytest.raises(StoreError, match="is not a plain file"):
+            SmartWorker("w", store=store).work_on(queue.claim("w"))
+
+    def test_a_queue_that_its_agent_removes_is_lost_and_no_fault(self, isolated_swarm_dir: Path) -> None:
+        TaskQueue().add("a", command="rm -rf $SWARM_STATE_DIR; echo hi")
+        worker = SmartWorker("w")
+        worker.run(until_empty=True)
+        assert worker.tally.lost == 1
+
     def test_an_agent_that_cannot_be_run_uses_up_no_attempt(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", "x")
         with pytest.raises(CannotRun, match="/nowhere/agent"):
@@ -315,6 +351,68 @@ class TestTroubleWithTheStore:
         for fd in reused:
             os.close(fd)
 
+    def test_what_was_done_is_not_thrown_away_because_it_cannot_be_written_down_at_once(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("swarm.attempt._AGAIN", 0.05)
+        queue.add("a", command="true", max_attempts=1)
+        worker = SmartWorker("w", store=store)
+        done, tries = worker.queue.done, []
+
+        def refuse_twice(*args: Any, **meta: Any) -> Task:
+            tries.append(args)
+            if len(tries) < 3:
+                raise StoreError("the disk is full")
+            return done(*args, **meta)
+
+        monkeypatch.setattr(worker.queue, "done", refuse_twice)
+        assert worker.run(until_empty=True).done == 1 and len(tries) == 3
+        assert queue.get("a").state == "done" and LockTable(store).look("a") is None
+
+    def test_a_prompt_that_cannot_be_put_down_uses_up_no_attempt(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse() -> Any:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+        queue.add("a", command="true")
+        worker = SmartWorker("w", store=store)
+        with pytest.raises(StoreError, match="the prompt cannot be written to a temporary file: No space left"):
+            worker.work_on(queue.claim("w"))
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+
+class TestFlood:
+    """An agent that writes faster than anybody reads."""
+
+    def test_it_ends_when_its_time_is_up(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="yes '' | head -c 40000000; sleep 60", max_attempts=1, timeout=0.5)
+        assert work(store, on_line=lambda line: None).tally.failed == 1
+        assert queue.get("a").reason == "timed out after 0.5 seconds"
+
+    def test_it_ends_when_its_worker_is_stopped(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="yes '' | head -c 200000000; sleep 60")
+        worker = SmartWorker("worker-1", store=store, on_line=lambda line: None)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: records(store, "a"))
+        time.sleep(0.2)
+        worker.stop()
+        thread.join(timeout=30)
+        assert not thread.is_alive() and worker.tally.given_back == 1
+
+    @pytest.mark.parametrize("text", ["[DONE] x" + " " * 100_000 + "y", "[" * 100_000, "[WAIT]" + "\t" * 60_000])
+    def test_no_line_takes_long_to_read(self, text: str) -> None:
+        begun = time.process_time()
+        marker(text)
+        assert time.process_time() - begun < 5  # it took minutes
+
+    def test_markers_behind_a_flood_are_found(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", command="yes 'no [marker]' | head -c 30000000; echo '[HELP] still there'")
+        work(store)
+        assert [record["state"] for record in records(store, "a")] == ["START", "HELP", "DONE"]
+
 
 class TestLosing:
     def test_an_agent_whose_lease_is_lost_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
@@ -359,7 +457,7 @@ class TestStopping:
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
         assert records(store, "a")[-1]["message"] == "given back: its worker was told to stop"
 
-    def test_an_agent_that_finishes_when_it_is_told_to_stop_has_finished(
+    def test_an_agent_that_is_told_to_stop_has_not_finished_whatever_its_exit_code(
         self, store: Store, queue: TaskQueue, results: Path
     ) -> None:
         queue.add("a", command="trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
@@ -369,7 +467,8 @@ class TestStopping:
         until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
         worker.stop()
         thread.join(timeout=20)
-        assert queue.get("a").state == "done" and queue.get("a").reason == "saved"
+        assert queue.get("a").state == "ready" and worker.tally.given_back == 1
+        assert (results / "a.1.out").read_text() == "ready\nsaved\n"
 
     def test_an_idle_worker_stops_soon(self, store: Store) -> None:
         worker = SmartWorker("worker-1", store=store)
@@ -505,6 +604,23 @@ class TestCommand:
         assert worker.returncode == 143 and queue.get("a").state == "ready"
         assert group_gone(int(out.read_text()))
 
+    def test_a_hangup_that_was_ignored_from_the_beginning_is_ignored(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
+        """As nohup has it."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            worker = start("--id", "1")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        queue = TaskQueue()
+        queue.add("a", command="true")
+        until(lambda: queue.get("a").state == "done")
+        worker.send_signal(signal.SIGHUP)
+        queue.add("b", command="true")
+        until(lambda: queue.get("b").state == "done")
+        assert worker.poll() is None
+
     def test_an_idle_worker_ends_at_once(self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path) -> None:
         TaskQueue().add("a", command="true")
         worker = start("--id", "1")
@@ -520,12 +636,7 @@ class TestCommand:
         queue = TaskQueue()
         queue.add("a", command=["sleep", "60"])
         worker = start("--id", "1")
-        until(
-            lambda: (
-                "group" in (isolated_swarm_dir / "locks" / "a.lock").read_text() if (isolated_swarm_dir / "locks").exists() else 0
-            )
-        )
-        group = json.loads((isolated_swarm_dir / "locks" / "a.lock").read_text())["holder"]["group"]
+        group = until(lambda: group_of(isolated_swarm_dir / "locks" / "a.lock"))
         worker.kill()
         worker.wait()
         until(lambda: group_gone(group), 5)
