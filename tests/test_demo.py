@@ -36,13 +36,6 @@ def test_it_proves_what_it_says(environment: dict[str, str], tmp_path: Path) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_a_program_gets_the_summary_alone(environment: dict[str, str], tmp_path: Path) -> None:
-    done = subprocess.run([*COMMAND, "--json"], capture_output=True, text=True, timeout=100, env=environment)
-    answer = json.loads(done.stdout)
-    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6)
-    assert os.listdir(tmp_path) == []
-
-
 def test_at_a_terminal_the_view_is_live(environment: dict[str, str], tmp_path: Path) -> None:
     """Looked at as a picture, by a real terminal of 80 columns and 24 lines."""
     socket = tmp_path / "tmux"
@@ -113,8 +106,10 @@ def test_a_signal_leaves_nothing_behind(environment: dict[str, str], tmp_path: P
     assert _processes_of(home) == []
 
 
-def test_it_can_be_kept_to_look_around(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_program_gets_the_summary_alone_and_what_is_kept_can_be_looked_at(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment)
+    answer = json.loads(done.stdout)
+    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6)
     (home,) = tmp_path.iterdir()
     assert done.stderr == f"Look around: SWARM_STATE_DIR={home}/state\n"
     assert _processes_of(home) == []

@@ -136,14 +136,14 @@ def expect_agreement(name: str, value: object) -> bool:
     return ours
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=7 * settings().max_examples)
 @given(nearly(RECORD) | VALUES)
 @example({**RECORD, "timestamp": "٢٠٢٦"})
 def test_a_record_is_judged_as_by_the_jsonschema_library(value: object) -> None:
     expect_agreement("status-record", value)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=7 * settings().max_examples)
 @given(nearly(LOCK) | VALUES)
 @example({**LOCK, "ttl": True})
 def test_a_lock_is_judged_as_by_the_jsonschema_library(value: object) -> None:

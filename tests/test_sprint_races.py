@@ -20,7 +20,7 @@ from swarm.sprint import concurrency_control
 from tests.conftest import ROOT
 
 STARTERS = 16
-ROUNDS = 150
+ROUNDS = 60
 
 
 def zombie(project: Path) -> None:
