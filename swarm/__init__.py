@@ -1,4 +1,5 @@
-"""swarm: a shared status log, task locks and a sprint mutex for many workers on one job. The names below are the API."""
+"""swarm: task locks, a queue with workers, a shared status log and a sprint mutex for many agents on one job. The names below are
+the API."""
 
 __version__ = "0.1.0"
 

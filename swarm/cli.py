@@ -60,7 +60,8 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return 0  # the reader has seen enough
     except OSError as error:
-        return _report(f"cannot read standard input or write standard output: {error.strerror or error}.", 3, argv)
+        where = error.filename or "cannot read standard input or write standard output"
+        return _report(f"{where}: {error.strerror or error}.", 3, argv)
     except Exception as error:
         if sys.flags.dev_mode:
             raise

@@ -7,7 +7,7 @@ from swarm.arguments import Call, Command
 from swarm.columns import duration
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError
 from swarm.home import Home
-from swarm.lock_record import Lock, Verdict
+from swarm.lock_record import Lock, Verdict, orphaned
 from swarm.lock_table import LockTable
 from swarm.names import check_name
 from swarm.terminal import quoted, shown
@@ -170,7 +170,8 @@ def why(call: Call) -> int:
         terminal.out(f"{shown(lock.worker)} {holds} {task}{token}.\n")
         terminal.out(f"  since           {_ago(lock.acquired_at, now)}\n  last heartbeat  {_ago(lock.heartbeat_at, now)}\n")
         if "pid" in lock.holder:
-            terminal.out(shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}") + "\n")
+            left = f" (gone; some of its group {lock.holder['group']} work on)" if orphaned(lock, table.clock) else ""
+            terminal.out(shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{left}") + "\n")
     terminal.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in _what_frees(task, found)))
     return 0
 

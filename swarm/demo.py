@@ -28,6 +28,7 @@ from swarm.task_record import TaskSpec
 WORKERS = 3
 VICTIM = "payments"  # whoever works on it first is killed
 ASKS = "drop-old-table"  # its agent asks a person
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LIMIT = 60.0  # seconds; then something is wrong
 _THINKS = 1.5  # seconds that the person takes for the answer
 _TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
@@ -88,16 +89,19 @@ def main(args: Sequence[str]) -> int:
         raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # from here on there is something to clear up
     home = tempfile.mkdtemp(prefix="swarm-demo-")
     demo = _Demo(home, Silence() if "--json" in args else open_screen(FileStore(f"{home}/state"), plain="--plain" in args))
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         checks = demo.play()
         if "--json" in args:
             found = [{"check": text, "holds": holds} for text, holds in checks]
             terminal.out(jsontext.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
         return 0 if all(holds for _, holds in checks) else 1
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the clearing up
+        for number in _ENDING:  # a second one must not stop the clearing up
+            signal.signal(number, signal.SIG_IGN)
         demo.clear_up()
         if "--keep" in args:
             terminal.err(f"Look around: SWARM_STATE_DIR={home}/state\n")
@@ -157,14 +161,14 @@ class _Demo:
 
     def _start_workers(self) -> None:
         main_file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
-        environment = {name: value for name, value in os.environ.items() if name not in ("AI_SWARM_DIR", "AI_SWARM_LOCK_TTL")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
         environment["SWARM_STATE_DIR"] = f"{self._home}/state"
         for number in range(1, WORKERS + 1):
             worker = [sys.executable, main_file, "worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1"]
-            agent = ["--ttl", str(_TTL), "--exec", f"sh '{self._home}/agent.sh'"]
+            agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
             # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
             self._workers[f"worker-{number}"] = subprocess.Popen(
-                [*worker, *agent], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+                [*worker, *agent], env=environment, cwd=f"{self._home}/work", stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def _act_on(self, record: dict[str, Any]) -> None:
@@ -194,7 +198,7 @@ class _Demo:
         first = {task.id: self._place("START", task.id) for task in TASKS}
         last = {task.id: self._place("DONE", task.id) for task in TASKS}
         in_order = all(last[name] < first[task.id] for task in TASKS for name in task.after)
-        left = os.listdir(f"{self._home}/state/locks")
+        left = self._store.keys("locks")
         return [
             (
                 f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so",

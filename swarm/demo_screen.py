@@ -109,10 +109,10 @@ class Live(Lines):
     def _draw(self) -> None:
         columns, lines = self._screen.size
         newest = self._told[-_NEWEST:]
-        room = lines - _NEWEST - 1
+        room = max(0, lines - _NEWEST - 1)
         board = board_lines(self._viewer.look(), columns, room, terminal.paint)[:room]
         rule = terminal.paint("─" * columns, "dim")
-        self._screen.draw([*board, *[""] * (room - len(board)), rule, *newest])
+        self._screen.draw([*board, *[""] * (room - len(board)), rule, *newest][:lines])
 
 
 class Silence:

@@ -48,6 +48,8 @@ class Case:
     store: Store | None = None
     locks: LockTable | None = None
     tasks: TaskPicture = field(default_factory=TaskPicture)
+    cursor: str = ""
+    """How far the queue's log was read into `tasks`."""
 
 
 def examine() -> list[Check]:
@@ -166,13 +168,8 @@ def _log(case: Case) -> Iterator[Check]:
 def _queue(case: Case) -> Iterator[Check]:
     if case.store is None:
         return
-    picture, cursor = case.tasks, ""
-    while True:  # from the beginning: what others kept of it does not tell about damage
-        lines, cursor = case.store.read_log(TASKS, cursor)
-        if not lines:
-            break
-        for line in lines:
-            picture.fold(line)
+    picture = case.tasks
+    _read_queue(case)  # from the beginning: what others kept of it does not tell about damage
     if picture.damaged:
         text = f"{picture.damaged} lines of its log make no sense and count for nothing"
         yield Check("queue", WARNING, text, "swarm task list")
@@ -184,6 +181,17 @@ def _queue(case: Case) -> Iterator[Check]:
         yield Check("queue", WARNING, text, f"swarm task retry {quoted(culprit)}")
     if not picture.damaged and not blocked:
         yield Check("queue", OK, f"{len(picture)} tasks" if len(picture) else "it is empty")
+
+
+def _read_queue(case: Case) -> None:
+    """What is new in its log."""
+    assert case.store is not None
+    while True:
+        lines, case.cursor = case.store.read_log(TASKS, case.cursor)
+        if not lines:
+            return
+        for line in lines:
+            case.tasks.fold(line)
 
 
 def _leftovers(case: Case) -> Iterator[Check]:
@@ -215,7 +223,9 @@ def _lock(case: Case, task: str) -> Iterator[Check]:
     if begun is not None and begun - case.locks.clock.now() > _SLACK:
         ahead = duration(begun - case.locks.clock.now())
         yield Check("locks", WARNING, f"the lock of {task} is dated {ahead} ahead: a clock is wrong", "date -u")
-    if entry is not None and entry.state == DONE:
+    done = entry is not None and entry.state == DONE
+    just = entry is not None and lock.token == entry.token and case.locks.clock.now() - (from_iso(entry.since) or 0.0) < _SLACK
+    if done and not just:  # whoever has just done it is about to give its lock back
         yield Check("locks", WARNING, f"{task} is done, and {lock.worker} still has its lock", free)
     elif verdict.why:
         yield Check("locks", WARNING, f"the lock of {task} is left over: {lock.worker}'s process is gone", free)
@@ -228,9 +238,14 @@ def _claims(case: Case) -> Iterator[Check]:
     """Tasks that died with their workers at the last attempt, which nobody has noticed."""
     if case.locks is None:
         return
+    free = {}
     for entry in case.tasks.running.values():
         found = case.locks.look(entry.id)
-        if entry.state == RUNNING and entry.attempts >= entry.max_attempts and (found is None or not found[1].active):
+        if entry.attempts >= entry.max_attempts and (found is None or not found[1].active):
+            free[entry.id] = entry.token
+    _read_queue(case)  # a claim has died if it stood before its lock was looked at, and still stands
+    for entry in list(case.tasks.running.values()):
+        if entry.state == RUNNING and free.get(entry.id) == entry.token:
             text = f"{entry.id} died with {entry.worker}, at the last of {entry.attempts} attempts"
             yield Check("queue", WARNING, text, f"swarm task retry {quoted(entry.id)}")
 

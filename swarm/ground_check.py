@@ -35,6 +35,10 @@ _SHARED = {  # filesystems that other machines or programs stand behind, and wha
 _LITTLE_SPACE, _VERY_LITTLE = 200 << 20, 5 << 20  # bytes
 _FEW_INODES, _VERY_FEW = 2000, 50
 
+# What is in a state directory in which somebody has worked.
+_FILES = ("status.log", ".tasks/tasks.log")
+_DIRECTORIES = ("locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".status", ".tasks", ".kept", "results")
+
 
 @dataclass(frozen=True)
 class Check:
@@ -114,8 +118,27 @@ def _permissions(place: str) -> Iterator[Check]:
     elsewhere = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
     for fault in faults:
         yield Check(name, FAULT, f"{place}: {fault}, so locks cannot be kept there", elsewhere)
+    for path, fault in _unusable(place):
+        yield Check(name, FAULT, f"{path} {fault}", f"ls -ld {quoted(path)}; chown -R $(id -un) {quoted(path)}")
+        faults.append(fault)
     if not faults:
         yield Check(name, OK, "files can be written, linked, renamed and removed, and only one of two gets a name")
+
+
+def _unusable(place: str) -> Iterator[tuple[str, str]]:
+    """What stands there already and is not ours to write to: one `sudo swarm` is enough for that."""
+    for name in _FILES:
+        path = f"{place}/{name}"
+        if os.path.lexists(path) and not os.path.isfile(path):
+            yield path, "is not a plain file"
+        elif os.path.exists(path) and not os.access(path, os.W_OK):
+            yield path, "may not be written to"
+    for name in _DIRECTORIES:
+        path = f"{place}/{name}"
+        if os.path.lexists(path) and not os.path.isdir(path):
+            yield path, "is not a directory"
+        elif os.path.exists(path) and not os.access(path, os.W_OK | os.X_OK):
+            yield path, "may not be written to"
 
 
 def _tried(trial: Callable[[str], str], bench: str) -> str:
@@ -195,13 +218,13 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     """The type of the filesystem that a path is on, "" where the system does not tell."""
     try:
         with open(mounts, "rb") as file:
-            lines = file.read().splitlines()
+            lines = file.read().split(b"\n")
     except OSError:
         return ""
     path, best, kind = os.path.realpath(path), "", ""
     for line in lines:
         fields, _, after = line.partition(b" - ")
-        words, types = fields.split(), after.split()
+        words, types = fields.split(b" "), after.split()
         if len(words) < 5 or not types:
             continue
         mount = os.fsdecode(words[4].decode("unicode_escape").encode("latin-1"))  # a space is written \040
@@ -215,15 +238,20 @@ def _room(place: str) -> Iterator[Check]:
     try:
         found = os.statvfs(place)
     except OSError as error:
-        yield Check(name, FAULT, f"the free space of {place} cannot be told: {error.strerror}", f"df -h {quoted(place)}")
+        yield Check(
+            name,
+            FAULT,
+            f"the free space of {place} cannot be told: {error.strerror}",
+            f"df -h {quoted(place)}; df -i {quoted(place)}",
+        )
         return
     free = found.f_bavail * found.f_frsize
     inodes = found.f_favail if found.f_files else _FEW_INODES
     text = f"{free >> 20:,} MiB free" + (f", {inodes:,} inodes" if found.f_files else "")
     if free < _VERY_LITTLE or inodes < _VERY_FEW:
-        yield Check(name, FAULT, f"{text}: soon nothing can be written any more", f"df -h {quoted(place)}")
+        yield Check(name, FAULT, f"{text}: soon nothing can be written any more", f"df -h {quoted(place)}; df -i {quoted(place)}")
     elif free < _LITTLE_SPACE or inodes < _FEW_INODES:
-        yield Check(name, WARNING, text, f"df -h {quoted(place)}")
+        yield Check(name, WARNING, text, f"df -h {quoted(place)}; df -i {quoted(place)}")
     else:
         yield Check(name, OK, text)
 

@@ -152,6 +152,13 @@ def stamp_counts(lock: Lock) -> bool:
     return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
 
 
+def orphaned(lock: Lock, clock: Clock) -> bool:
+    """Whether the process is gone that kept the lock alive, and somebody of its group works on."""
+    if "group" not in lock.holder or not stamp_counts(lock) or holder_gone(lock, clock):
+        return False
+    return process.gone({name: value for name, value in lock.holder.items() if name != "group"}, *clock.identity())
+
+
 def holder_gone(lock: Lock, clock: Clock) -> bool:
     if "pid" not in lock.holder or not stamp_counts(lock):
         return False

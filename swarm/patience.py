@@ -125,7 +125,9 @@ class _OfTask:
         latest, worker = self._story.latest, self._story.worker
         if not latest:
             return Answer(False, f"nobody has said anything of {self._task} yet")
-        met = self._story.done if self._what in (DONE, "DONE") else latest == self._what or self._what in self._story.later
+        if self._what in self._story.later:
+            return Answer(True, f"{self._task} has got a record {self._what}")
+        met = self._story.done if self._what == DONE else latest == self._what
         return Answer(met, f"the latest record of {self._task} is {latest}, by {worker or 'nobody that can be named'}")
 
 

@@ -179,5 +179,5 @@ def _libtmux() -> ModuleType:
         import libtmux
         import libtmux.exc
     except ImportError as error:
-        raise TmuxSwarmError("tmux panes need the package libtmux. Run: pip install 'swarm-coordination[tmux]'") from error
+        raise TmuxSwarmError("tmux panes need the package libtmux. Run: pip install libtmux") from error
     return libtmux

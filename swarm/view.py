@@ -25,7 +25,7 @@ from swarm.clock import from_iso, to_iso
 from swarm.columns import duration
 from swarm.digest import Digest
 from swarm.errors import StoreError
-from swarm.lock_record import Lock, Verdict
+from swarm.lock_record import Lock, Verdict, orphaned
 from swarm.lock_table import LockTable
 from swarm.status_log import LOG as STATUS
 from swarm.status_picture import StatusPicture
@@ -180,6 +180,7 @@ class _Drawing:
     def __init__(
         self, store: Store, status: Digest[StatusPicture], queue: TaskPicture, locks: dict[str, Look], dead: set[str]
     ) -> None:
+        self._clock = store.clock
         self._now = store.clock.now()
         self._status = status.picture
         self._cursor = status.cursor
@@ -218,6 +219,11 @@ class _Drawing:
                 continue  # a lock that was left behind, or a failed task
             text = "its process is gone" if look[1].why else f"its lease ended {duration(look[1].left or 0)} ago"
             found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError) or look[0] is None or not look[1].active or not orphaned(look[0], self._clock):
+                continue
+            text = f"its process is gone; its group {look[0].holder['group']} works on, and frees it when it ends"
+            found.append(Problem("gone", task, look[0].worker, look[0].heartbeat_at, text, f"swarm lock why {quoted(task)}"))
         for task, entry in self._dead.items():
             if task not in self._locks and not self._is_given_up(entry):
                 found.append(self._orphan(task, entry.worker, entry.since, "its lock was removed"))

@@ -88,8 +88,20 @@ def test_at_a_terminal_the_view_is_live(environment: dict[str, str], tmp_path: P
     assert os.listdir(tmp_path / "demo") == []
 
 
+@pytest.mark.parametrize("place", ["o'neil", "{prompt} $HOME"])
+def test_it_works_wherever_temporary_files_are(environment: dict[str, str], tmp_path: Path, place: str) -> None:
+    (tmp_path / place).mkdir()
+    surroundings = {**environment, "TMPDIR": str(tmp_path / place), "SWARM_LOG_MAX_BYTES": "abc"}
+    with subprocess.Popen([*COMMAND, "--plain"], stdout=subprocess.PIPE, text=True, env=surroundings) as demo:
+        assert demo.stdout is not None
+        assert any("✔ DONE   schema" in line for line in demo.stdout)
+        demo.terminate()
+        demo.stdout.read()
+    assert list((tmp_path / place).iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing_behind(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_and_another_leave_nothing_behind(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [*COMMAND, "--plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
@@ -100,6 +112,8 @@ def test_a_signal_leaves_nothing_behind(environment: dict[str, str], tmp_path: P
             assert begun
         (home,) = tmp_path.iterdir()
         demo.send_signal(number)
+        time.sleep(0.05)
+        demo.send_signal(signal.SIGTERM)  # somebody is impatient
         _, err = demo.communicate(timeout=30)
     assert demo.returncode == 128 + number and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []

@@ -135,6 +135,21 @@ class TestFilesystem:
         assert any(said in check.text for check in faults)
         assert not list(home.glob(".doctor-*"))
 
+    @pytest.mark.parametrize("place", ["status.log", ".tasks/tasks.log", "locks", ".locks", ".tasks"])
+    def test_what_is_there_and_not_ours_to_write_to_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        """As after one `sudo swarm`; the root that runs the tests may write everywhere."""
+        access = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: str(path) != f"{home}/{place}" and access(path, mode))
+        (check,) = found("permissions", FAULT)
+        assert check.text == f"{home}/{place} may not be written to" and f"chown -R $(id -un) '{home}/{place}'" in check.mend
+
+    def test_results_that_are_no_directory_are_a_fault(self, home: Path) -> None:
+        (home / "results").write_text("")
+        (check,) = found("permissions", FAULT)
+        assert check.text == f"{home}/results is not a directory"
+
     def test_links_over_what_is_there_are_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "link", lambda source, target: None)
         assert any("over one that is there" in check.text for check in found("permissions", FAULT))
@@ -243,6 +258,22 @@ class TestWhatLiesThere:
         assert the("locks").state == OK
         os.utime(path, (time.time() - 60, time.time() - 60))
         assert the("locks").state == WARNING
+
+    def test_a_task_that_ends_while_it_looks_is_no_finding(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        queue = TaskQueue()
+        queue.add("last", "x", max_attempts=1, priority=9)
+        claim = queue.claim("w")
+        look = LockTable.look
+        looks: list[str] = []
+
+        def slow(table: LockTable, task: str) -> Any:
+            looks.append(task)
+            if looks.count("last") == 1:
+                queue.done("last", "w", claim.token)
+            return look(table, task)
+
+        monkeypatch.setattr(LockTable, "look", slow)
+        assert [check for check in examine() if check.state != OK] == [] and "last" in looks
 
     def test_the_lock_of_a_task_that_is_done_is_told(self, home: Path) -> None:
         queue = TaskQueue(FileStore(str(home)))

@@ -445,6 +445,9 @@ class TestKilled:
                 f"The end of its process and of every process of group {command} frees it"
                 in place.swarm("lock", "why", "t").stdout
             )
+            assert f"(gone; some of its group {command} work on)" in place.swarm("lock", "why", "t").stdout
+            seen = place.swarm("status").stdout
+            assert f"its process is gone; its group {command}" in seen
             assert place.run("touch", "ran").returncode == 1
             os.kill(left, signal.SIGKILL)
             wait_until(lambda: place.verdict == "t: Expired (holder gone)")

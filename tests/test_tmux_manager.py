@@ -638,7 +638,7 @@ class TestTrouble:
         done = _python("import sys; from swarm.cli import main; sys.exit(main(['agents']))")
 
         assert done.returncode == 3
-        assert done.stderr == "Error: tmux panes need the package libtmux. Run: pip install 'swarm-coordination[tmux]'\n"
+        assert done.stderr == "Error: tmux panes need the package libtmux. Run: pip install libtmux\n"
 
     def test_without_tmux_its_install_is_named(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")

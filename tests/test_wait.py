@@ -172,6 +172,11 @@ class TestStates:
         assert woken(store, state, lambda: say(store, state)).met
         assert now(store, state).met
 
+    def test_a_record_done_is_the_latest_one_or_none(self, store: Store) -> None:
+        say(store, "DONE")
+        say(store, "ERROR")
+        assert not now(store, "DONE").met and now(store, "done").met
+
     def test_a_state_that_did_not_last_has_been_there(self, store: Store) -> None:
         say(store, "START")
 
