@@ -12,7 +12,15 @@ from xml.etree import ElementTree as ET
 from proof.report import Report
 
 _ROOT = Path(__file__).resolve().parent.parent
-INPUT = ("test_lock_model", "test_log_model", "test_damaged_files", "test_planted_entries", "test_bad_input", "test_schemas")
+INPUT = (
+    "test_lock_model",
+    "test_log_model",
+    "test_damaged_files",
+    "test_planted_entries",
+    "test_bad_input",
+    "test_schemas",
+    "test_task_picture",
+)
 GROUND = (
     "test_frozen_filesystem",
     "test_full_disk",
