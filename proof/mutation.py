@@ -1,4 +1,4 @@
-"""Mutation testing: the lock and log modules with one small change at a time, to see whether the tests notice.
+"""Mutation testing: the lock, log and queue modules with one small change at a time, to see whether the tests notice.
 
 A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained in `tests/surviving_mutants.toml`,
 by its function and the changed lines, so that an explanation moves with its code; any other survivor fails the proof. Whoever

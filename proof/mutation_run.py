@@ -32,6 +32,13 @@ OWN = {
     "clock": ["clock", "clock_jumps"],
     "sprint_record": ["sprint_record"],
     "yamltext": ["yamltext"],
+    "digest": ["digest"],
+    "ready_list": ["ready_list", "task_picture"],
+    "task_picture": ["task_picture", "task_queue"],
+    "task_ledger": ["task_queue"],
+    "task_claims": ["task_queue"],
+    "task_queue": ["task_queue"],
+    "task_record": ["task_record", "task_queue", "task_file"],
 }
 
 

@@ -6,6 +6,7 @@ worker. What ends a claim carries its token; the line in the log decides, and wh
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Claims:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
-        self._glanced = float("-inf")
+        self._glanced = -math.inf
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
         """The best ready task that nobody holds. Raises NoTask; StoreError only if one that cannot be read keeps us from all."""
@@ -47,7 +48,7 @@ class Claims:
         troubles: list[StoreError] = []
         while len(troubles) < _ENOUGH and (entry := self._next(tried, commands_only)) is not None:
             try:
-                return self._claim(entry, worker, ttl, bound)
+                return self._claim(entry, worker, ttl, bound=bound)
             except LockHeld as held:
                 self._held[entry.id] = self._ledger.clock.steady() + _GLANCE, held.holder
             except (WrongState, NoTask):
@@ -68,7 +69,7 @@ class Claims:
             known = self._ledger.picture.entries
             waits = [name for name in entry.after if name not in known or known[name].state != DONE]
             raise WrongState(task_id, f"{task_id} waits for {', '.join(waits)}.")
-        return self._claim(entry, worker, ttl, bound)
+        return self._claim(entry, worker, ttl, bound=bound)
 
     def end(
         self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
@@ -86,6 +87,8 @@ class Claims:
             token = entry.token
         line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
         lost = self._why_lost(entry, worker, token)
+        if lost:
+            ledger.update()
         taken = not lost and ledger.append(line)
         try:
             entry = ledger.current(task_id)
@@ -103,9 +106,10 @@ class Claims:
     def bury(self, entry: Entry) -> None:
         """A task that died with its last attempt, and that nobody has found yet: then the log says that it has failed."""
         try:
-            self._claim(entry, "swarm", 60.0, False)
+            claim = self._claim(entry, "swarm", 60.0, bound=True)
         except (LockHeld, WrongState):
-            pass
+            return
+        self.end("release", entry.id, "swarm", claim.token, {}, {})  # somebody was faster, and it is to be done again
 
     # Claiming ------------------------------------------------------------------------------------------------------
 
@@ -127,7 +131,7 @@ class Claims:
                     return best
         return random.choice(ready) if ready else None
 
-    def _claim(self, entry: Entry, worker: str, ttl: float, bound: bool) -> Claim:
+    def _claim(self, entry: Entry, worker: str, ttl: float, *, bound: bool) -> Claim:
         """Raises LockHeld, or WrongState if the task is not to be had any more."""
         ledger, task_id = self._ledger, entry.id
         died = entry.worker if entry.state == RUNNING else ""

@@ -20,11 +20,22 @@ import heapq
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from swarm import jsontext
 from swarm.clock import from_iso, to_iso
 from swarm.names import check_name
 from swarm.ready_list import ReadyList
-from swarm.task_record import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, Task, known_spec
+from swarm.task_record import (
+    CANCELLED,
+    DEFAULT_MAX_ATTEMPTS,
+    DONE,
+    ENDED,
+    FAILED,
+    READY,
+    RUNNING,
+    WAITING,
+    Task,
+    known_spec,
+    parsed,
+)
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
 
@@ -92,7 +103,7 @@ class Entry:
         return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self) -> Task:
-        record = jsontext.loads(self.line)
+        record = parsed(self.line)
         return Task(
             spec=known_spec(record),
             state=self.shown_state,
@@ -102,7 +113,7 @@ class Entry:
             since=self.since,
             reason=self.reason,
             ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
-            added_at=str(record.get("at", "")),
+            added_at=record.get("at", ""),
         )
 
 
@@ -151,7 +162,7 @@ class TaskPicture:
     def fold(self, line: bytes) -> bool:
         try:
             text = line.decode()
-            record = jsontext.loads(text)
+            record = parsed(text)
             if record["op"] == "add":
                 return self._add(record, text)
             entry = self.entries.get(record["id"])
@@ -173,7 +184,7 @@ class TaskPicture:
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
-            if entry.state == READY and entry.delay and moment == entry.due():  # else it was of an attempt before
+            if entry.state == READY and moment == entry.due():  # else it was of an attempt before
                 entry.delay = 0.0
                 self._ready.add(entry.id, entry.priority)
         skipped = _Agents(self.entries, skip) if commands_only else skip
@@ -181,10 +192,10 @@ class TaskPicture:
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
         """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
-        delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY and entry.delay]
+        delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY]
         if self.running or any(entry.has_command or not commands_only for entry in delayed):
             return False
-        return not self._ready.best(_Agents(self.entries, ()) if commands_only else (), 1)
+        return not self._ready.best(_Agents(self.entries, ()) if commands_only else ())
 
     def next_due(self) -> float | None:
         """When the next delayed task is ready again."""
@@ -239,7 +250,7 @@ class TaskPicture:
             for entry in map(Entry, *texts, *columns):
                 self.entries[entry.id] = entry
             if not len(self.entries) == len(texts[1]) == len(columns[-1]):
-                raise ValueError("the columns are not of one length")
+                raise ValueError  # the columns are not of one length
         for entry in self.entries.values():
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
@@ -251,15 +262,13 @@ class TaskPicture:
     # The folds -------------------------------------------------------------------------------------------------
 
     def _add(self, record: dict[str, Any], line: str) -> bool:
-        task_id, after = record["id"], record.get("after", ())
+        task_id, after = check_name(record["id"], "id"), record.get("after", ())
         if task_id in self.entries or task_id in after or (task_id in self._dependents and self.circle({task_id: after})):
             return False
-        priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        check_name(task_id, "id")
         if not all(isinstance(name, str) for name in after):
             raise TypeError
-        since, has_command = str(record.get("at", "")), "command" in record
-        entry = Entry(task_id, line, has_command, int(priority), tuple(after), int(attempts), since)
+        priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        entry = Entry(task_id, line, "command" in record, priority, tuple(after), attempts, record.get("at", ""))
         self.entries[task_id] = entry
         self._link(entry)
         self._make_ready(entry)
@@ -276,8 +285,8 @@ class TaskPicture:
         self._ready.discard(entry.id, entry.priority)
         self.running[entry.id] = entry
         entry.attempts += 1
-        entry.worker = str(record.get("worker", ""))
-        entry.delay, entry.ended = 0.0, ""
+        entry.worker = record.get("worker", "")
+        entry.ended = ""
         self._move(entry, RUNNING, record)
         return True
 
@@ -342,8 +351,8 @@ class TaskPicture:
 
     def _move(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
-        entry.since = str(record.get("at", ""))
-        entry.reason = reason or str(record.get("reason", ""))
+        entry.since = record.get("at", "")
+        entry.reason = reason or record.get("reason", "")
 
     def _make_ready(self, entry: Entry, *, first: bool = False) -> None:
         if entry.missing:

@@ -72,6 +72,7 @@ class TaskQueue:
         """Adds tasks, which may come after each other in any order: the ids that are new, and those that were there already, just
         as they are asked for. Raises BadInput or TaskExists before anything is written. Killed in the middle, it is simply called
         again."""
+        specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them itself
         with self._mutex:
             ledger = self._ledger()
             _check_new(specs, ledger.update())

@@ -6,7 +6,6 @@ fencing token of the task's lock. `swarm.task_picture` says what the lines amoun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +31,22 @@ STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
 ENDED = (DONE, FAILED, CANCELLED)
 
 _FIELDS = ("id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta")
-_DEFAULTS: dict[str, Any] = {"priority": 0, "after": (), "max_attempts": DEFAULT_MAX_ATTEMPTS}
+_TYPES: dict[str, type | tuple[type, ...]] = {  # of what stands in a line of the log
+    "at": str,
+    "id": str,
+    "prompt": str,
+    "command": (str, list),
+    "priority": int,
+    "after": list,
+    "max_attempts": int,
+    "timeout": (int, float),
+    "meta": dict,
+    "worker": str,
+    "token": int,
+    "reason": str,
+    "delay": (int, float),
+}
+_DEFAULTS: dict[str, Any] = {"priority": 0, "after": (), "max_attempts": DEFAULT_MAX_ATTEMPTS, "meta": {}}
 
 
 @dataclass(frozen=True)
@@ -52,8 +66,7 @@ class TaskSpec:
     def fields(self) -> dict[str, Any]:
         """What is not as it would be anyway, in order."""
         values = {name: getattr(self, name) for name in _FIELDS}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {name: value for name, value in plain.items() if value not in (None, (), [], {}) and value != _DEFAULTS.get(name)}
+        return {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,9 @@ def spec_from(fields: object, where: str = "the task") -> TaskSpec:
     """A task from what a person or a program gave; raises BadInput that says where and what is wrong."""
     if not isinstance(fields, Mapping):
         raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
-    unknown = [str(name) for name in fields if name not in _FIELDS and name != "attempts"]
+    unknown = [
+        str(name) for name in fields if name not in (*_FIELDS, "attempts")
+    ]  # which a new task has none of, whatever it says
     if unknown:
         raise BadInput(f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_FIELDS)}.")
     task_id = check_name(fields.get("id"), f"{where}: id")
@@ -132,6 +147,14 @@ def spec_from(fields: object, where: str = "the task") -> TaskSpec:
         timeout=_seconds(fields.get("timeout"), f"{where}: timeout"),
         meta=dict(meta),
     )
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """The event that a line tells. Raises ValueError or TypeError for a line that swarm has not written."""
+    record: dict[str, Any] = jsontext.loads(line)
+    if not isinstance(record, dict) or not all(isinstance(value, _TYPES.get(name, object)) for name, value in record.items()):
+        raise TypeError
+    return record
 
 
 def known_spec(record: Mapping[str, Any]) -> TaskSpec:
@@ -188,6 +211,6 @@ def _whole(value: object, what: str, least: int, most: int) -> int:
 def _seconds(value: object, what: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0 < value <= MAX_TTL:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:
         raise BadInput(f"{what} is {str(value)[:40]!r}, but must be a number of seconds, more than 0.")
     return value

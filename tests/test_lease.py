@@ -87,6 +87,15 @@ class TestHolding:
         with Lease(table, "t", "w", 60):
             assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
 
+    def test_a_lock_that_was_taken_before_is_kept_and_not_taken_again(self, table: Table) -> None:
+        lock = table.acquire("t", "w", 60, bound=True)
+        table.hand.pass_time(10)
+        table.asked.clear()
+        with Lease(table, "t", "w", 60, taken=lock) as lease:
+            assert table.asked == [] and lease.token == lock.token
+            assert lease.seconds_left == 49, "it runs from when it was taken"
+        assert table.look("t") is None
+
     def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             lease.leave()
@@ -94,13 +103,17 @@ class TestHolding:
         assert found is not None and found[0] is not None and found[0].token == lease.token and found[1].active
 
     def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        with Lease(table, "t", "w", 60) as lease:
-            assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
-            assert lease._thread is not None
-            blocked = Path(f"/proc/self/task/{lease._thread.native_id}/status").read_text().partition("SigBlk:")[2].split()[0]
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):
-            assert int(blocked, 16) >> (number - 1) & 1, number
+        numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        try:
+            with Lease(table, "t", "w", 60) as lease:
+                assert not numbers & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+                assert lease._thread is not None
+                status = Path(f"/proc/self/task/{lease._thread.native_id}/status").read_text()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+        assert [number for number in numbers if not blocked >> (number - 1) & 1] == []
 
     @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
     def test_the_holder_is_out_a_little_before_the_lease_ends(self, ttl: float, margin: float, table: Table) -> None:

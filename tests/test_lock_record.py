@@ -10,7 +10,7 @@ import pytest
 
 from swarm import process
 from swarm.clock import to_iso
-from swarm.lock_record import Lock, Verdict, decode, holder_gone, judge, new_lock, refreshed, stamp_counts, with_token
+from swarm.lock_record import Lock, Verdict, decode, holder_gone, judge, new_lock, orphaned, refreshed, stamp_counts, with_token
 from swarm.settings import MAX_TTL
 from tests.conftest import HandClock
 
@@ -235,6 +235,22 @@ class TestHolder:
         assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
         nobody = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
         assert str(judge(nobody, clock, lambda: 0.0)) == "Expired (holder gone)"
+
+    def test_a_lock_is_orphaned_while_only_the_group_of_its_process_is_left(self, dead: Lock, clock: HandClock) -> None:
+        left = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
+        assert orphaned(left, clock)
+        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**process.identity(), "group": os.getpgid(0)}), clock)
+        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]}), clock)
+        assert not orphaned(dead, clock) and not orphaned(new_lock("t", "w", 60, 1, clock), clock)
+        handed_on = decode(json.dumps({**left.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
+        assert handed_on is not None and not orphaned(handed_on, clock)
+
+    def test_a_heartbeat_names_a_group_only_beside_the_process_for_which_it_works(self, clock: HandClock) -> None:
+        bound = new_lock("t", "w", 60, 1, clock, process.identity())
+        again = refreshed(bound, clock, 77)
+        assert (again.holder["pid"], again.holder["group"]) == (os.getpid(), 77)
+        assert refreshed(again, clock).holder["group"] == 77
+        assert "group" not in refreshed(new_lock("t", "w", 60, 1, clock), clock, 77).holder
 
     def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_nobody(self, dead: Lock, clock: HandClock) -> None:
         lock = refreshed(dead, clock)

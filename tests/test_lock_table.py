@@ -318,6 +318,13 @@ class TestKeeping:
         assert locks.release("t", "alice", taken.token).encode() == beaten.encode()
         assert locks.look("t") is None
 
+    def test_a_heartbeat_may_name_a_group_that_works_for_the_holder_from_now_on(self, locks: LockTable) -> None:
+        locks.acquire("t", "alice", 60, bound=True)
+        assert "group" not in locks.heartbeat("t", "alice").holder
+        assert locks.heartbeat("t", "alice", group=77).holder["group"] == 77
+        assert locks.heartbeat("t", "alice").holder["group"] == 77
+        assert locks.heartbeat("t", "alice", group=78).holder["group"] == 78
+
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
     def test_a_lock_that_changes_meanwhile_is_looked_at_again(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)

@@ -288,9 +288,9 @@ class TestGroup:
         die(group)
         mounts = tmp_path / "mounts"
         mounts.write_text("/dev/vda / ext4 rw 0 0\n" * 200 + "proc /proc proc rw,relatime,hidepid=invisible 0 0\n")
-        monkeypatch.setattr("builtins.open", lambda path, **how: mounts.open())
+        monkeypatch.setattr("builtins.open", lambda path, **how: mounts.open(**how))
         assert not process.group_gone(group)
-        mounts.write_text("proc /proc proc rw,relatime 0 0\n")
+        mounts.write_bytes(b"/dev/vdb /mnt/\xff ext4 rw 0 0\nproc /proc proc rw,relatime 0 0\n")
         assert process.group_gone(group)
 
     def test_nor_does_one_of_another_namespace(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +309,37 @@ class TestGroup:
         found = iter([["1"], ["1", "2"]])
         monkeypatch.setattr(process, "_all_dead", lambda group: next(found))
         assert not process.group_gone(group)
+
+    def test_nor_one_in_which_a_dead_process_takes_the_place_of_another(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was forked while we looked, and has ended: so may the next one live."""
+        member = fork(time.sleep, 60)
+        try:
+            os.setpgid(member, group)
+            die(group)
+            die(member)
+            looks = iter([[str(group)], [str(member)]])
+            monkeypatch.setattr(os, "listdir", lambda path: next(looks))
+            assert not process.group_gone(group)
+        finally:
+            os.waitpid(member, 0)
+
+    def test_who_ends_while_it_is_looked_at_proves_nothing_about_the_others(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reaped = fork(time.sleep, 60)
+        end(reaped)
+        monkeypatch.setattr(os, "listdir", lambda path: ["self", str(reaped), str(group)])
+        assert not process.group_gone(group)
+        die(group)
+        assert process.group_gone(group)
+
+    def test_asking_for_a_group_does_nothing_to_it(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[int, int]] = []
+        monkeypatch.setattr(os, "killpg", lambda *args: asked.append(args))
+        assert not process.group_gone(group)
+        assert asked == [(group, 0)]
 
     def test_a_process_that_ended_is_gone_once_its_group_is(self, child: int, group: int) -> None:
         who = {**stamped(child), "group": group}

@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm.clock import from_iso
 from swarm.digest import Digest
 from swarm.store_memory import MemoryStore
 from swarm.task_picture import TaskPicture
+from swarm.task_record import Task, TaskSpec
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -51,6 +54,143 @@ def seen(picture: TaskPicture) -> Any:
     order = [entry.id for entry in picture.best(1e10, (), 100)]
     known = json.loads(json.dumps(picture.dump()))
     return known, sorted(picture.running), picture.counts(), picture.blocked(), picture.is_finished(), sorted(order)
+
+
+def told(picture: TaskPicture, op: str, **fields: object) -> bool:
+    return picture.fold(json.dumps({"op": op, "id": "a", **fields}).encode())
+
+
+def in_state(state: str) -> TaskPicture:
+    """A picture with one task that may be tried twice, and was claimed with token 5 unless it is new."""
+    picture = TaskPicture()
+    assert told(picture, "add", prompt="x", max_attempts=2)
+    if state != "new":
+        assert told(picture, "claim", token=5, worker="w")
+    if state in ("done", "failed", "cancelled", "ready"):
+        op = {"done": "done", "failed": "fail", "cancelled": "cancel", "ready": "release"}[state]
+        assert told(picture, op, token=5, final=True)
+    assert picture.entries["a"].state == ("ready" if state == "new" else state)
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("op", "changes"),
+    [
+        ({"op": "add", "prompt": "y"}, {}),
+        ({"op": "claim", "token": 6}, {"new": "running", "ready": "running", "running": "running"}),
+        ({"op": "claim", "token": 5}, {"new": "running"}),
+        ({"op": "claim", "token": 0}, {}),
+        ({"op": "done", "token": 5}, {"running": "done"}),
+        ({"op": "done", "token": 4}, {}),
+        ({"op": "done", "token": 6}, {}),
+        ({"op": "fail", "token": 5}, {"running": "ready"}),
+        ({"op": "fail", "token": 4}, {}),
+        ({"op": "fail", "token": 5, "final": True}, {"running": "failed"}),
+        ({"op": "release", "token": 5}, {"running": "ready"}),
+        ({"op": "release", "token": 4}, {}),
+        ({"op": "retry"}, {"failed": "ready", "cancelled": "ready"}),
+        ({"op": "cancel"}, {"new": "cancelled", "ready": "cancelled", "running": "cancelled"}),
+        ({"op": "fly"}, {}),
+    ],
+)
+@pytest.mark.parametrize("state", ["new", "ready", "running", "done", "failed", "cancelled"])
+def test_an_event_changes_what_the_rules_say_and_nothing_else(op: dict[str, Any], changes: dict[str, str], state: str) -> None:
+    picture = in_state(state)
+    before = picture.dump()
+    assert told(picture, **op) == (state in changes)
+    if state in changes:
+        assert picture.entries["a"].state == changes[state]
+    else:
+        assert picture.dump() == before
+    assert set(picture.running) == ({"a"} if picture.entries["a"].state == "running" else set())
+    assert bool(picture.best(0.0, (), 1)) == (picture.entries["a"].state == "ready")
+
+
+def test_a_line_need_not_say_more_than_it_must() -> None:
+    picture = TaskPicture()
+    assert told(picture, "add", prompt="x")
+    entry = picture.entries["a"]
+    assert entry.task() == Task(TaskSpec("a", "x"), "ready", 0, "", None, since="", reason="", ready_at="", added_at="")
+    assert (entry.priority, entry.max_attempts, entry.has_command) == (0, 3, False)
+    assert told(picture, "claim", token=5)
+    assert entry.task() == Task(TaskSpec("a", "x"), "running", 1, "", 5, since="", reason="", ready_at="", added_at="")
+    assert told(picture, "add", id="b", command="make", at="then")
+    assert picture.entries["b"].has_command is True and picture.entries["b"].since == "then"
+    assert told(picture, "claim", id="b", token=1, worker="w", at="now")
+    assert told(picture, "fail", id="b", token=1, reason="boom", at="later")
+    assert picture.entries["b"].task() == Task(TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then")
+
+
+def test_attempts_count_claims_and_not_what_was_given_back_and_begin_anew_with_a_retry() -> None:
+    picture = in_state("running")
+    entry = picture.entries["a"]
+    assert entry.attempts == 1 and told(picture, "release", token=5) and entry.attempts == 0
+    assert told(picture, "claim", token=6) and told(picture, "fail", token=6) and entry.attempts == 1
+    assert told(picture, "claim", token=7) and entry.attempts == 2
+    assert not told(picture, "claim", token=8, worker="v")  # its worker has died at the last attempt
+    assert (entry.state, entry.token, entry.attempts) == ("failed", 8, 2)
+    assert entry.reason == "its worker  was gone, at the last of 2 attempts"
+    assert told(picture, "retry") and entry.attempts == 0
+    assert not told(picture, "claim", token=8) and told(picture, "claim", token=9) and entry.attempts == 1
+
+
+@pytest.mark.parametrize("op", ["done", "fail", "release"])
+def test_how_its_worker_ended_the_last_claim_is_known_until_the_next(op: str) -> None:
+    assert in_state("new").entries["a"].ended == ""
+    picture = in_state("running")
+    entry = picture.entries["a"]
+    assert entry.ended == ""
+    assert told(picture, op, token=5) and entry.ended == op
+    if op != "done":
+        assert told(picture, "claim", token=6) and entry.ended == ""
+
+
+def test_lines_that_make_no_sense_are_counted_and_empty_ones_are_not() -> None:
+    picture = in_state("new")
+    for line in (b"", b" \n", b"{", b"[]", b'{"op": "add"}', b'{"op": "claim", "id": "a"}', b"\xff"):
+        assert picture.fold(line) is False
+    assert told(picture, "claim", token=1, id="nobody") is False
+    assert picture.damaged == 5
+
+
+@pytest.mark.parametrize("short", range(14))
+def test_what_was_kept_is_loaded_whole_or_not_at_all(short: int) -> None:
+    picture = in_state("running")
+    assert picture.fold(b'{"op": "add", "id": "b c", "prompt": "x"}')
+    data = json.loads(json.dumps(picture.dump()))
+    fresh = TaskPicture()
+    fresh.load(data)
+    assert fresh.dump() == data and list(fresh.entries) == ["a", "b c"] and fresh.running == {"a": fresh.entries["a"]}
+    data[short] = data[short].partition("\n")[0] if short < 2 else data[short][:-1]
+    with pytest.raises(ValueError):  # noqa: PT011  (nobody but the digest sees it)
+        TaskPicture().load(data)
+
+
+def test_a_delayed_task_that_is_cancelled_is_no_longer_waited_for() -> None:
+    picture = in_state("running")
+    at = "2026-02-02T10:30:00.000Z"
+    assert picture.next_due() is None
+    assert told(picture, "fail", token=5, delay=30, at=at)
+    assert picture.next_due() == from_iso("2026-02-02T10:30:30.000Z") and not picture.is_finished()
+    assert told(picture, "cancel")
+    assert picture.is_finished()
+    assert told(picture, "retry", at=at)
+    assert not picture.is_finished() and [entry.id for entry in picture.best(0.0, (), 1)] == ["a"]
+
+
+def test_a_task_that_failed_at_no_known_time_waits_no_longer_than_its_delay() -> None:
+    picture = in_state("running")
+    assert told(picture, "fail", token=5, delay=30, at="yesterday")
+    assert picture.next_due() == 30.0
+    assert [entry.id for entry in picture.best(1e9, (), 1)] == ["a"]
+
+
+def test_a_delay_that_is_over_is_over_for_who_begins_with_what_was_kept() -> None:
+    picture, fresh = in_state("running"), TaskPicture()
+    assert told(picture, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
+    assert picture.best(1e10, (), 1) and picture.next_due() is None
+    fresh.load(picture.dump())
+    assert fresh.next_due() is None and [entry.id for entry in fresh.best(0.0, (), 1)] == ["a"]
 
 
 @given(st.lists(events(), max_size=40), st.data())

@@ -1,0 +1,222 @@
+"""A log is read on from where the last look ended, by this process or by another; what was kept of it is never believed more than
+the log."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm import digest
+from swarm.digest import Digest
+from swarm.errors import StoreError
+from swarm.store import Store
+from swarm.store_file import FileStore
+
+LOG = "tasks"
+
+
+class Heard:
+    """A picture that is its lines; one that was there already changes nothing. `folded`: what it was given itself."""
+
+    VERSION = 3
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.folded: list[str] = []
+
+    def fold(self, line: bytes) -> bool:
+        text = line.decode()
+        self.folded.append(text)
+        self.lines.append(text)
+        return text not in self.lines[:-1]
+
+    def dump(self) -> Any:
+        return self.lines
+
+    def load(self, data: Any) -> None:
+        self.lines = [str(line) for line in data]
+
+    def __len__(self) -> int:
+        return len(set(self.lines))
+
+
+@pytest.fixture(autouse=True)
+def worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest, "_WORTH_KEEPING", 4)
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    was = gc.isenabled()
+    yield
+    (gc.enable if was else gc.disable)()
+
+
+def write(store: Store, *lines: str) -> list[str]:
+    for line in lines:
+        store.append(LOG, line.encode())
+    return list(lines)
+
+
+def known(store: Store) -> list[str] | None:
+    """What is kept."""
+    data = store.kept(LOG)
+    return None if data is None else json.loads(data)["picture"]
+
+
+def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, *"abcdef")
+    assert mine.update() is False
+    write(store, "g")
+    mine.update()
+    assert mine.picture.folded == list("abcdefg")
+    mine.update()
+    assert mine.picture.folded == list("abcdefg")
+
+
+def test_whoever_wrote_a_line_learns_whether_it_changed_anything(store: Store) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, "a", "b", "a")
+    assert mine.update(b"b") is True
+    write(store, "c", "b")
+    assert mine.update(b"b") is False
+    write(store, "d", "b", "e")
+    assert mine.update(b"d") is True
+
+
+def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
+    """It is nobody else's than the writer's: another who says the very same at the same moment says nothing new."""
+    mine = Digest(store, LOG, Heard)
+    write(store, "a", "a")
+    assert mine.update(b"a") is True
+
+
+def test_the_next_process_begins_where_the_picture_was_kept(store: Store) -> None:
+    write(store, *"abcd")
+    Digest(store, LOG, Heard).update()
+    write(store, "e", "f")
+    mine = Digest(store, LOG, Heard)
+    mine.update()
+    assert mine.picture.folded == ["e", "f"]
+    assert mine.picture.lines == list("abcdef")
+
+
+def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> None:
+    mine = Digest(store, LOG, Heard)
+    read: list[str] = []
+
+    def is_kept_after(*lines: str) -> bool:
+        read.extend(write(store, *lines))
+        mine.update()
+        return known(store) == read
+
+    assert not is_kept_after("a", "b", "c") and is_kept_after("d")  # four lines are enough
+    assert not is_kept_after("e", "f", "g") and is_kept_after("h")
+    assert is_kept_after(*"ijklmnopq")  # and half as many as it knows things, which are 17 now
+    assert [is_kept_after("a") for _ in range(8)] == [False] * 7 + [True]
+
+
+def test_what_another_version_kept_is_not_used(store: Store) -> None:
+    write(store, *"abcd")
+    Digest(store, LOG, Heard).update()
+
+    class Later(Heard):
+        VERSION = 4
+
+    mine = Digest(store, LOG, Later)
+    mine.update()
+    assert mine.picture.folded == list("abcd")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"version": 3, "cursor": "", "picture": ["x"]},
+        {"version": 3, "cursor": None, "picture": ["x"]},
+        {"version": 3, "cursor": 1, "picture": ["x"]},
+        {"version": 3, "cursor": "?", "picture": ["x"]},
+        {"version": 3, "cursor": "9999", "picture": ["x"]},
+        {"version": 3, "picture": ["x"]},
+        {"version": 3, "cursor": "1", "picture": 5},
+        {"cursor": "1", "picture": ["x"]},
+        ["x"],
+    ],
+)
+def test_what_was_kept_without_a_place_in_this_log_is_not_used(store: Store, kept: Any) -> None:
+    store.keep(LOG, json.dumps(kept).encode())
+    write(store, "a", "b")
+    mine = Digest(store, LOG, Heard)
+    mine.update()
+    assert mine.picture.lines == ["a", "b"]
+
+
+def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(name: str, data: bytes) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "keep", full)
+    write(store, *"abcd")
+    for _ in range(2):
+        mine = Digest(store, LOG, Heard)
+        mine.update()
+        assert mine.picture.folded == list("abcd")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("lines", [0, 4])
+def test_the_garbage_collector_is_left_as_it_was(store: Store, enabled: bool, lines: int, collecting: None) -> None:
+    write(store, *"abcd"[:lines])
+    Digest(store, LOG, Heard).update()
+    (gc.enable if enabled else gc.disable)()
+    Digest(store, LOG, Heard).update()
+    assert gc.isenabled() == enabled
+
+
+def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "s"))
+    mine = Digest(store, LOG, Heard)
+    write(store, *"abc")
+    mine.update()
+    shutil.rmtree(tmp_path / "s")
+    write(FileStore(str(tmp_path / "s")), *"xyz")
+    mine.update()
+    assert mine.picture.lines == list("xyz")
+    assert known(store) is None, "what was read of the log before does not count"
+    write(store, "w")
+    mine.update()
+    assert known(store) == list("xyzw")
+
+
+def test_a_line_that_went_with_its_log_is_told_as_gone(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "s"))
+    mine = Digest(store, LOG, Heard)
+    write(store, "a", "mine")
+    shutil.rmtree(tmp_path / "s")
+    write(FileStore(str(tmp_path / "s")), "b")
+    with pytest.raises(StoreError, match="the log of tasks was replaced just now, and what was written to it is gone"):
+        mine.update(b"mine")
+    assert mine.picture.lines == ["b"]
+
+
+def test_a_long_look_tells_how_far_it_is(store: Store) -> None:
+    write(store, *("x" * 600_000 + str(number) for number in range(5)))
+    told: list[int] = []
+    Digest(store, LOG, Heard).update(progress=told.append)
+    assert len(told) > 1 and told == sorted(told) and told[0] > 0 and told[-1] == 5
+
+
+def test_waiting_ends_when_there_is_more_than_was_read(store: Store) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, "a")
+    assert mine.wait(5.0) is True
+    mine.update()
+    assert mine.wait(0.0) is False
+    write(store, "b")
+    assert mine.wait(5.0) is True
