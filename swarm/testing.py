@@ -192,6 +192,30 @@ def a_closed_store_may_be_used_again(store: Store) -> None:
     assert _read_all(store) == [b"line"]
 
 
+def a_read_resumes_where_the_last_one_ended(store: Store) -> None:
+    for number in range(3):
+        store.append("status", b"%d" % number)
+    _, first = store.read_log("status", "", 0)
+    lines, last = store.read_log("status", first)
+    assert lines == [b"1", b"2"]
+    assert store.resumes("", first) and store.resumes(first, last) and store.resumes(last, last)
+    assert not store.resumes(last, first)
+
+
+def logs_are_kept_apart(store: Store) -> None:
+    store.append("status", b"one")
+    store.append("tasks", b"two")
+    assert store.read_log("status")[0] == [b"one"] and store.read_log("tasks")[0] == [b"two"]
+
+
+def what_was_kept_last_is_kept(store: Store) -> None:
+    assert store.kept("tasks") is None
+    for data in (b"one", b"x" * 1_000_000, b""):
+        store.keep("tasks", data)
+        assert store.kept("tasks") == data
+    assert store.kept("status") is None
+
+
 CHECKS: list[Callable[[Store], None]] = [
     create_only_if_absent,
     replace_only_what_was_compared,
@@ -205,10 +229,13 @@ CHECKS: list[Callable[[Store], None]] = [
     tickets_are_unique_among_threads,
     a_log_keeps_lines_whole_and_in_order,
     a_cursor_goes_on_where_it_stood,
+    a_read_resumes_where_the_last_one_ended,
+    logs_are_kept_apart,
     rotation_changes_nothing_for_readers,
     waiting_ends_with_news_or_time,
     watching_ends_with_a_change,
     places_are_named_for_people,
+    what_was_kept_last_is_kept,
     a_closed_store_may_be_used_again,
 ]
 
