@@ -128,7 +128,7 @@ class Lease:
     def _abandon(self) -> None:
         """Ends it as well as can be, on the way out with another error."""
         self._ended.set()
-        if self._lock is not None:
+        if self._lock is not None and not self._left:
             try:
                 self._table.release(self.task_id, self.worker, self._lock.token)
             except (NotYours, StoreError):

@@ -92,8 +92,9 @@ class Claims:
         taken = not lost and ledger.append(line)
         try:
             entry = ledger.current(task_id)
-        except NoTask as error:
-            raise LockLost(task_id, f"{error} The queue was removed, or replaced. Stop working on the task.") from None
+        except NoTask:
+            text = f"There is no task {task_id} any more: the queue was removed, or replaced. Stop working on the task."
+            raise LockLost(task_id, text) from None
         if not taken and (entry.token, entry.ended) != (token, op):
             raise self._refused(op, entry, worker, token, lost)
         try:

@@ -117,9 +117,8 @@ def spec_from(fields: object, where: str = "the task") -> TaskSpec:
     """A task from what a person or a program gave; raises BadInput that says where and what is wrong."""
     if not isinstance(fields, Mapping):
         raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
-    unknown = [
-        str(name) for name in fields if name not in (*_FIELDS, "attempts")
-    ]  # which a new task has none of, whatever it says
+    known = (*_FIELDS, "attempts")  # of which a new task has none, whatever it says
+    unknown = [str(name) for name in fields if name not in known]
     if unknown:
         raise BadInput(f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_FIELDS)}.")
     task_id = check_name(fields.get("id"), f"{where}: id")

@@ -102,6 +102,20 @@ class TestHolding:
         found = table.look("t")
         assert found is not None and found[0] is not None and found[0].token == lease.token and found[1].active
 
+    def test_one_that_is_left_is_not_given_back_by_an_impatient_interrupt_either(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lease = Lease(table, "t", "w", 60)
+        lease.leave()
+
+        def interrupted(self: threading.Thread) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__enter__()
+        assert table.look("t") is not None
+
     def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
         numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)

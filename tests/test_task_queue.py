@@ -768,14 +768,6 @@ class TestEnding:
         clock.pass_time(599)
         assert queue.claim("w").task.attempts == 3
 
-    def test_a_queue_that_was_removed_has_no_task_to_end(self, tmp_path: Path) -> None:
-        queue = TaskQueue(FileStore(str(tmp_path / "s")))
-        queue.add("a", "x")
-        claim = queue.claim("w")
-        shutil.rmtree(tmp_path / "s")
-        with pytest.raises(LockLost, match=r"There is no task a\..* The queue was removed, or replaced"):
-            queue.done("a", "w", claim.token)
-
 
 class TestDying:
     def test_a_claim_whose_lease_ends_comes_back(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
@@ -1299,7 +1291,7 @@ class TestReading:
         queue.add("a", "x")
         claim = queue.claim("w")
         shutil.rmtree(tmp_path / "s")
-        with pytest.raises(LockLost, match=r"There is no task a\..* The queue was removed, or replaced") as caught:
+        with pytest.raises(LockLost, match="There is no task a any more: the queue was removed, or replaced") as caught:
             getattr(queue, end)("a", "w", claim.token)
         assert caught.value.task_id == "a"
 
