@@ -73,6 +73,8 @@ class SmartWorker:
         self._on_line = on_line
         self._attempt: Attempt | None = None
         self._stopping = False
+        self._nothing_left = False
+        self._others = False  # are at work
         self.idle = False
 
     def run(self, *, until_empty: bool = False) -> Tally:
@@ -143,9 +145,6 @@ class SmartWorker:
             self._nothing_left = none.why != "busy"
             self._others = bool(none.holders)
             return None
-
-    _nothing_left = False
-    _others = False
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()
