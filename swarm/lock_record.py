@@ -169,7 +169,7 @@ def _dated(
     task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
 ) -> Lock:
     stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
-    now = clock.now()
+    now = clock.latest()
     heartbeat_at = to_iso(now)
     holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
     return Lock(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from swarm.handover import Handover
     from swarm.journal import Journal
+    from swarm.kept_files import KeptFiles
     from swarm.tickets import Tickets
     from swarm.watch import Watch
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 _PUBLIC_LOG = "status"  # people read it where it lies; the others are swarm's own
-_ABANDONED = 60.0  # seconds after which a file that somebody began to write is nobody's any more
 _LONGEST_WAIT = 1.0  # seconds; a watch is set up anew this often, in case its directory was replaced
 
 
@@ -159,27 +159,11 @@ class FileStore:
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()
 
-    @_spoken
     def keep(self, name: str, data: bytes) -> None:
-        folder, path, draft = self._kept_paths(name)
-        self._directory.ensure(folder)
-        try:
-            self._filesystem.write_new(draft, data)
-        except FileExistsError:
-            if self._filesystem.age(draft) > _ABANDONED:
-                os.unlink(draft)
-            return  # somebody else keeps it
-        except BaseException:
-            os.unlink(draft)
-            raise
-        os.rename(draft, path)
+        self._kept().keep(name, data)
 
-    @_spoken
     def kept(self, name: str) -> bytes | None:
-        try:
-            return self._filesystem.read(self._kept_paths(name)[1])
-        except FileNotFoundError:
-            return None
+        return self._kept().kept(name)
 
     def close(self) -> None:
         for records in self._spaces.values():
@@ -227,10 +211,10 @@ class FileStore:
     def _log_path(self, log: str) -> str:
         return f"{self.root}/{log}.log" if log == _PUBLIC_LOG else f"{self.root}/.{log}/{log}.log"
 
-    def _kept_paths(self, name: str) -> tuple[str, str, str]:
-        folder = f"{self.root}/.kept"
-        self._directory.refuse_links(folder)
-        return folder, f"{folder}/{name}", f"{folder}/{name}.draft"
+    def _kept(self) -> KeptFiles:
+        from swarm.kept_files import KeptFiles
+
+        return KeptFiles(self.root, self._directory, self._filesystem)
 
     def _watch(self, path: str) -> Watch:
         from swarm.watch import Watch

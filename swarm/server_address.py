@@ -1,0 +1,91 @@
+"""The address of a store on a server: what a URL says, which part of it is swarm's own, and how it is shown without secrets.
+
+    postgresql://user@host:5432/database?namespace=team_a&timeout=5
+    redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
+
+`namespace` keeps several swarms on one server apart; `timeout` is how many seconds a command tries to reach the server. All
+other options are the engine's.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from swarm.errors import BadInput
+
+DEFAULT_NAMESPACE = "swarm"
+DEFAULT_TIMEOUT = 10.0
+_HIDDEN = "…"
+
+
+class Address:
+    """A URL in its parts. `text` of it, as an error or `swarm doctor` shows it, is `shown`: it names no secret."""
+
+    def __init__(self, url: str) -> None:
+        self.scheme, _, rest = url.partition("://")
+        rest, _, query = rest.partition("?")
+        login, at, place = rest.rpartition("@")
+        self.hosts, slash, self.path = place.partition("/")
+        self.path = slash + self.path
+        self.user, _, self.password = (unquote(part) for part in login.partition(":"))
+        if "#" in url or "/" in login or (at and not self.hosts and not self.path):
+            raise BadInput(
+                f"this {self.scheme}:// address cannot be understood: in a name or password, write / ? # @ and : as "
+                "%2F %3F %23 %40 %3A."
+            )
+        self.options = dict(parse_qsl(query, keep_blank_values=True))
+        self.namespace = self._own_namespace()
+        self.timeout = self._own_timeout()
+
+    @property
+    def shown(self) -> str:
+        user = f"{quote(self.user)}@" if self.user else ""
+        namespace = "" if self.namespace == DEFAULT_NAMESPACE else f"?namespace={self.namespace}"
+        return f"{self.scheme}://{user}{self.hosts}{self.path}{namespace}"
+
+    @property
+    def has_secret(self) -> bool:
+        return bool(self._secrets())
+
+    def url(self, scheme: str) -> str:
+        """The URL for the engine's own client: everything but swarm's own options."""
+        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}" if self.password else quote(self.user, safe="")
+        query = f"?{urlencode(self.options)}" if self.options else ""
+        return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
+
+    def places(self, port: int) -> list[tuple[str, int]]:
+        """Every host with its port, `port` where none is given."""
+        found = []
+        for place in self.hosts.split(",") if self.hosts else ["localhost"]:
+            host, colon, digits = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+            if not colon:
+                host, digits = place, str(port)
+            if not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536) or not host:
+                raise BadInput(f"{place!r} in {self.shown} names no host and port, such as db.example:{port}.")
+            found.append((host.strip("[]"), int(digits)))
+        return found
+
+    def scrubbed(self, text: str) -> str:
+        """A text of somebody else's, without our secrets."""
+        for secret in self._secrets():
+            for form in (secret, quote(secret), quote(secret, safe="")):
+                text = text.replace(form, _HIDDEN)
+        return text
+
+    def _secrets(self) -> list[str]:
+        return [self.password, *(value for name, value in self.options.items() if "pass" in name.lower())][not self.password :]
+
+    def _own_namespace(self) -> str:
+        name = self.options.pop("namespace", DEFAULT_NAMESPACE)
+        if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
+            raise BadInput(
+                f"namespace is {name[:60]!r}, but must be 1 to 40 small letters, digits and _, and begin with a letter."
+            )
+        return name
+
+    def _own_timeout(self) -> float:
+        text = self.options.pop("timeout", str(DEFAULT_TIMEOUT))
+        if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or not 0.1 <= float(text) <= 3600:
+            raise BadInput(f"timeout is {text[:40]!r}, but must be a number of seconds from 0.1 to 3600.")
+        return float(text)

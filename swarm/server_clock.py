@@ -1,0 +1,51 @@
+"""The clock of a server, for everybody who uses it: how wrong the clocks of the machines are does not matter.
+
+What time it is there is known to be between two bounds, as far apart as the answer took. `now` is the earlier one, by which
+leases are judged; `latest` is the later one, which is written into them. So a lease is never over for others before it is for
+its holder, however slow the network is.
+"""
+
+from __future__ import annotations
+
+from swarm.clock import Clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FRESH = 10.0  # seconds after which the server is asked again
+_DRIFT = 0.0005  # of the time passed: how far two clocks may run apart that are not set
+
+
+class ServerClock(Clock):
+    """`ask` tells the server's time as two bounds; both are the same where it tells it exactly."""
+
+    def __init__(self, ask: Callable[[], tuple[float, float]]) -> None:
+        super().__init__()
+        self._ask = ask
+        self._asked: float | None = None
+        self._earliest = 0.0  # both as offsets from the steady clock
+        self._latest = 0.0
+
+    def now(self) -> float:
+        return self._refreshed() + self._earliest
+
+    def latest(self) -> float:
+        return self._refreshed() + self._latest
+
+    def learn(self, before: float, after: float, earliest: float, latest: float) -> None:
+        """The server's time was between two bounds, at some moment between two readings of the steady clock."""
+        low, high = earliest - after, latest - before
+        if self._asked is not None:
+            drift = abs(after - self._asked) * _DRIFT
+            narrowed = max(low, self._earliest - drift), min(high, self._latest + drift)
+            if narrowed[0] <= narrowed[1]:  # else somebody has set the server's clock
+                low, high = narrowed
+        self._earliest, self._latest, self._asked = low, high, after
+
+    def _refreshed(self) -> float:
+        if self._asked is None or not 0 <= self.steady() - self._asked <= _FRESH:
+            before = self.steady()
+            bounds = self._ask()
+            self.learn(before, self.steady(), *bounds)
+        return self.steady()

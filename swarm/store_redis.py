@@ -1,0 +1,349 @@
+"""The store on Redis or Valkey: records are strings, logs are streams, and every change is one script, which the server carries
+out alone and whole.
+
+Everything lies under `{namespace}:`, in one slot of a cluster. What the server promises is what its settings make of it: without
+an append-only file that is synced on every write, a crash loses what was confirmed, and a failover may do so even then.
+See docs/STORES.md.
+"""
+
+import math
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha1
+from typing import Any
+
+import redis
+from redis import connection
+
+from swarm import server_log
+from swarm.clock import Clock
+from swarm.errors import BadInput, StoreError
+from swarm.kept_files import Kept, KeptInMemory
+from swarm.server_address import Address
+from swarm.server_clock import ServerClock
+from swarm.server_link import FORGOTTEN, Broken, Link, Slot
+from swarm.server_log import Position
+
+VERSION = 1
+_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: an answer must come well before it is given up
+_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "redis+unix": "unix"}
+_AGAIN = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "SWARMGONE")  # refused, and soon not any more
+
+# What every script begins with: the store is still the one that was opened, and the turn is not one that was carried out.
+# KEYS: meta, session. ARGV: incarnation, turn, seconds to remember. The end notes the answer.
+_BEGIN = """
+if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then return redis.error_reply('SWARMGONE') end
+local turn, said = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.*)$')
+if turn and tonumber(turn) >= tonumber(ARGV[2]) then return said end
+"""
+_END = """
+redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. answer, 'EX', ARGV[3])
+return answer
+"""
+# KEYS: …, record, index, channel. ARGV: …, key, whether there is an old one, old, whether there is a new one, new.
+_SWAP = f"""{_BEGIN}
+local found = redis.call('GET', KEYS[3])
+local answer = '0'
+if (ARGV[5] == '1' and found == ARGV[6]) or (ARGV[5] == '0' and not found) then
+  answer = '1'
+  if ARGV[7] == '1' then
+    redis.call('SET', KEYS[3], ARGV[8])
+    if not found then redis.call('ZADD', KEYS[4], 0, ARGV[4]) end
+  else
+    redis.call('DEL', KEYS[3])
+    redis.call('ZREM', KEYS[4], ARGV[4])
+  end
+  redis.call('PUBLISH', KEYS[5], '')
+end
+{_END}"""
+# KEYS: …, log. ARGV: …, line.
+_APPEND = f"""{_BEGIN}
+local answer = redis.call('XADD', KEYS[3], '*', 'line', ARGV[4])
+{_END}"""
+
+# KEYS: meta. ARGV: version, incarnation.
+_MAKE = """
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], 'version', ARGV[1], 'incarnation', ARGV[2]) end
+return redis.call('HMGET', KEYS[1], 'version', 'incarnation')
+"""
+
+_parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
+Wire = Any  # a redis.Connection: its methods have no types
+
+
+class RedisStore:
+    """A namespace of a server. Nothing is sent before the first verb; threads and forked children may share the object."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
+        self.address = address
+        self.clock = clock or ServerClock(self._ask_time)
+        self._link: Link[Wire] = Link(address, self._dial, _hang_up)
+        self._settings = _connection_settings(address)
+        self._incarnation = ""
+        self._kept = kept or KeptInMemory()
+
+    # Records ---------------------------------------------------------------------------------------------------------
+
+    def read(self, key: str) -> bytes | None:
+        found: bytes | None = self._ask("GET", self._name("record", key))
+        return found
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._swap(key, None, data)
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        return self._swap(key, old, new)
+
+    def remove(self, key: str, old: bytes) -> bool:
+        return self._swap(key, old, None)
+
+    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
+        first = f"({after}" if after else f"[{space}/"
+        last = f"({space}0"  # 0 comes right after /
+        page = ("LIMIT", 0, limit) if limit else ()
+        return [key.decode() for key in self._ask("ZRANGEBYLEX", self._name("index"), first, last, *page)]
+
+    def age(self, key: str) -> float:
+        return math.inf
+
+    def where(self, key: str) -> str:
+        return f"{self._name('record', key)} on {self.address.shown}"
+
+    def watch(self, key: str, data: bytes | None, timeout: float) -> None:
+        def watched(slot: Slot[Wire]) -> None:
+            _ask(slot.wire, "SUBSCRIBE", self._name("changed", key))
+            reader = self._link.call(lambda other: _ask(other.wire, "GET", self._name("record", key)))
+            if reader == data:
+                _heard(slot.wire, min(timeout, self._longest_wait))
+            raise _Ended
+
+        try:
+            self._link.call(watched)
+        except _Ended:
+            pass  # the wire is in another mode now: it was hung up
+
+    # Tickets ---------------------------------------------------------------------------------------------------------
+
+    def ticket(self, key: str) -> int:
+        return int(self._ask("INCR", self._name("ticket", key)))
+
+    def last_ticket(self, key: str) -> int:
+        return int(self._ask("GET", self._name("ticket", key)) or 0)
+
+    # Logs ------------------------------------------------------------------------------------------------------------
+
+    def append(self, log: str, line: bytes) -> str:
+        position = _position(self._turn(_APPEND, [self._name("log", log)], [line]))
+        return server_log.cursor(self._incarnation, position)
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        lines, end = server_log.gather(lambda at, count: self._fetch(log, at, count), self._start(cursor), limit)
+        return lines, server_log.cursor(self._incarnation, end)
+
+    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
+        found = self._ask("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
+        end = _position(found[0][0]) if found else (0, 0)
+        return [fields[1] for _, fields in reversed(found[:count])], server_log.cursor(self._incarnation, end)
+
+    def wait(self, log: str, cursor: str, timeout: float) -> bool:
+        deadline = self.clock.steady() + timeout
+        start = _id(self._start(cursor))
+        while True:
+            block = int(1000 * min(deadline - self.clock.steady(), self._longest_wait))
+            how = ("BLOCK", block) if block > 0 else ()  # BLOCK 0 would be for ever
+            if self._ask("XREAD", "COUNT", 1, *how, "STREAMS", self._name("log", log), start):
+                return True
+            if self.clock.steady() >= deadline:
+                return False
+
+    def resumes(self, before: str, after: str) -> bool:
+        return server_log.resumes(before, after)
+
+    def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
+        at: Position = (0, 0)
+        name = self._name("log", log)
+        while found := self._fetch(log, at, 256):
+            for position, line in found:
+                at = position
+                yield f"{name} {_id(at)}", line, True
+
+    def rotate(self, log: str) -> bool:
+        return False
+
+    # What can be found out again -------------------------------------------------------------------------------------
+
+    def keep(self, name: str, data: bytes) -> None:
+        self._kept.keep(name, data)
+
+    def kept(self, name: str) -> bytes | None:
+        return self._kept.kept(name)
+
+    def close(self) -> None:
+        self._link.close()
+
+    # How it is said to the server ------------------------------------------------------------------------------------
+
+    @property
+    def _longest_wait(self) -> float:
+        return min(_LONGEST_WAIT, self.address.timeout / 4)
+
+    def _ask(self, *command: object) -> Any:
+        """The answer to a command that may be given twice."""
+        return self._link.call(lambda slot: _ask(slot.wire, *command))
+
+    def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
+        names = [self._name("record", key), self._name("index"), self._name("changed", key)]
+        change = [key, int(old is not None), old or b"", int(new is not None), new or b""]
+        return bool(self._turn(_SWAP, names, change) == b"1")
+
+    def _turn(self, script: str, names: list[str], args: list[object]) -> bytes:
+        """The answer of a script, which is carried out once, however often it is sent."""
+
+        def sent(slot: Slot[Wire]) -> bytes:
+            keys = [self._name("meta"), self._name("session", slot.session), *names]
+            answer: bytes = _eval(slot.wire, script, keys, [self._incarnation, slot.turn, FORGOTTEN, *args])
+            return answer
+
+        return self._link.call(sent)
+
+    def _fetch(self, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+        found = self._ask("XRANGE", self._name("log", log), f"({_id(after)}", "+", "COUNT", count)
+        return [(_position(entry), fields[1]) for entry, fields in found]
+
+    def _start(self, cursor: str) -> Position:
+        incarnation, position = server_log.parse_cursor(cursor)
+        if not self._incarnation:
+            self._link.call(lambda slot: None)
+        return (*position, 0)[:2] if incarnation == self._incarnation else (0, 0)
+
+    def _ask_time(self) -> tuple[float, float]:
+        seconds, micro = self._ask("TIME")
+        now = int(seconds) + int(micro) / 1e6
+        return now, now
+
+    def _name(self, *parts: str) -> str:
+        return ":".join((f"{{{self.address.namespace}}}", *parts))
+
+    def _dial(self, timeout: float) -> Wire:
+        kind, options = self._settings
+        wire = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
+        try:
+            try:
+                wire.connect()
+            except redis.AuthenticationError as error:
+                raise self._refused(error) from None
+            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+                raise Broken(str(error) or type(error).__name__) from None
+            except redis.ResponseError as error:
+                raise self._refused(error) from None
+            self._check_version(wire)
+        except BaseException:
+            _hang_up(wire)
+            raise
+        return wire
+
+    def _check_version(self, wire: Wire) -> None:
+        """Makes the namespace if it is not there; refuses one that is somebody else's."""
+        meta = self._name("meta")
+        try:
+            version, incarnation = _eval(wire, _MAKE, [meta], [VERSION, os.urandom(4).hex()])
+        except StoreError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            version = incarnation = None
+        if version is None or not version.isdigit() or not incarnation:
+            raise StoreError(
+                f"{meta} on {self.address.shown} is not swarm's. Choose another namespace, with ?namespace=NAME in the address."
+            )
+        if int(version) > VERSION:
+            raise StoreError(
+                f"{self.address.shown} was made by a newer swarm (version {int(version)}; this one knows {VERSION}). "
+                "Use that one, or another namespace."
+            )
+        self._incarnation = incarnation.decode()
+
+    def _refused(self, error: Exception) -> StoreError:
+        why = self.address.scrubbed(str(error))
+        return StoreError(f"{self.address.shown} refuses: {why}. Check user, password and rights, also in REDISCLI_AUTH.")
+
+
+class _Ended(Exception):
+    """Ends a call and hangs up its wire."""
+
+
+def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
+    try:
+        options: dict[str, Any] = dict(_parse_url(address.url(_SCHEMES[address.scheme])))
+        kind = options.pop("connection_class", redis.Connection)
+        if not options.get("password") and (password := os.environ.get("REDISCLI_AUTH", "")):
+            options["password"] = password
+        options |= {"protocol": 2, "retry": None, "driver_info": None}
+        kind(**options)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{address.shown} cannot be understood: {address.scrubbed(str(error))}.") from None
+    return kind, options
+
+
+def _ask(wire: Wire, *command: object) -> Any:
+    try:
+        wire.send_command(*command)
+        return wire.read_response()
+    except redis.ResponseError as error:
+        raise _answered(error) from None
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        raise Broken(str(error) or type(error).__name__) from None
+
+
+def _answered(error: redis.ResponseError) -> Exception:
+    """What an error means that the server has sent: it has changed nothing."""
+    text = str(error)
+    if text.startswith(_AGAIN) or isinstance(error, redis.ReadOnlyError):
+        return Broken(text)
+    return StoreError(f"the server refuses: {text}. Look at its settings with: swarm doctor")
+
+
+def _eval(wire: Wire, script: str, keys: list[str], args: list[object]) -> Any:
+    try:
+        wire.send_command("EVALSHA", _sha(script), len(keys), *keys, *args)
+        return wire.read_response()
+    except redis.exceptions.NoScriptError:
+        return _ask(wire, "EVAL", script, len(keys), *keys, *args)
+    except redis.ResponseError as error:
+        raise _answered(error) from None
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        raise Broken(str(error) or type(error).__name__) from None
+
+
+@cache
+def _sha(script: str) -> str:
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _heard(wire: Wire, timeout: float) -> None:
+    """Waits for a message."""
+    try:
+        wire.can_read(timeout)
+    except (redis.ConnectionError, redis.TimeoutError, OSError):
+        pass  # whoever watches looks again, and will be told
+
+
+def _hang_up(wire: Wire) -> None:
+    """At once: what has not been sent shall never arrive."""
+    try:
+        if wire._sock is not None:
+            wire._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wire.disconnect()
+    except (OSError, redis.RedisError):
+        pass
+
+
+def _position(entry: bytes) -> Position:
+    milliseconds, _, number = entry.partition(b"-")
+    return int(milliseconds), int(number)
+
+
+def _id(position: Position) -> str:
+    return "-".join(map(str, position))
