@@ -55,7 +55,7 @@ class Command:
         positional: list[str] = []
         after: list[str] = []
         options: list[tuple[str, str]] = []
-        known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json"]}
+        known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json", "--store="]}
         rest = iter(args)
         for arg in rest:
             if arg == "--":
@@ -88,7 +88,12 @@ class Command:
             problem = "was given too many arguments"
         if problem:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
-        return Call([*positional, *after], dict(options), options)
+        call = Call([*positional, *after], dict(options), options)
+        if "--store" in call.options:
+            from swarm.settings import choose_store
+
+            choose_store(call.options["--store"])
+        return call
 
 
 def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> str:
@@ -100,7 +105,7 @@ def help_for(face: str, commands: Mapping[str, Command], wanted: str = "") -> st
     for name, command in commands.items():
         lines += [f"  {name} {command.usage}".rstrip(), f"      {command.summary.partition(chr(10))[0]}"]
     lines += ["", "Examples:", *(f"  {command.example}" for command in commands.values() if command.example)]
-    lines += ["", "Every command takes --json (one JSON object) and --help.", _EXIT_CODES]
+    lines += ["", "Every command takes --json (one JSON object), --store URL and --help.", _EXIT_CODES]
     return _wrapped("\n".join(lines) + "\n")
 
 
@@ -109,7 +114,7 @@ def help_for_one(name: str, command: Command) -> str:
     codes = f"Exit code: {command.exit_codes}.\n" if command.exit_codes else ""
     return _wrapped(
         f"Usage: {name} {command.usage}\n\n{command.summary}\n\nExample:\n  {command.example}\n\n"
-        f"With --json, what swarm itself answers is one JSON object.\n{codes}{_EXIT_CODES}\n"
+        f"With --json, what swarm itself answers is one JSON object; --store URL names the store.\n{codes}{_EXIT_CODES}\n"
     )
 
 

@@ -44,7 +44,8 @@ Examples:
   swarm lock acquire task-001 worker-0 300
   swarm log follow
 
-State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm.
+State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm;
+on a server if $SWARM_STORE or --store names one, such as redis://host/0.
 """
 
 
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    argv = _chosen_store(argv)
     name = argv[0] if argv else ""
     if name in _FACES:
         face = __import__(f"swarm.cli_{name}", fromlist=["COMMANDS"])
@@ -89,6 +91,19 @@ def _run(argv: Sequence[str]) -> int:
         terminal.out(_USAGE)
         return 2
     raise BadInput(f"there is no command {name[:40]!r}. See: swarm --help")
+
+
+def _chosen_store(argv: Sequence[str]) -> Sequence[str]:
+    """What follows --store, which may also stand before the command."""
+    name, equals, url = argv[0].partition("=") if argv else ("", "", "")
+    if name != "--store":
+        return argv
+    if not equals and len(argv) < 2:
+        raise BadInput("--store needs a value, such as redis://host/0.")
+    from swarm.settings import choose_store
+
+    choose_store(url if equals else argv[1])
+    return argv[1 if equals else 2 :]
 
 
 def _run_face(title: str, face: object, args: Sequence[str]) -> int:

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from swarm import settings
+from swarm.store import open_store
 from swarm.store_file import FileStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from swarm.store import Store
+    from swarm.store import Kept, Store
 
 
 class Home:
-    """Finds the store. Opening creates nothing; `prepare` creates the directory (and a space in it) if it is a directory."""
+    """Finds the store. Opening creates nothing; `prepare` creates the state directory (and a space in it) if it is the store."""
 
     def __init__(self, given: Store | None = None) -> None:
         self._given = given
         self._own: FileStore | None = None
+        self._named: tuple[str, Store] | None = None
 
     def store(self) -> Store:
-        return self._given or self._file_store()
+        if self._given is not None:
+            return self._given
+        url = settings.store_url()
+        return self._named_store(url) if url else self._file_store()
 
     def prepare(self, space: str = "") -> None:
-        if self._given is None:
+        if self._given is None and not settings.store_url():
             self._file_store().prepare(space)
+
+    def _named_store(self, url: str) -> Store:
+        if self._named is None or self._named[0] != url:
+            self._named = (url, open_store(url, log_max_bytes=settings.log_max_bytes(), kept=_kept))
+        return self._named[1]
 
     def _file_store(self) -> FileStore:
         path, chosen = settings.state_dir()
@@ -30,3 +40,12 @@ class Home:
         if self._own is None or (self._own.root, self._own.log_max_bytes) != (path, limit):
             self._own = FileStore(path, trusted=chosen, log_max_bytes=limit)
         return self._own
+
+
+def _kept(store: str) -> Kept:
+    """Where this machine keeps what it found out about a store on a server."""
+    from swarm.kept_files import KeptFiles
+    from swarm.state_dir import StateDir
+
+    path, chosen = settings.state_dir()
+    return KeptFiles(path, StateDir(path, trusted=chosen), whose=store)

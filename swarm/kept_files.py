@@ -12,21 +12,9 @@ from swarm.filesystem import Filesystem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from swarm.state_dir import StateDir
-else:
-    Protocol = object
 
 _ABANDONED = 60.0  # seconds after which a file that somebody began to write is nobody's any more
-
-
-class Kept(Protocol):
-    """Where a store on a server has it kept."""
-
-    def keep(self, name: str, data: bytes) -> None: ...
-
-    def kept(self, name: str) -> bytes | None: ...
 
 
 class KeptInMemory:

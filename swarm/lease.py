@@ -19,6 +19,7 @@ from swarm.lock_table import LockTable
 
 HEARTBEAT_INTERVAL = 10
 _MARGIN = 0.05  # of the lease, at most a second: time for the holder to act on being out
+_GLANCE = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
 _RETRY = 0.1  # seconds between tries while the store does not answer
 
 
@@ -136,12 +137,14 @@ class Lease:
 
     def _look(self) -> None:
         if self._table.clock.steady() >= self._deadline:
-            self._lose(f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds.")
+            self._lose(self._ran_out())
             return
         try:
             found = self._table.look(self.task_id)
-        except StoreError:
-            return  # nobody can have taken it: the lease still runs
+        except StoreError:  # nobody can have taken it, if the lease still runs
+            if self._table.clock.steady() >= self._deadline:
+                self._lose(self._ran_out())
+            return
         if found is None or found[0] is None or (found[0].worker, found[0].token) != (self.worker, self.token):
             self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
         elif not found[1].active:
@@ -154,26 +157,32 @@ class Lease:
         self._deadline = begun + ttl - min(1.0, ttl * _MARGIN)
 
     def _keep(self) -> None:
-        """The heartbeat's thread."""
+        """The heart's thread. Each beat has one of its own: a store may take longer to answer than the lease lasts."""
         pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
         while not self._ended.wait(pause):
             if self._lost is not None:
                 return
             left = self._deadline - self._table.clock.steady()
-            if left <= 0:
-                self._lose(f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds.")
+            beat = _Beat(self._table, self.task_id, self.worker, self.token) if left > 0 else None
+            while beat is not None and left > 0 and not beat.ended.wait(min(left, _GLANCE)):
+                left = self._deadline - self._table.clock.steady()
+            if beat is None or left <= 0:
+                self._lose(self._ran_out())
                 return
-            try:
-                self._begin(self._table.heartbeat(self.task_id, self.worker, self.token))
+            if isinstance(beat.outcome, Lock):
+                self._begin(beat.outcome)
                 pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
-            except LockLost as error:
-                self._lose(str(error))
-                return
-            except StoreError:
+            elif isinstance(beat.outcome, StoreError):
                 pause = min(_RETRY, left)
-            except Exception as error:
-                self._lose(f"The heartbeat of {self.task_id} failed: {error!r}.")
+            elif isinstance(beat.outcome, LockLost):
+                self._lose(str(beat.outcome))
                 return
+            else:
+                self._lose(f"The heartbeat of {self.task_id} failed: {beat.outcome!r}.")
+                return
+
+    def _ran_out(self) -> str:
+        return f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
 
     def _lose(self, text: str) -> None:
         with self._state:
@@ -186,3 +195,21 @@ class Lease:
                 self._told = True
             except Exception as error:  # then nobody was told: whoever asks next is
                 self._lost.add_note(f"on_lost was called, and raised {error!r}")
+
+
+class _Beat:
+    """One heartbeat, in a thread of its own; its outcome is the lock, or what went wrong."""
+
+    def __init__(self, table: LockTable, task_id: str, worker: str, token: int) -> None:
+        self.ended = threading.Event()
+        self.outcome: Lock | BaseException | None = None
+        call = table.heartbeat, task_id, worker, token
+        threading.Thread(target=self._run, args=call, name=f"beat of {task_id}", daemon=True).start()
+
+    def _run(self, heartbeat: Callable[[str, str, int], Lock], task_id: str, worker: str, token: int) -> None:
+        try:
+            self.outcome = heartbeat(task_id, worker, token)
+        except BaseException as error:
+            self.outcome = error
+        finally:
+            self.ended.set()

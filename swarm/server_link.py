@@ -59,6 +59,7 @@ class Link(Generic[W]):
         """What `work` answers; while that is Broken and there is time, it is called again with another wire."""
         deadline = time.monotonic() + self.address.timeout
         pause = _PAUSES[0]
+        sent = False
         slot = self._take()
         slot.turn += 1
         try:
@@ -66,11 +67,12 @@ class Link(Generic[W]):
                 try:
                     if slot._wire is None:
                         slot._wire = self._dial(self.address.timeout / _TRIES)
+                    sent = True
                     return work(slot)
                 except Broken as broken:
                     self._drop(slot)
                     if time.monotonic() + pause >= deadline:
-                        raise self._unreachable(broken) from None
+                        raise self._unreachable(broken, sent) from None
                     time.sleep(pause)
                     pause = min(pause * 2, _PAUSES[1])
         except BaseException:
@@ -96,9 +98,9 @@ class Link(Generic[W]):
         if wire is not None and self._pid == os.getpid():
             self._hang_up(wire)
 
-    def _unreachable(self, broken: Broken) -> StoreError:
-        why = self.address.scrubbed(" ".join(str(broken).split()))
+    def _unreachable(self, broken: Broken, sent: bool) -> StoreError:
+        why = self.address.scrubbed(" ".join(str(broken).split())).rstrip(".")
+        cure = "If this was a change, it may have been made: look before you repeat it." if sent else "Is the server running?"
         return StoreError(
-            f"the store {self.address.shown} cannot be reached: {why}. It was tried for {self.address.timeout:g} seconds; "
-            "what was to be changed may have been changed, so look before you repeat it."
+            f"the store {self.address.shown} cannot be reached: {why}. It was tried for {self.address.timeout:g} seconds. {cure}"
         )

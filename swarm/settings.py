@@ -35,6 +35,24 @@ def state_dir() -> tuple[str, bool]:
         raise StoreError(f"the state directory is {path!r}, but the working directory is gone. Go to one that exists.") from None
 
 
+def store_url() -> str:
+    """The store that SWARM_STORE names, "" if the state directory is the store."""
+    return os.environ.get("SWARM_STORE", "")
+
+
+def choose_store(url: str) -> None:
+    """What --store says: from now on for this process, and for every one that it starts."""
+    if "://" in url and not url.startswith("file://"):
+        from swarm.server_address import Address
+
+        if Address(url).has_secret:
+            raise BadInput(
+                "--store contains a password, which everybody on this machine can read while the command runs (ps). "
+                "Set SWARM_STORE instead, or give the password as the server's own tools take it."
+            )
+    os.environ["SWARM_STORE"] = url
+
+
 def lock_ttl() -> int:
     """The lease of a lock taken from Python: AI_SWARM_LOCK_TTL, else 300 seconds."""
     text = os.environ.get("AI_SWARM_LOCK_TTL", "")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 
-from swarm.errors import BadInput, Busy
+from swarm.errors import BadInput, Busy, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,17 @@ else:
     Protocol = object
 
 
-class Store(Protocol):
+class Kept(Protocol):
+    """Where is kept what can be found out again."""
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keeps what was costly to find out, in place of what was kept under this name before; it may be lost at any time."""
+
+    def kept(self, name: str) -> bytes | None:
+        """What was last kept under this name, whole, None if there is nothing."""
+
+
+class Store(Kept, Protocol):
     """What a driver promises. Every verb raises StoreError when it cannot do or cannot tell; "unreadable" is never "absent"."""
 
     clock: Clock
@@ -91,14 +101,6 @@ class Store(Protocol):
     def rotate(self, log: str) -> bool:
         """Puts what is there aside, where a store has a use for that. Readers and writers do not notice."""
 
-    # What can be found out again -------------------------------------------------------------------------------
-
-    def keep(self, name: str, data: bytes) -> None:
-        """Keeps what was costly to find out, in place of what was kept under this name before; it may be lost at any time."""
-
-    def kept(self, name: str) -> bytes | None:
-        """What was last kept under this name, whole, None if there is nothing."""
-
     def close(self) -> None:
         """Gives back what the store holds; it may be used again afterwards."""
 
@@ -115,14 +117,62 @@ def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *ar
             time.sleep(0.002)
 
 
-def open_store(url: str, *, trusted: bool = True, log_max_bytes: int = 0) -> Store:
-    """The store that a URL names; a plain path or file: URL is a directory. Not `trusted`: refuse another user's directory."""
+_SERVERS = {  # the schemes of a store on a server: its module, its class, and the extra that brings its client
+    "redis": ("store_redis", "RedisStore", "redis"),
+    "rediss": ("store_redis", "RedisStore", "redis"),
+    "redis+unix": ("store_redis", "RedisStore", "redis"),
+    "valkey": ("store_redis", "RedisStore", "redis"),
+    "valkeys": ("store_redis", "RedisStore", "redis"),
+    "postgresql": ("store_postgres", "PostgresStore", "postgres"),
+    "postgres": ("store_postgres", "PostgresStore", "postgres"),
+    "etcd": ("store_etcd", "EtcdStore", "etcd"),
+    "etcds": ("store_etcd", "EtcdStore", "etcd"),
+}
+
+
+def open_store(
+    url: str,
+    *,
+    trusted: bool = True,
+    log_max_bytes: int = 0,
+    clock: Clock | None = None,
+    kept: Callable[[str], Kept] | None = None,
+) -> Store:
+    """The store that a URL names; a plain path or file: URL is a directory. Not `trusted`: refuse another user's directory.
+    `kept` tells where what was found out about a store on a server is kept on this machine, by default in memory."""
     scheme, colon, rest = url.partition("://")
     if not colon or scheme == "file":
         from_module = __import__("swarm.store_file", fromlist=["FileStore"])
-        store: Store = from_module.FileStore(rest if colon else url, trusted=trusted, log_max_bytes=log_max_bytes)
+        store: Store = from_module.FileStore(rest if colon else url, clock=clock, trusted=trusted, log_max_bytes=log_max_bytes)
         return store
     if scheme == "memory":
-        store = __import__("swarm.store_memory", fromlist=["MemoryStore"]).MemoryStore()
+        store = __import__("swarm.store_memory", fromlist=["MemoryStore"]).MemoryStore(clock=clock)
         return store
-    raise BadInput(f"{url!r} names no store that swarm knows: give a directory, or file:///path.")
+    if scheme not in _SERVERS:
+        raise BadInput(
+            f"{scheme[:40]}:// names no store that swarm knows: give a directory, postgresql://…, redis://… or etcd://…"
+        )
+    from swarm.server_address import Address
+
+    address = Address(url)
+    store = _driver(scheme)(address, clock=clock, kept=kept(address.shown) if kept else None)
+    return store
+
+
+def _driver(scheme: str) -> Callable[..., Store]:
+    module, name, extra = _SERVERS[scheme]
+    import sys
+
+    if "site" not in sys.modules:  # the scripts start without it, to be quick; clients of servers are installed there
+        import site
+
+        site.main()
+    try:
+        driver: Callable[..., Store] = getattr(__import__(f"swarm.{module}", fromlist=[name]), name)
+    except ImportError as error:
+        if (error.name or "").startswith("swarm"):
+            raise
+        raise StoreError(
+            f"{scheme}:// needs the package {error.name}. Run: {sys.executable} -m pip install 'swarm-coordination[{extra}]'"
+        ) from None
+    return driver

@@ -21,11 +21,12 @@ from redis import connection
 from swarm import server_log
 from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
-from swarm.kept_files import Kept, KeptInMemory
+from swarm.kept_files import KeptInMemory
 from swarm.server_address import Address
 from swarm.server_clock import ServerClock
 from swarm.server_link import FORGOTTEN, Broken, Link, Slot
 from swarm.server_log import Position
+from swarm.store import Kept
 
 VERSION = 1
 _LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: an answer must come well before it is given up

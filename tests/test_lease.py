@@ -403,6 +403,43 @@ class TestBeating:
             while lease.seconds_left < 50:
                 pass
 
+    def test_a_store_that_never_answers_does_not_keep_the_loss_from_being_told(self, table: Table) -> None:
+        asked, told, answer = threading.Event(), threading.Event(), threading.Event()
+
+        def never(*args: object) -> None:
+            asked.set()
+            answer.wait(30)
+
+        table.heartbeat = never  # type: ignore[method-assign]
+        try:
+            with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()) as lease:
+                assert asked.wait(10)
+                table.hand.pass_time(59.1)
+                assert told.wait(10), "the holder was not told before others may take over"
+                assert lease.seconds_left == 0.0
+                assert ended(lease)
+        finally:
+            answer.set()
+
+    def test_an_answer_that_comes_after_the_loss_brings_nothing_back(self, table: Table) -> None:
+        asked, answer = threading.Event(), threading.Event()
+        real = table.heartbeat
+
+        def late(*args: object) -> object:
+            asked.set()
+            answer.wait(30)
+            return real(*args)
+
+        table.heartbeat = late  # type: ignore[method-assign]
+        with Lease(table, "t", "w", 60, on_lost=lambda error: answer.set()) as lease:
+            assert asked.wait(10)
+            table.hand.pass_time(59.1)
+            assert ended(lease)
+            for thread in threading.enumerate():
+                if thread.name == "beat of t":
+                    thread.join(10)
+            assert lease.seconds_left == 0.0
+
     def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
         told: list[LockLost] = []
         table.failing["heartbeat"] = ZeroDivisionError("oh")
