@@ -10,7 +10,8 @@ from collections.abc import Callable
 from swarm.errors import BadInput
 
 _FORM = re.compile(r"([0-9a-f]{8})\.(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
-_FIRST = 64  # lines that are fetched at first, when nobody knows how long they are
+_FIRST = 2  # lines that are fetched at first, when nobody knows how long they are
+_MORE = 4  # times as many after that, if they are short
 _MOST = 4096
 
 Position = tuple[int, ...]
@@ -54,4 +55,4 @@ def gather(
             size += len(line) + 1
         if len(found) < count or size >= limit:
             return lines, start
-        count = max(1, min(_MOST, count * 2, (limit - size) * len(lines) // size))
+        count = max(1, min(_MOST, count * _MORE, (limit - size) * len(lines) // size))

@@ -10,6 +10,7 @@ import math
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha1
@@ -150,14 +151,14 @@ class RedisStore:
         return [fields[1] for _, fields in reversed(found[:count])], server_log.cursor(self._incarnation, end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
-        deadline = self.clock.steady() + timeout
+        deadline = time.monotonic() + timeout
         start = _id(self._start(cursor))
         while True:
-            block = int(1000 * min(deadline - self.clock.steady(), self._longest_wait))
+            block = int(1000 * min(deadline - time.monotonic(), self._longest_wait))
             how = ("BLOCK", block) if block > 0 else ()  # BLOCK 0 would be for ever
             if self._ask("XREAD", "COUNT", 1, *how, "STREAMS", self._name("log", log), start):
                 return True
-            if self.clock.steady() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
 
     def resumes(self, before: str, after: str) -> bool:

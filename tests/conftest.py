@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from swarm.clock import Clock
-from swarm.store import Store
-from swarm.store_file import FileStore
-from swarm.store_memory import MemoryStore
+from swarm.store import Store, open_store
+from tests.servers import Server, ValkeyServer, running
 
 ROOT = Path(__file__).resolve().parent.parent
-VARIABLES = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_WORKER", "SWARM_LOG_MAX_BYTES", "SWARM_PYTHON")
+SERVERS = ("redis",)  # each the name of a fixture
+VARIABLES = (
+    "SWARM_STORE",
+    "SWARM_STATE_DIR",
+    "AI_SWARM_DIR",
+    "AI_SWARM_LOCK_TTL",
+    "SWARM_WORKER",
+    "SWARM_LOG_MAX_BYTES",
+    "SWARM_PYTHON",
+)
 
 # Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof
 # (--hypothesis-profile=prove) draws many more, and others each time; a failure prints the line that brings it back.
@@ -72,12 +81,26 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     """A store of each kind, on the hand-moved clock."""
-    made: Store = FileStore(str(tmp_path / "store"), clock=clock) if request.param == "file" else MemoryStore(clock=clock)
+    made = open_store(store_address(request, tmp_path), clock=clock)
     yield made
     made.close()
+
+
+def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store of the kind that the fixture's parameter names."""
+    if request.param in SERVERS:
+        server: Server = request.getfixturevalue(request.param)
+        return server.url(f"t{uuid.uuid4().hex}")
+    return "memory://" if request.param == "memory" else str(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(ValkeyServer(tmp_path_factory.mktemp("redis"), safe=False)) as server:
+        yield server
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

