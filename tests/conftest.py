@@ -89,12 +89,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> I
     made.close()
 
 
+@pytest.fixture(params=["file", "memory", *SERVERS])
+def live_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store of each kind, on its own clock."""
+    made = open_store(store_address(request, tmp_path))
+    yield made
+    made.close()
+
+
 def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store of the kind that the fixture's parameter names."""
     if request.param in SERVERS:
         server: Server = request.getfixturevalue(request.param)
         return server.url(f"t{uuid.uuid4().hex}")
-    return "memory://" if request.param == "memory" else str(tmp_path / "store")
+    return "memory://" if request.param == "memory" else str(tmp_path / "swarm")
 
 
 @pytest.fixture(scope="session")

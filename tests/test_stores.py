@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,11 @@ from swarm.store import Store, open_store
 from swarm.store_file import FileStore
 from swarm.store_memory import MemoryStore
 from swarm.testing import CHECKS
-from tests.conftest import SERVERS, store_address
-
-
-@pytest.fixture(params=["file", "memory", *SERVERS])
-def fresh_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    store = open_store(store_address(request, tmp_path))
-    yield store
-    store.close()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_store_keeps_the_contract(check: Callable[[Store], None], fresh_store: Store) -> None:
-    check(fresh_store)
+def test_store_keeps_the_contract(check: Callable[[Store], None], live_store: Store) -> None:
+    check(live_store)
 
 
 def test_the_checks_catch_a_store_that_overwrites() -> None:

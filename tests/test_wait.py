@@ -6,33 +6,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from swarm import patience, store_file
+from swarm import patience
 from swarm.errors import BadInput
 from swarm.lock_table import LockTable
 from swarm.patience import CONDITIONS, Answer, wait_for
 from swarm.status_log import STATES, StatusLog
 from swarm.store import Store
 from swarm.store_file import FileStore
-from swarm.store_memory import MemoryStore
 from swarm.task_queue import TaskQueue
 from tests.command_line import run
 from tests.conftest import ROOT
 from tests.test_view import HOLDER
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture
+def store(live_store: Store) -> Store:
     """On the real clock: what is tested is that somebody wakes up."""
-    made: Store = FileStore(str(tmp_path / "store")) if request.param == "file" else MemoryStore()
-    yield made
-    made.close()
+    return live_store
 
 
 def say(store: Store, state: str, task: str = "t", **meta: Any) -> None:
@@ -52,7 +49,10 @@ def after_a_while(do: Callable[[], object]) -> threading.Timer:
 
 def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
     """The answer to one who waits while something is done, and who looks by himself only once a minute."""
-    with mock.patch.object(patience, "_GLANCE", 60.0), mock.patch.object(store_file, "_LONGEST_WAIT", 60.0):
+    with (
+        mock.patch.object(patience, "_GLANCE", 60.0),
+        mock.patch.object(sys.modules[type(store).__module__], "_LONGEST_WAIT", 60.0, create=True),
+    ):
         timer = after_a_while(do)
         begun = time.monotonic()
         answer = wait_for(store, "t", what, 60)

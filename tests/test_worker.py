@@ -30,10 +30,10 @@ from swarm.worker_smart import SmartWorker
 from tests.conftest import ROOT, script_environment
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, isolated_swarm_dir: Path) -> Store:
+@pytest.fixture
+def store(live_store: Store, isolated_swarm_dir: Path) -> Store:
     """Processes need real time."""
-    return FileStore(str(isolated_swarm_dir)) if request.param == "file" else MemoryStore()
+    return live_store
 
 
 @pytest.fixture
