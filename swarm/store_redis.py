@@ -233,14 +233,7 @@ class RedisStore:
         kind, options = self._settings
         wire = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
         try:
-            try:
-                wire.connect()
-            except redis.AuthenticationError as error:
-                raise self._refused(error) from None
-            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-                raise Broken(str(error) or type(error).__name__) from None
-            except redis.ResponseError as error:
-                raise self._refused(error) from None
+            _ask(wire)
             self._check_version(wire)
         except BaseException:
             _hang_up(wire)
@@ -267,10 +260,6 @@ class RedisStore:
             )
         self._incarnation = incarnation.decode()
 
-    def _refused(self, error: Exception) -> StoreError:
-        why = self.address.scrubbed(str(error))
-        return StoreError(f"{self.address.shown} refuses: {why}. Check user, password and rights, also in REDISCLI_AUTH.")
-
 
 class _Ended(Exception):
     """Ends a call and hangs up its wire."""
@@ -290,33 +279,29 @@ def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
 
 
 def _ask(wire: Wire, *command: object) -> Any:
+    """The answer to a command; to none, only that there is a server and that it knows us."""
     try:
+        if not command:
+            return wire.connect()
         wire.send_command(*command)
         return wire.read_response()
-    except redis.ResponseError as error:
-        raise _answered(error) from None
+    except redis.exceptions.NoScriptError:
+        raise
+    except redis.AuthenticationError as error:
+        raise StoreError(f"the server refuses: {error}. Check user and password, in the address and REDISCLI_AUTH.") from None
+    except redis.ResponseError as error:  # it has changed nothing
+        if str(error).startswith(_AGAIN) or isinstance(error, redis.ReadOnlyError):
+            raise Broken(str(error)) from None
+        raise StoreError(f"the server refuses: {error}. Look at its settings with: swarm doctor") from None
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         raise Broken(str(error) or type(error).__name__) from None
-
-
-def _answered(error: redis.ResponseError) -> Exception:
-    """What an error means that the server has sent: it has changed nothing."""
-    text = str(error)
-    if text.startswith(_AGAIN) or isinstance(error, redis.ReadOnlyError):
-        return Broken(text)
-    return StoreError(f"the server refuses: {text}. Look at its settings with: swarm doctor")
 
 
 def _eval(wire: Wire, script: str, keys: list[str], args: list[object]) -> Any:
     try:
-        wire.send_command("EVALSHA", _sha(script), len(keys), *keys, *args)
-        return wire.read_response()
+        return _ask(wire, "EVALSHA", _sha(script), len(keys), *keys, *args)
     except redis.exceptions.NoScriptError:
         return _ask(wire, "EVAL", script, len(keys), *keys, *args)
-    except redis.ResponseError as error:
-        raise _answered(error) from None
-    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise Broken(str(error) or type(error).__name__) from None
 
 
 @cache

@@ -1,0 +1,89 @@
+"""A TCP proxy that loses answers: what was asked reaches the server, what it says does not come back, and the line is cut.
+
+It can also hold requests back and let them through later, as a network does that was cut in the middle of a call.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+def certificate(directory: Path) -> Path:
+    """A file with a key and a certificate for this machine, which nobody has signed but itself."""
+    path = directory / "certificate.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*make, "-keyout", str(path), "-out", str(directory / "signed.pem")], check=True, capture_output=True)
+    with path.open("a") as both:
+        both.write((directory / "signed.pem").read_text())
+    return path
+
+
+class Proxy:
+    """Stands between a client and the server at `port`. `losing`: how many answers are still to be lost. `holding`: requests that
+    come now are kept, and the line is cut; `let_through` sends them on after all."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: it is spoken by the client, up to here."""
+        self.losing = 0
+        self.lost = 0
+        self.holding = False
+        self._tls = tls
+        self._server = ("127.0.0.1", port)
+        self._held: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def let_through(self) -> list[bytes]:
+        """What the server says to each of the requests that were held back."""
+        self.holding = False
+        answers = []
+        for request in self._held:
+            with socket.create_connection(self._server) as server:
+                server.sendall(request)
+                answers.append(server.recv(1 << 16))
+        self._held.clear()
+        return answers
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                client = self._tls.wrap_socket(client, server_side=True) if self._tls else client
+            except OSError:
+                continue  # the client does not trust us
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        """One question and its answer after the other, which is how the clients here speak."""
+        with client, socket.create_connection(self._server) as server:
+            while request := client.recv(1 << 20):
+                if self.holding:
+                    self._held.append(request)
+                    return
+                server.sendall(request)
+                answer = server.recv(1 << 20)
+                if self.losing:
+                    self.losing -= 1
+                    self.lost += 1
+                    return
+                client.sendall(answer)
