@@ -9,6 +9,7 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 3# most tests wait for processes: more than there are cores
 BIN := .venv/bin
 ENVIRONMENT := .venv/.complete
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
@@ -23,7 +24,7 @@ demo: ## see it work; needs nothing but Python
 
 .PHONY: test
 test: packages $(ENVIRONMENT) ## run all tests (ARGS="-k lease" for some)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
