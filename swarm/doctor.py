@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from swarm import process, settings
 from swarm.clock import from_iso, to_iso
@@ -21,10 +22,11 @@ from swarm.columns import duration
 from swarm.errors import BadInput, SwarmError
 from swarm.ground_check import FAULT, OK, WARNING, Check, ground
 from swarm.handover import SWEEP_AGE
+from swarm.home import Home
 from swarm.lock_table import LockTable
 from swarm.status_log import LOG as STATUS
 from swarm.status_log import parse_record
-from swarm.store import Store
+from swarm.store import ServerStore, Store
 from swarm.store_file import FileStore
 from swarm.task_picture import TaskPicture
 from swarm.task_record import DONE, RUNNING
@@ -67,10 +69,32 @@ def examine() -> list[Check]:
 
 
 def _on_the_ground(case: Case) -> Iterator[Check]:
-    case.store = FileStore(case.root, trusted=case.chosen)
-    case.locks = LockTable(case.store)
+    try:
+        store = Home().store() if settings.store_url() else FileStore(case.root, trusted=case.chosen)
+    except SwarmError as error:
+        yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
+        return
+    if hasattr(store, "concerns"):
+        server = cast(ServerStore, store)
+        try:
+            yield _reached(server)
+        except SwarmError as error:
+            yield Check("store", FAULT, str(error), server.check_command())
+            return
+        yield from _guarded("store", lambda: (Check("store", *concern) for concern in server.concerns()))
+    case.store = store
+    case.locks = LockTable(store)
     for name, check in CHECKS:
         yield from _guarded(name, lambda check=check: check(case))  # type: ignore[misc]
+
+
+def _reached(store: ServerStore) -> Check:
+    """That a server answers, how fast, and how far its clock is from this machine's."""
+    begun = time.perf_counter()
+    ahead = store.clock.now() - time.time()
+    took = (time.perf_counter() - begun) * 1000
+    apart = f"is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}" if abs(ahead) >= 1 else "agrees with"
+    return Check("store", OK, f"{store.address.shown} answers in {took:.1f} ms; its clock {apart} this machine's, and counts")
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
@@ -114,7 +138,11 @@ def _environment() -> Iterator[Check]:
             trouble = True
             yield Check("environment", FAULT, str(error), f"unset {name}")
     if not trouble:
-        names = [name for name in ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_WORKER") if name in os.environ]
+        names = [
+            name
+            for name in ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_STORE", "SWARM_WORKER")
+            if name in os.environ
+        ]
         yield Check("environment", OK, f"{', '.join(names)} set" if names else "nothing set, so the defaults count")
 
 
@@ -137,6 +165,8 @@ def _parts() -> Iterator[Check]:
         ("PyYAML", importlib.util.find_spec("yaml") is not None, "YAML files of tasks, unusual sprint locks"),
         ("libtmux", importlib.util.find_spec("libtmux") is not None, "swarm up"),
         ("tmux", shutil.which("tmux") is not None, "swarm up"),
+        ("redis", importlib.util.find_spec("redis") is not None, "redis:// and valkey://"),
+        ("psycopg", importlib.util.find_spec("psycopg") is not None, "postgresql://"),
     ):
         (have if there else lack).append(name if there else f"{name} (for {use})")
     text = f"there: {', '.join(have) or 'none'}" + (f"; not there, and needed for that alone: {', '.join(lack)}" if lack else "")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVarTuple
 
     from swarm.clock import Clock
+    from swarm.server_address import Address
 
     Args = TypeVarTuple("Args")
 else:
@@ -76,6 +77,12 @@ class Store(Kept, Protocol):
     def last_ticket(self, key: str) -> int:
         """A number at least as large as every ticket given for this key so far, and equal to it if it was the last."""
 
+    def tickets_so_far(self, space: str) -> int:
+        """A number that no ticket of this space has exceeded so far."""
+
+    def skip_tickets(self, space: str, number: int) -> None:
+        """From now on every ticket of this space is larger than `number`: for a store that takes the place of another."""
+
     # Logs ----------------------------------------------------------------------------------------------------
 
     def append(self, log: str, line: bytes) -> str:
@@ -103,6 +110,19 @@ class Store(Kept, Protocol):
 
     def close(self) -> None:
         """Gives back what the store holds; it may be used again afterwards."""
+
+
+class ServerStore(Store, Protocol):
+    """A store on a server has an address, and tells what `swarm doctor` wants to know."""
+
+    address: Address
+
+    def concerns(self) -> Iterator[tuple[str, str, str]]:
+        """What of the server's settings matters to the promises: how it is ("ok", "warning" or "fault"), what it means, and the
+        command that mends it ("" for what is well)."""
+
+    def check_command(self) -> str:
+        """What a person runs to see whether the server is there."""
 
 
 def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *args: *Args) -> bool:

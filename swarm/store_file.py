@@ -119,6 +119,14 @@ class FileStore:
         return tickets.last(name)
 
     @_spoken
+    def tickets_so_far(self, space: str) -> int:
+        return self._tickets(space).so_far()
+
+    @_spoken
+    def skip_tickets(self, space: str, number: int) -> None:
+        self._tickets(space).skip(number)
+
+    @_spoken
     def append(self, log: str, line: bytes) -> str:
         return self._log(log).append(line)
 

@@ -16,6 +16,7 @@ class MemoryStore:
         self._changed = threading.Condition()
         self._records: dict[str, bytes] = {}
         self._tickets: dict[str, int] = {}
+        self._skipped: dict[str, int] = {}
         self._logs: dict[str, list[bytes]] = {}
         self._kept: dict[str, bytes] = {}
 
@@ -49,12 +50,21 @@ class MemoryStore:
 
     def ticket(self, key: str) -> int:
         with self._changed:
-            self._tickets[key] = self._tickets.get(key, 0) + 1
+            self._tickets[key] = max(self._tickets.get(key, 0), self._skipped.get(key.partition("/")[0], 0)) + 1
             return self._tickets[key]
 
     def last_ticket(self, key: str) -> int:
         with self._changed:
             return self._tickets.get(key, 0)
+
+    def tickets_so_far(self, space: str) -> int:
+        with self._changed:
+            drawn = [number for key, number in self._tickets.items() if key.startswith(space + "/")]
+            return max(self._skipped.get(space, 0), *drawn, 0)
+
+    def skip_tickets(self, space: str, number: int) -> None:
+        with self._changed:
+            self._skipped[space] = max(number, self._skipped.get(space, 0))
 
     def append(self, log: str, line: bytes) -> str:
         with self._changed:

@@ -66,6 +66,17 @@ _APPEND = f"""{_BEGIN}
 local answer = redis.call('XADD', KEYS[3], '*', 'line', ARGV[4])
 {_END}"""
 
+# KEYS: meta, ticket. ARGV: where meta says how many were skipped.
+_TICKET = """
+local skipped = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0)
+if tonumber(redis.call('GET', KEYS[2]) or 0) < skipped then redis.call('SET', KEYS[2], string.format('%.0f', skipped)) end
+return redis.call('INCR', KEYS[2])
+"""
+# KEYS: meta. ARGV: the same, number.
+_SKIP = """
+if tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+return 1
+"""
 # KEYS: meta. ARGV: version, incarnation.
 _MAKE = """
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], 'version', ARGV[1], 'incarnation', ARGV[2]) end
@@ -73,6 +84,11 @@ return redis.call('HMGET', KEYS[1], 'version', 'incarnation')
 """
 
 _parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
+_READ = "redis-cli CONFIG GET append*"
+_AOF = "redis-cli CONFIG SET appendonly yes  # and in its configuration"
+_SYNC = "redis-cli CONFIG SET appendfsync always  # and in its configuration"
+_EVICTION = "redis-cli CONFIG SET maxmemory-policy noeviction"
+
 Wire = Any  # a redis.Connection: its methods have no types
 
 
@@ -130,10 +146,25 @@ class RedisStore:
     # Tickets ---------------------------------------------------------------------------------------------------------
 
     def ticket(self, key: str) -> int:
-        return int(self._ask("INCR", self._name("ticket", key)))
+        names = [self._name("meta"), self._name("ticket", key)]
+        return int(self._link.call(lambda slot: _eval(slot.wire, _TICKET, names, [_skipped(key.partition("/")[0])])))
 
     def last_ticket(self, key: str) -> int:
         return int(self._ask("GET", self._name("ticket", key)) or 0)
+
+    def tickets_so_far(self, space: str) -> int:
+        highest = int(self._ask("HGET", self._name("meta"), _skipped(space)) or 0)
+        at, pattern = b"0", self._name("ticket", f"{space}/*")
+        while True:
+            at, names = self._ask("SCAN", at, "MATCH", pattern, "COUNT", 1000)
+            found = self._ask("MGET", *names) if names else []
+            highest = max(highest, *(int(number or 0) for number in found)) if found else highest
+            if at == b"0":
+                return highest
+
+    def skip_tickets(self, space: str, number: int) -> None:
+        names = [self._name("meta")]
+        self._link.call(lambda slot: _eval(slot.wire, _SKIP, names, [_skipped(space), number]))
 
     # Logs ------------------------------------------------------------------------------------------------------------
 
@@ -185,6 +216,39 @@ class RedisStore:
 
     def close(self) -> None:
         self._link.close()
+
+    # For `swarm doctor` ----------------------------------------------------------------------------------------------
+
+    def check_command(self) -> str:
+        (host, port), *_ = self.address.places(6379)
+        return f"redis-cli -h {host} -p {port} ping" if self.address.hosts else f"redis-cli -s {self.address.path} ping"
+
+    def concerns(self) -> Iterator[tuple[str, str, str]]:
+        info = self._info()
+        yield "ok", f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}", ""
+        try:
+            names = ("appendonly", "appendfsync", "maxmemory-policy")
+            found = [self._ask("CONFIG", "GET", name) for name in names]
+        except StoreError:
+            yield "warning", "its settings may not be read: whether it keeps what it confirms is not known", _READ
+            return
+        appendonly, sync, eviction = (pair[1].decode() for pair in found)
+        if appendonly != "yes":
+            yield "warning", "it keeps no append-only file: a crash loses what it confirmed, also locks", _AOF
+        elif sync != "always":
+            text = f"it syncs its append-only file {sync}, not always: a crash of the machine loses what it confirmed last"
+            yield "warning", text, _SYNC
+        else:
+            yield "ok", "what it confirms survives a crash (appendonly yes, appendfsync always)", ""
+        if not eviction.startswith(("noeviction", "volatile")):
+            yield "fault", f"when memory is short it forgets keys ({eviction}), also locks", _EVICTION
+        if int(info.get("connected_slaves", "0")):
+            text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"
+            yield "warning", text, "redis-cli INFO replication"
+
+    def _info(self) -> dict[str, str]:
+        text = self._ask("INFO").decode(errors="replace")
+        return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
 
     # How it is said to the server ------------------------------------------------------------------------------------
 
@@ -325,6 +389,10 @@ def _hang_up(wire: Wire) -> None:
         wire.disconnect()
     except (OSError, redis.RedisError):
         pass
+
+
+def _skipped(space: str) -> str:
+    return f"skipped:{space}"
 
 
 def _position(entry: bytes) -> Position:

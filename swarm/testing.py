@@ -94,6 +94,20 @@ def tickets_grow(store: Store) -> None:
     assert store.ticket("locks/a") > drawn[-1]
 
 
+def tickets_can_be_skipped_and_never_go_back(store: Store) -> None:
+    assert store.tickets_so_far("locks") == 0
+    drawn = store.ticket("locks/a")
+    assert store.tickets_so_far("locks") >= drawn
+    for number in (5, 10**9 + 7, 3 * 10**15, 12):
+        before = store.tickets_so_far("locks")
+        store.skip_tickets("locks", number)
+        for name in ("a", "new %d" % number):
+            assert store.ticket(f"locks/{name}") > max(number, before if name == "a" else 0)
+        assert store.tickets_so_far("locks") >= store.last_ticket("locks/a") > max(number, drawn)
+    first, second = store.ticket("locks/a"), store.ticket("locks/a")
+    assert first < second == store.last_ticket("locks/a")
+
+
 def one_of_many_threads_creates(store: Store) -> None:
     for round_ in range(20):
         won = _in_threads(8, lambda me, key=f"locks/{round_}": store.create(key, b"%d" % me))  # type: ignore[misc]
@@ -224,6 +238,7 @@ CHECKS: list[Callable[[Store], None]] = [
     keys_come_in_order_and_in_pages,
     records_may_be_large_and_binary,
     tickets_grow,
+    tickets_can_be_skipped_and_never_go_back,
     one_of_many_threads_creates,
     one_of_many_threads_replaces,
     tickets_are_unique_among_threads,

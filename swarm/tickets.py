@@ -55,6 +55,22 @@ class Tickets:
         except FileNotFoundError:
             return 0
 
+    def so_far(self) -> int:
+        """The largest that was drawn for any name, or one that is larger still."""
+        counters = listed(self._fs, self._tickets)
+        most = max((self._fs.size(f"{self._tickets}/{name}") for name in counters), default=0)
+        return max(0, self._last_epoch()) * PER_EPOCH + most
+
+    def skip(self, number: int) -> None:
+        """From now on all that are drawn are larger than `number`."""
+        insist(self._lay_out, self._private, self._try_to_skip, number)
+
+    def _try_to_skip(self, number: int) -> None:
+        last, wanted = self._last_epoch(), number // PER_EPOCH + 1
+        for epoch in {last + 1, wanted} if wanted > last else ():  # the one after the last tells everybody that it is over
+            self._begin_epoch(epoch)
+        self._epoch = None
+
     def _try_to_draw(self, name: str) -> int:
         while True:
             epoch = self._current_epoch()

@@ -21,7 +21,7 @@ from swarm import process, settings
 from swarm.agent_pane import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.state_dir import StateDir
-from swarm.tmux_panes import PID_NAMESPACE, Pane, list_panes, new_pane, rerun, sent, start_options
+from swarm.tmux_panes import PID_NAMESPACE, Pane, list_panes, new_pane, rerun, sent, setting, start_options
 from swarm.tmux_server import TmuxServer
 
 __all__ = ["AgentPane", "AgentStatus", "AgentUnavailable", "StartReport", "StoppedAgent", "TmuxSwarmError", "TmuxSwarmManager"]
@@ -205,10 +205,11 @@ class TmuxSwarmManager:
         if known and known.status is AgentStatus.RUNNING:
             return "running"
         words = list(command) if len(command) > 1 else ["env", *command]  # one word alone would be given to a shell
-        if not known or known.status is AgentStatus.GONE:
-            new_pane(self._tmux, name, words, self._environment(name), start_options(self.state_dir))
-        else:
-            rerun(self._tmux, known.pane_id, words, self._environment(name))
+        with self._tmux.private_file(setting("SWARM_STORE", settings.store_url())) as store:
+            if not known or known.status is AgentStatus.GONE:
+                new_pane(self._tmux, name, words, self._environment(name), store, start_options(self.state_dir))
+            else:
+                rerun(self._tmux, known.pane_id, words, self._environment(name), store)
         self._tmux.run(["set-option", "-s", _COMMAND + name, json.dumps(list(command))])
         if known:
             return "restarted"

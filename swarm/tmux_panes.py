@@ -60,21 +60,27 @@ def list_panes(tmux: TmuxServer) -> list[Pane]:
 
 
 def new_pane(
-    tmux: TmuxServer, name: str, command: Sequence[str], environment: Mapping[str, str], options: Sequence[Sequence[str]]
+    tmux: TmuxServer,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    settings: str,
+    options: Sequence[Sequence[str]],
 ) -> None:
-    """Makes a pane for an agent and runs its command there; on a fresh server under these options."""
+    """Makes a pane for an agent and runs its command there; on a fresh server under these options. `settings`: a file of tmux
+    commands to run before."""
     panes = list_panes(tmux)
     make: list[Sequence[str]]
     at: list[str] = []  # without a target, tmux means the pane that it has just made
     if beside := _last_where_there_is_room(panes):
-        make = [["split-window", "-t", beside, ""]]
+        make = [["source-file", settings], ["split-window", "-t", beside, ""]]
         after = [["select-layout", "tiled"], ["last-pane"]]
     elif any(pane.session == SESSION for pane in panes):
-        make = [["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE]]
+        make = [["source-file", settings], ["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE]]
         after = [["last-window"]]
     else:
         session = ["new-session", "-d", "-s", SESSION, "-n", SESSION, *_given(environment, without="SWARM_WORKER"), *_IDLE]
-        make = [["start-server"], *options, session]
+        make = [["start-server"], ["source-file", settings], *options, session]
         at, after = ["-t", f"={SESSION}:"], []
     mark, proof = _MARKS
     tmux.run(
@@ -88,9 +94,16 @@ def new_pane(
     )
 
 
-def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: Mapping[str, str], settings: str) -> None:
     """Runs a command in a pane whose command has ended; tmux refuses where it has not."""
-    tmux.run(["respawn-pane", "-t", pane_id, *_given(environment), "--", *command])
+    tmux.run(["source-file", settings], ["respawn-pane", "-t", pane_id, *_given(environment), "--", *command])
+
+
+def setting(name: str, value: str) -> bytes:
+    """The tmux command that gives a variable to all panes from now on, or takes it from them. Where it may hold a secret, it is
+    not for a command line, which others can read."""
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return (f'set-environment -g {name} "{quoted}"\n' if value else f"set-environment -gu {name}\n").encode()
 
 
 def start_options(state_dir: str) -> list[list[str]]:

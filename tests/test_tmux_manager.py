@@ -120,6 +120,25 @@ class TestStarting:
         wait_for_file(workplace / "worker", f"{manager.state_dir}|{manager.state_dir}|worker-1|".encode())
         wait_for_file(workplace / "master", f"{manager.state_dir}|{manager.state_dir}||".encode())
 
+    def test_every_pane_has_the_store_of_whoever_started_it_and_no_command_line_shows_it(
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may hold a password, and everybody may read command lines."""
+        seen: list[Sequence[str]] = []
+        call = TmuxServer._call
+
+        def noted(tmux: TmuxServer, *commands: Sequence[str]) -> Any:
+            seen.extend(commands)
+            return call(tmux, *commands)
+
+        monkeypatch.setattr(TmuxServer, "_call", noted)
+        script = 'printf %s "$SWARM_STORE" > $SWARM_WORKER; exec sleep 1000'
+        for workers, store in enumerate(("redis://:a\"$b'c\\\\d@h/0", "redis://:other@h/0", ""), 1):
+            monkeypatch.setenv("SWARM_STORE", store)
+            manager.start(workers, worker_command=lambda _: ["sh", "-c", script], master_command=IDLE)
+            wait_for_file(workplace / f"worker-{workers}", store.encode())
+        assert seen and not [word for command in seen for word in command if "redis://" in word]
+
     def test_the_state_directory_is_there_before_anybody_begins(self, manager: TmuxSwarmManager) -> None:
         start(manager, 'ls -d "$SWARM_STATE_DIR"')
 
