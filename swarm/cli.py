@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("doctor", "run", "status", "wait", "worker")  # each is a COMMAND
+_ALONE = ("doctor", "migrate", "run", "status", "wait", "worker")  # each is a COMMAND
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
@@ -35,6 +35,7 @@ Usage: swarm COMMAND …
   capture  what one shows     restart  one that died  down   end them all
 
   doctor   find out what is wrong with the ground     swarm doctor
+  migrate  move a swarm to a server, or back          swarm migrate --help
   demo     see it work: three workers, one is killed  swarm demo
 
 Examples:

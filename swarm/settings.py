@@ -42,15 +42,21 @@ def store_url() -> str:
 
 def choose_store(url: str) -> None:
     """What --store says: from now on for this process, and for every one that it starts."""
-    if "://" in url and not url.startswith("file://"):
-        from swarm.server_address import Address
-
-        if Address(url).has_secret:
-            raise BadInput(
-                "--store contains a password, which everybody on this machine can read while the command runs (ps). "
-                "Set SWARM_STORE instead, or give the password as the server's own tools take it."
-            )
+    refuse_secret(url, "--store")
     os.environ["SWARM_STORE"] = url
+
+
+def refuse_secret(url: str, what: str) -> None:
+    """Refuses an address that was typed with a password in it."""
+    if "://" not in url or url.startswith("file://"):
+        return
+    from swarm.server_address import Address
+
+    if Address(url).has_secret:
+        raise BadInput(
+            f"{what} contains a password, which everybody on this machine can read while the command runs (ps). "
+            "Give it in a variable instead: the whole address in SWARM_STORE, or the password as the server's own tools take it."
+        )
 
 
 def lock_ttl() -> int:
