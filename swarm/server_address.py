@@ -51,7 +51,7 @@ class Address:
     def url(self, scheme: str) -> str:
         """The URL for the engine's own client: everything but swarm's own options."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}" if self.password else quote(self.user, safe="")
-        query = f"?{urlencode(self.options)}" if self.options else ""
+        query = f"?{urlencode(self.options, quote_via=quote)}" if self.options else ""
         return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
 
     def places(self, port: int) -> list[tuple[str, int]]:
