@@ -1,0 +1,532 @@
+"""The store on PostgreSQL: records and logs are rows, and every change is one call of a function, which is one transaction.
+
+Everything lies in one schema, named after the namespace. What the server promises is what its settings make of it: without
+fsync a crash loses what was confirmed, and so may a failover to a standby that is not synchronous. A pooler in front of it
+must give out whole sessions. See docs/STORES.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.abc import ConnDict, PQGen
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
+from psycopg.waiting import Wait
+
+from swarm import server_log
+from swarm.clock import Clock
+from swarm.errors import BadInput, StoreError
+from swarm.kept_files import Kept, KeptInMemory
+from swarm.server_address import Address
+from swarm.server_clock import ServerClock
+from swarm.server_link import FORGOTTEN, Broken, Link, Slot
+from swarm.server_log import Position
+
+VERSION = 1
+_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: what a lost notification costs
+_SWEEPS = 0.02  # of all wires: so many clear away the sessions that have fallen silent
+_GONE = "SW001"  # the code of our own error: the store is another one now
+# Codes, or how they begin, of what is refused, and soon not any more: lost connections, a server that ends or starts, our own
+# time limit, a standby, deadlocks, a full house, and a schema that is gone, which the next wire makes anew.
+_AGAIN = ("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300", "3F000", "42P01", "42883", _GONE)
+# What a server says that will not take us, in words: a code is not told before a connection is made.
+_REFUSALS = (
+    "authentication failed",
+    "no password supplied",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "pg_hba.conf rejects",
+    "not permitted to log in",
+    "permission denied",
+    "certificate verify failed",
+    "server does not support SSL",
+    'value: "',
+)
+
+# What every function begins with: the store is still the one that was opened, and the turn is not one that was carried out.
+# The row of the session is locked from here on, so a late duplicate stands here until the turn is done. The end notes the answer.
+_BEGIN = f"""
+  if not exists (select from {{0}}.meta where incarnation = store) then
+    raise exception 'the store was made anew' using errcode = '{_GONE}';
+  end if;
+  insert into {{0}}.sessions as known values (session, turn, null, clock_timestamp())
+    on conflict (id) do update set turn = excluded.turn, used = excluded.used where known.turn < excluded.turn;
+  if not found then
+    return (select known.answer from {{0}}.sessions as known where id = session);
+  end if;
+"""
+_END = """
+  update {0}.sessions set answer = said where id = session;
+  return said;
+"""
+_SWAP = f"""
+create function {{0}}.swap(store text, session text, turn bigint, channel text, name text, old bytea, new bytea) returns text
+language plpgsql as $function$
+declare
+  said text := '0';
+begin
+  {_BEGIN}
+  if old is null then
+    insert into {{0}}.records values (name, new) on conflict do nothing;
+  elsif new is null then
+    delete from {{0}}.records where key = name and value = old;
+  else
+    update {{0}}.records set value = new where key = name and value = old;
+  end if;
+  if found then
+    said := '1';
+    perform pg_notify(channel, '');
+  end if;
+  {_END}
+end $function$;
+"""
+# The row of the log is locked before the number is taken, so lines become visible in the order of their numbers.
+_APPEND = f"""
+create function {{0}}.append(store text, session text, turn bigint, channel text, log text, line bytea) returns text
+language plpgsql as $function$
+declare
+  said text;
+begin
+  {_BEGIN}
+  insert into {{0}}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
+    returning last::text into said;
+  insert into {{0}}.lines values (log, said::bigint, line);
+  perform pg_notify(channel, '');
+  {_END}
+end $function$;
+"""
+
+# {0}: the schema. {1}: version. {2}: incarnation. One makes it, and the others find it made; a schema in which there is something
+# else is left alone, and an empty one is used, which an owner of the database may have made for us.
+_MAKE = f"""
+do $make$ begin
+  perform pg_advisory_xact_lock(hashtextextended('swarm {{0}}', 0));
+  if to_regnamespace('{{0}}') is null then
+    create schema {{0}};
+  elsif exists (select from pg_class where relnamespace = '{{0}}'::regnamespace) then
+    return;
+  end if;
+  create table {{0}}.meta (version integer not null, incarnation text not null);
+  create table {{0}}.records (key text collate "C" primary key, value bytea not null);
+  create table {{0}}.tickets (key text collate "C" primary key, last bigint not null);
+  create table {{0}}.logs (name text collate "C" primary key, last bigint not null);
+  create table {{0}}.lines (log text collate "C", ordinal bigint, line bytea not null, primary key (log, ordinal));
+  create table {{0}}.sessions (id text collate "C" primary key, turn bigint not null, answer text, used timestamptz not null);
+  {_SWAP}
+  {_APPEND}
+  insert into {{0}}.meta values ({{1}}, '{{2}}');
+end $make$
+"""
+# {0}: the schema. {1}: milliseconds. What was confirmed is on the disk, whatever the usual setting is.
+_OPEN = """
+select version, incarnation, set_config('statement_timeout', '{1}', false),
+  set_config('default_transaction_isolation', 'read committed', false),
+  set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)
+from {0}.meta
+"""
+
+Row = tuple[Any, ...]
+RV = TypeVar("RV")
+
+
+class PostgresStore:
+    """A namespace of a database. Nothing is sent before the first verb; threads and forked children may share the object."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
+        self.address = address
+        self.clock = clock or ServerClock(self._ask_time)
+        self._link: Link[_Wire] = Link(address, self._dial, _hang_up)
+        self._settings = _connection_settings(address)
+        self._schema = f'"{address.namespace}"'
+        self._incarnation = ""
+        self._kept = kept or KeptInMemory()
+
+    # Records ---------------------------------------------------------------------------------------------------------
+
+    def read(self, key: str) -> bytes | None:
+        return self._link.call(lambda slot: self._value(slot.wire, key))
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._swap(key, None, data)
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        return self._swap(key, old, new)
+
+    def remove(self, key: str, old: bytes) -> bool:
+        return self._swap(key, old, None)
+
+    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
+        page = f"select key from {self._schema}.records where key > %s and key < %s order by key limit %s"
+        first = max(after, f"{space}/")
+        last = f"{space}0"  # 0 comes right after /
+        return [key for (key,) in self._ask(page, first, last, limit or None)]
+
+    def age(self, key: str) -> float:
+        return math.inf
+
+    def where(self, key: str) -> str:
+        return f"{self.address.namespace}.records {key} on {self.address.shown}"
+
+    def watch(self, key: str, data: bytes | None, timeout: float) -> None:
+        self._awaited(self._channel("record", key), timeout, lambda wire: self._value(wire, key) != data)
+
+    # Tickets ---------------------------------------------------------------------------------------------------------
+
+    def ticket(self, key: str) -> int:
+        draw = (
+            f"insert into {self._schema}.tickets as drawn values (%s, 1) "
+            "on conflict (key) do update set last = drawn.last + 1 returning last"
+        )
+        return int(self._ask(draw, key)[0][0])
+
+    def last_ticket(self, key: str) -> int:
+        found = self._ask(f"select last from {self._schema}.tickets where key = %s", key)
+        return int(found[0][0]) if found else 0
+
+    # Logs ------------------------------------------------------------------------------------------------------------
+
+    def append(self, log: str, line: bytes) -> str:
+        incarnation, ordinal = self._turn("append", self._channel("log", log), log, line)
+        return server_log.cursor(incarnation, (int(ordinal),))
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        incarnation, start = self._start(cursor)
+        try:
+            lines, end = server_log.gather(lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
+        except _MadeAnew:
+            return self.read_log(log, cursor, limit)
+        return lines, server_log.cursor(incarnation, end)
+
+    def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
+        last = f"select ordinal, line from {self._schema}.lines where log = %s order by ordinal desc limit %s"
+        incarnation, found = self._with_incarnation(last, log, max(1, count))
+        end = (found[-1][0],) if found else (0,)
+        return [line for _, line in found[max(0, len(found) - count) :]], server_log.cursor(incarnation, end)
+
+    def wait(self, log: str, cursor: str, timeout: float) -> bool:
+        deadline = self.clock.steady() + timeout
+        incarnation, start = self._start(cursor)
+        more = (
+            f"select true from {self._schema}.meta, {self._schema}.logs "
+            "where name = %s and last > case incarnation when %s then %s else 0 end"
+        )
+
+        def is_more(wire: _Wire) -> bool:
+            return bool(_ask(wire, more, log, incarnation, start[0]))
+
+        if self._link.call(lambda slot: is_more(slot.wire)):
+            return True
+        while (left := deadline - self.clock.steady()) > 0:
+            if self._awaited(self._channel("log", log), left, is_more):
+                return True
+        return False
+
+    def resumes(self, before: str, after: str) -> bool:
+        return server_log.resumes(before, after)
+
+    def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
+        incarnation, at = self._start("")
+        while found := self._fetch(incarnation, log, at, 256):
+            for position, line in found:
+                at = position
+                yield f"{self.address.namespace}.lines {log} {at[0]}", line, True
+
+    def rotate(self, log: str) -> bool:
+        return False
+
+    # What can be found out again -------------------------------------------------------------------------------------
+
+    def keep(self, name: str, data: bytes) -> None:
+        self._kept.keep(name, data)
+
+    def kept(self, name: str) -> bytes | None:
+        return self._kept.kept(name)
+
+    def close(self) -> None:
+        self._link.close()
+
+    # How it is said to the server ------------------------------------------------------------------------------------
+
+    @property
+    def _longest_wait(self) -> float:
+        return min(_LONGEST_WAIT, self.address.timeout / 4)
+
+    def _ask(self, statement: str, *values: object) -> list[Row]:
+        """The answer to a statement that may be given twice."""
+        return self._link.call(lambda slot: _ask(slot.wire, statement, *values))
+
+    def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
+        return self._turn("swap", self._channel("record", key), key, old, new)[1] == "1"
+
+    def _turn(self, function: str, channel: str, *args: object) -> tuple[str, str]:
+        """Which store it was, and the answer of a function, which is carried out once, however often it is called."""
+
+        def sent(slot: Slot[_Wire]) -> tuple[str, str]:
+            incarnation = self._incarnation
+            values = (incarnation, slot.session, slot.turn, channel, *args)
+            call = f"select {self._schema}.{function}({', '.join(['%s'] * len(values))})"
+            return incarnation, _ask(slot.wire, call, *values)[0][0]
+
+        return self._link.call(sent)
+
+    def _value(self, wire: _Wire, key: str) -> bytes | None:
+        found = _ask(wire, f"select value from {self._schema}.records where key = %s", key)
+        return found[0][0] if found else None
+
+    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+        page = f"select ordinal, line from {self._schema}.lines where log = %s and ordinal > %s order by ordinal limit %s"
+        now, found = self._with_incarnation(page, log, after[0], count)
+        if now != incarnation:
+            self._incarnation = now
+            raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+        return [((ordinal,), line) for ordinal, line in found]
+
+    def _with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
+        """In which store, and in order, what a query for ordinals and lines finds."""
+        both = f"select incarnation, found.* from {self._schema}.meta left join ({query}) as found on true"
+        rows = self._ask(both, *values)
+        if not rows:
+            raise self._not_ours()
+        return rows[0][0], sorted(tuple(row) for _, *row in rows if row[0] is not None)
+
+    def _awaited(self, channel: str, timeout: float, is_over: Callable[[_Wire], bool]) -> bool:
+        """Whether it is over: now, or after the channel was heard or some time has passed."""
+
+        def asked(slot: Slot[_Wire]) -> bool:
+            wire = slot.wire
+            wire.news.clear()
+            _ask(wire, f"listen {channel}")  # before looking: what comes after the look is heard
+            over = is_over(wire) or (wire.hear(min(timeout, self._longest_wait)) and is_over(wire))
+            _ask(wire, f"unlisten {channel}")
+            return over
+
+        return self._link.call(asked)
+
+    def _start(self, cursor: str) -> tuple[str, Position]:
+        incarnation, position = server_log.parse_cursor(cursor)
+        if not self._incarnation:
+            self._link.call(lambda slot: None)
+        now = self._incarnation
+        return now, position[:1] if incarnation == now else (0,)
+
+    def _ask_time(self) -> tuple[float, float]:
+        now = float(self._ask("select extract(epoch from clock_timestamp())::float8")[0][0])
+        return now, now
+
+    def _channel(self, *parts: str) -> str:
+        name = "\n".join((self.address.namespace, *parts))
+        return f"swarm_{blake2b(name.encode(), digest_size=16).hexdigest()}"
+
+    def _dial(self, timeout: float) -> _Wire:
+        wire = self._connected(timeout)
+        try:
+            self._check_version(wire)
+            if random.random() < _SWEEPS:
+                long_ago = f"clock_timestamp() - interval '{FORGOTTEN} seconds'"
+                _ask(wire, f"delete from {self._schema}.sessions where used < {long_ago}")
+        except BaseException:
+            _hang_up(wire)
+            raise
+        return wire
+
+    def _connected(self, timeout: float) -> _Wire:
+        """A wire to the first host that has one; each has its share of the time."""
+        deadline = time.monotonic() + timeout
+        try:
+            attempts = conninfo_attempts({"tcp_user_timeout": int(timeout * 1000), **self._settings})
+        except psycopg.Error as error:  # there is no such host, or nobody who knows
+            raise Broken(str(error)) from None
+        reasons = []
+        for number, attempt in enumerate(attempts):
+            share = (deadline - time.monotonic()) / (len(attempts) - number)
+            try:
+                return _connect(attempt, share, limit=timeout)
+            except Broken as broken:
+                if any(words in str(broken) for words in _REFUSALS):
+                    raise self._refused(str(broken)) from None
+                reasons.append(str(broken))
+        raise Broken("; ".join(reasons))
+
+    def _check_version(self, wire: _Wire) -> None:
+        """Makes the schema if it is not there; refuses one that is somebody else's."""
+        limit = int(wire.limit * 900)  # of its own accord the server ends what nobody waits for any more
+        open_ = _OPEN.format(self._schema, limit)
+        try:
+            try:
+                found = wire.execute(open_).fetchone()
+            except errors.UndefinedTable:
+                wire.execute(f"set statement_timeout = {limit}")
+                wire.execute(_MAKE.format(self._schema, VERSION, os.urandom(4).hex()))
+                found = wire.execute(open_).fetchone()
+        except (errors.UndefinedTable, errors.UndefinedColumn):
+            raise self._not_ours() from None
+        except errors.InsufficientPrivilege as error:
+            raise self._no_right(wire, error) from None
+        except psycopg.Error as error:
+            raise _answered(error) from None
+        version, incarnation = found[:2] if found else (None, None)
+        if not isinstance(version, int) or not isinstance(incarnation, str):
+            raise self._not_ours()
+        if version > VERSION:
+            raise StoreError(
+                f"{self.address.shown} was made by a newer swarm (version {version}; this one knows {VERSION}). "
+                "Use that one, or another namespace."
+            )
+        self._incarnation = incarnation
+
+    def _not_ours(self) -> StoreError:
+        return StoreError(
+            f"the schema {self.address.namespace} on {self.address.shown} is not swarm's. "
+            "Choose another namespace, with ?namespace=NAME in the address."
+        )
+
+    def _no_right(self, wire: _Wire, error: psycopg.Error) -> StoreError:
+        user = wire.info.user
+        return StoreError(
+            f"{self.address.shown} refuses: {_text(error)}. {user} needs a schema of its own: let an owner of the database run "
+            f'CREATE SCHEMA {self.address.namespace} AUTHORIZATION "{user}", or choose another namespace.'
+        )
+
+    def _refused(self, why: str) -> StoreError:
+        return StoreError(
+            f"{self.address.shown} refuses: {self.address.scrubbed(why)}. "
+            "Check user, password, database and rights, also in PGPASSWORD and the other variables of PostgreSQL."
+        )
+
+
+class _MadeAnew(StoreError):
+    """The log is not the one that was asked about."""
+
+
+class _Wire(psycopg.Connection[Row]):
+    """A connection on which no answer takes longer than `limit` seconds, and which can hear."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, limit: float) -> None:
+        super().__init__(pgconn)
+        self.limit = limit
+        self.news: list[psycopg.Notify] = []
+        self.add_notify_handler(self.news.append)
+
+    def __del__(self, *_: object) -> None:
+        """A wire may end with the program; one that a fork has brought along is not even closed."""
+
+    def wait(self, gen: PQGen[RV], interval: float = 0, timeout: float | None = None) -> RV:
+        """What an exchange with the server gives. The driver's own would wait for ever for one that is silent."""
+        deadline = time.monotonic() + self.limit
+        try:
+            wanted = next(gen)
+            while True:
+                ready = _ready(self.pgconn.socket, wanted, deadline - time.monotonic())
+                if not ready:
+                    raise Broken(f"no answer within {self.limit:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            answer: RV = end.value
+            return answer
+
+    def hear(self, seconds: float) -> bool:
+        """Whether there is a notification, or comes one within that time."""
+        deadline = time.monotonic() + seconds
+        try:
+            while not self.news and self.pgconn.notifies() is None:
+                if not _ready(self.pgconn.socket, Wait.R, deadline - time.monotonic()):
+                    return False
+                self.pgconn.consume_input()
+        except psycopg.Error as error:
+            raise _answered(error) from None
+        return True
+
+
+def _connection_settings(address: Address) -> ConnDict:
+    try:
+        settings = conninfo_to_dict(address.url("postgresql"))
+    except psycopg.Error as error:
+        raise BadInput(f"{address.shown} cannot be understood: {address.scrubbed(str(error).strip())}.") from None
+    usual = {option.keyword: option.val or b"" for option in pq.Conninfo.get_defaults()}  # also from variables
+    hosts = str(settings.get("host") or usual[b"host"].decode())
+    if "," in hosts and usual[b"target_session_attrs"] == b"any":
+        settings.setdefault("target_session_attrs", "read-write")
+    return {"fallback_application_name": "swarm", "keepalives_idle": 30, **settings, "client_encoding": "utf8"}
+
+
+def _connect(attempt: ConnDict, timeout: float, *, limit: float) -> _Wire:
+    deadline = time.monotonic() + timeout
+    pgconn = pq.PGconn.connect_start(make_conninfo("", **attempt).encode())
+    wire = _Wire(pgconn, limit)
+    try:
+        state = int(pq.PollingStatus.WRITING)
+        while pgconn.status != pq.ConnStatus.BAD and state != pq.PollingStatus.OK:
+            wanted = Wait.R if state == pq.PollingStatus.READING else Wait.W
+            if not _ready(pgconn.socket, wanted, deadline - time.monotonic()):
+                raise Broken(f"no answer from {attempt.get('host') or 'the server'} within {timeout:.3g} seconds")
+            state = pgconn.connect_poll()
+        if pgconn.status == pq.ConnStatus.BAD:
+            raise Broken(_first_line(pgconn.error_message.decode(errors="replace")))
+        pgconn.nonblocking = 1
+        wire.autocommit = True
+        wire.prepare_threshold = None  # what is prepared would outlive a schema that was made anew
+    except psycopg.Error as error:
+        _hang_up(wire)
+        raise Broken(_text(error)) from None
+    except BaseException:
+        _hang_up(wire)
+        raise
+    return wire
+
+
+def _ready(fileno: int, wanted: int, seconds: float) -> int:
+    """For what a socket is ready, of what is wanted; 0 when time is up."""
+    poll = select.poll()
+    poll.register(fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0))
+    found = poll.poll(max(0.0, seconds) * 1000)
+    if not found:
+        return 0
+    events = found[0][1]
+    ready = (Wait.R if events & select.POLLIN else 0) | (Wait.W if events & select.POLLOUT else 0)
+    return ready or wanted  # it is broken: who reads or writes will be told
+
+
+def _ask(wire: _Wire, statement: str, *values: object) -> list[Row]:
+    try:
+        answer = wire.execute(statement, values, binary=True)
+        return answer.fetchall() if answer.description else []
+    except psycopg.Error as error:
+        raise _answered(error) from None
+
+
+def _answered(error: psycopg.Error) -> Exception:
+    """What an error means: either the server has changed nothing, or nobody knows."""
+    code = error.diag.sqlstate
+    if code.startswith(_AGAIN) if code else isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Broken(_text(error))
+    return StoreError(f"the server refuses: {_text(error)}. Look at its settings with: swarm doctor")
+
+
+def _text(error: psycopg.Error) -> str:
+    return error.diag.message_primary or _first_line(str(error)) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _hang_up(wire: _Wire) -> None:
+    """At once, if an answer is missing: what has not been sent shall never arrive."""
+    try:
+        if wire.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with socket.socket(fileno=os.dup(wire.pgconn.socket)) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except (OSError, psycopg.Error):
+        pass
+    wire.close()
