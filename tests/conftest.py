@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from swarm.clock import Clock
 from swarm.store import Store, open_store
-from tests.servers import Server, ValkeyServer, running
+from tests.servers import Server, running
+from tests.valkey_server import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ("redis",)  # each the name of a fixture

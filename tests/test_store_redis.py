@@ -20,7 +20,8 @@ from swarm.server_address import Address
 from swarm.store import Store, open_store
 from swarm.store_redis import RedisStore
 from tests.proxy import Proxy, certificate
-from tests.servers import ValkeyServer, running
+from tests.servers import running
+from tests.valkey_server import ValkeyServer
 
 
 @pytest.fixture(scope="module")
