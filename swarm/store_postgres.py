@@ -10,36 +10,29 @@ from __future__ import annotations
 import math
 import os
 import random
-import select
-import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, pq
-from psycopg.abc import ConnDict, PQGen
-from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
-from psycopg.waiting import Wait
+from psycopg.abc import ConnDict
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict
 
 from swarm import server_log
 from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
-from swarm.kept_files import Kept, KeptInMemory
+from swarm.kept_files import KeptInMemory
+from swarm.postgres_wire import GONE, Row, Wire, answered, ask, connect, hang_up, text_of
 from swarm.server_address import Address
 from swarm.server_clock import ServerClock
 from swarm.server_link import FORGOTTEN, Broken, Link, Slot
 from swarm.server_log import Position
+from swarm.store import Kept
 
 VERSION = 1
 _LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: what a lost notification costs
 _SWEEPS = 0.02  # of all wires: so many clear away the sessions that have fallen silent
-_GONE = "SW001"  # the code of our own error: the store is another one now
-# Codes, or how they begin, of what is refused, and soon not any more: lost connections, a server that ends or starts, our own
-# time limit, a standby, deadlocks, a full house, and a schema that is gone, which the next wire makes anew.
-_AGAIN = ("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300", "3F000", "42P01", "42883", _GONE)
 # What a server says that will not take us, in words: a code is not told before a connection is made.
 _REFUSALS = (
     "authentication failed",
@@ -58,7 +51,7 @@ _REFUSALS = (
 # The row of the session is locked from here on, so a late duplicate stands here until the turn is done. The end notes the answer.
 _BEGIN = f"""
   if not exists (select from {{0}}.meta where incarnation = store) then
-    raise exception 'the store was made anew' using errcode = '{_GONE}';
+    raise exception 'the store was made anew' using errcode = '{GONE}';
   end if;
   insert into {{0}}.sessions as known values (session, turn, null, clock_timestamp())
     on conflict (id) do update set turn = excluded.turn, used = excluded.used where known.turn < excluded.turn;
@@ -120,6 +113,7 @@ do $make$ begin
   create table {{0}}.meta (version integer not null, incarnation text not null);
   create table {{0}}.records (key text collate "C" primary key, value bytea not null);
   create table {{0}}.tickets (key text collate "C" primary key, last bigint not null);
+  create table {{0}}.skipped (space text collate "C" primary key, last bigint not null);
   create table {{0}}.logs (name text collate "C" primary key, last bigint not null);
   create table {{0}}.lines (log text collate "C", ordinal bigint, line bytea not null, primary key (log, ordinal));
   create table {{0}}.sessions (id text collate "C" primary key, turn bigint not null, answer text, used timestamptz not null);
@@ -136,9 +130,6 @@ select version, incarnation, set_config('statement_timeout', '{1}', false),
 from {0}.meta
 """
 
-Row = tuple[Any, ...]
-RV = TypeVar("RV")
-
 
 class PostgresStore:
     """A namespace of a database. Nothing is sent before the first verb; threads and forked children may share the object."""
@@ -146,7 +137,7 @@ class PostgresStore:
     def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
         self.address = address
         self.clock = clock or ServerClock(self._ask_time)
-        self._link: Link[_Wire] = Link(address, self._dial, _hang_up)
+        self._link: Link[Wire] = Link(address, self._dial, hang_up)
         self._settings = _connection_settings(address)
         self._schema = f'"{address.namespace}"'
         self._incarnation = ""
@@ -184,15 +175,28 @@ class PostgresStore:
     # Tickets ---------------------------------------------------------------------------------------------------------
 
     def ticket(self, key: str) -> int:
+        skipped = f"coalesce((select last from {self._schema}.skipped where space = %s), 0)"
         draw = (
-            f"insert into {self._schema}.tickets as drawn values (%s, 1) "
-            "on conflict (key) do update set last = drawn.last + 1 returning last"
+            f"insert into {self._schema}.tickets as drawn values (%s, {skipped} + 1) "
+            "on conflict (key) do update set last = greatest(drawn.last + 1, excluded.last) returning last"
         )
-        return int(self._ask(draw, key)[0][0])
+        return int(self._ask(draw, key, key.partition("/")[0])[0][0])
 
     def last_ticket(self, key: str) -> int:
         found = self._ask(f"select last from {self._schema}.tickets where key = %s", key)
         return int(found[0][0]) if found else 0
+
+    def tickets_so_far(self, space: str) -> int:
+        drawn = f"select max(last) from {self._schema}.tickets where key > %s and key < %s"
+        skipped = f"select last from {self._schema}.skipped where space = %s"
+        return int(self._ask(f"select greatest(0, ({drawn}), ({skipped}))", f"{space}/", f"{space}0", space)[0][0])
+
+    def skip_tickets(self, space: str, number: int) -> None:
+        skip = (
+            f"insert into {self._schema}.skipped as known values (%s, %s) "
+            "on conflict (space) do update set last = greatest(known.last, excluded.last)"
+        )
+        self._ask(skip, space, number)
 
     # Logs ------------------------------------------------------------------------------------------------------------
 
@@ -215,19 +219,19 @@ class PostgresStore:
         return [line for _, line in found[max(0, len(found) - count) :]], server_log.cursor(incarnation, end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
-        deadline = self.clock.steady() + timeout
+        deadline = time.monotonic() + timeout
         incarnation, start = self._start(cursor)
         more = (
             f"select true from {self._schema}.meta, {self._schema}.logs "
             "where name = %s and last > case incarnation when %s then %s else 0 end"
         )
 
-        def is_more(wire: _Wire) -> bool:
-            return bool(_ask(wire, more, log, incarnation, start[0]))
+        def is_more(wire: Wire) -> bool:
+            return bool(ask(wire, more, log, incarnation, start[0]))
 
         if self._link.call(lambda slot: is_more(slot.wire)):
             return True
-        while (left := deadline - self.clock.steady()) > 0:
+        while (left := deadline - time.monotonic()) > 0:
             if self._awaited(self._channel("log", log), left, is_more):
                 return True
         return False
@@ -256,6 +260,27 @@ class PostgresStore:
     def close(self) -> None:
         self._link.close()
 
+    # For `swarm doctor` ----------------------------------------------------------------------------------------------
+
+    def check_command(self) -> str:
+        host, port = str(self._settings.get("host", "")), str(self._settings.get("port", ""))
+        return " ".join(("pg_isready", *(["-h", host] if host else []), *(["-p", port] if port else [])))
+
+    def concerns(self) -> Iterator[tuple[str, str, str]]:
+        names = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+        found = self._ask("select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name)", list(names))
+        version, fsync, whole_pages, commit, standbys = (str(value) for (value,) in found)
+        yield "ok", f"PostgreSQL {version.partition(' ')[0]}", ""
+        unsafe = [f"{name} = off" for name, value in (("fsync", fsync), ("full_page_writes", whole_pages)) if value == "off"]
+        for setting in unsafe:
+            text = f"{setting}: a crash of the machine loses what it confirmed, also locks, and may damage all of it"
+            yield "fault", text, f"psql -c 'ALTER SYSTEM SET {setting.replace('off', 'on')}' -c 'SELECT pg_reload_conf()'"
+        if not unsafe:
+            yield "ok", f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)", ""
+        if not standbys and self._ask("select true from pg_stat_replication limit 1"):
+            text = "its standbys are not synchronous: a failover may lose what was confirmed last (docs/STORES.md)"
+            yield "warning", text, "psql -c 'SHOW synchronous_standby_names'"
+
     # How it is said to the server ------------------------------------------------------------------------------------
 
     @property
@@ -264,7 +289,7 @@ class PostgresStore:
 
     def _ask(self, statement: str, *values: object) -> list[Row]:
         """The answer to a statement that may be given twice."""
-        return self._link.call(lambda slot: _ask(slot.wire, statement, *values))
+        return self._link.call(lambda slot: ask(slot.wire, statement, *values))
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         return self._turn("swap", self._channel("record", key), key, old, new)[1] == "1"
@@ -272,16 +297,16 @@ class PostgresStore:
     def _turn(self, function: str, channel: str, *args: object) -> tuple[str, str]:
         """Which store it was, and the answer of a function, which is carried out once, however often it is called."""
 
-        def sent(slot: Slot[_Wire]) -> tuple[str, str]:
+        def sent(slot: Slot[Wire]) -> tuple[str, str]:
             incarnation = self._incarnation
             values = (incarnation, slot.session, slot.turn, channel, *args)
             call = f"select {self._schema}.{function}({', '.join(['%s'] * len(values))})"
-            return incarnation, _ask(slot.wire, call, *values)[0][0]
+            return incarnation, ask(slot.wire, call, *values)[0][0]
 
         return self._link.call(sent)
 
-    def _value(self, wire: _Wire, key: str) -> bytes | None:
-        found = _ask(wire, f"select value from {self._schema}.records where key = %s", key)
+    def _value(self, wire: Wire, key: str) -> bytes | None:
+        found = ask(wire, f"select value from {self._schema}.records where key = %s", key)
         return found[0][0] if found else None
 
     def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
@@ -300,15 +325,15 @@ class PostgresStore:
             raise self._not_ours()
         return rows[0][0], sorted(tuple(row) for _, *row in rows if row[0] is not None)
 
-    def _awaited(self, channel: str, timeout: float, is_over: Callable[[_Wire], bool]) -> bool:
+    def _awaited(self, channel: str, timeout: float, is_over: Callable[[Wire], bool]) -> bool:
         """Whether it is over: now, or after the channel was heard or some time has passed."""
 
-        def asked(slot: Slot[_Wire]) -> bool:
+        def asked(slot: Slot[Wire]) -> bool:
             wire = slot.wire
             wire.news.clear()
-            _ask(wire, f"listen {channel}")  # before looking: what comes after the look is heard
+            ask(wire, f"listen {channel}")  # before looking: what comes after the look is heard
             over = is_over(wire) or (wire.hear(min(timeout, self._longest_wait)) and is_over(wire))
-            _ask(wire, f"unlisten {channel}")
+            ask(wire, f"unlisten {channel}")
             return over
 
         return self._link.call(asked)
@@ -328,19 +353,19 @@ class PostgresStore:
         name = "\n".join((self.address.namespace, *parts))
         return f"swarm_{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
-    def _dial(self, timeout: float) -> _Wire:
+    def _dial(self, timeout: float) -> Wire:
         wire = self._connected(timeout)
         try:
             self._check_version(wire)
             if random.random() < _SWEEPS:
                 long_ago = f"clock_timestamp() - interval '{FORGOTTEN} seconds'"
-                _ask(wire, f"delete from {self._schema}.sessions where used < {long_ago}")
+                ask(wire, f"delete from {self._schema}.sessions where used < {long_ago}")
         except BaseException:
-            _hang_up(wire)
+            hang_up(wire)
             raise
         return wire
 
-    def _connected(self, timeout: float) -> _Wire:
+    def _connected(self, timeout: float) -> Wire:
         """A wire to the first host that has one; each has its share of the time."""
         deadline = time.monotonic() + timeout
         try:
@@ -351,14 +376,14 @@ class PostgresStore:
         for number, attempt in enumerate(attempts):
             share = (deadline - time.monotonic()) / (len(attempts) - number)
             try:
-                return _connect(attempt, share, limit=timeout)
+                return connect(attempt, share, limit=timeout)
             except Broken as broken:
                 if any(words in str(broken) for words in _REFUSALS):
                     raise self._refused(str(broken)) from None
                 reasons.append(str(broken))
         raise Broken("; ".join(reasons))
 
-    def _check_version(self, wire: _Wire) -> None:
+    def _check_version(self, wire: Wire) -> None:
         """Makes the schema if it is not there; refuses one that is somebody else's."""
         limit = int(wire.limit * 900)  # of its own accord the server ends what nobody waits for any more
         open_ = _OPEN.format(self._schema, limit)
@@ -374,7 +399,7 @@ class PostgresStore:
         except errors.InsufficientPrivilege as error:
             raise self._no_right(wire, error) from None
         except psycopg.Error as error:
-            raise _answered(error) from None
+            raise answered(error) from None
         version, incarnation = found[:2] if found else (None, None)
         if not isinstance(version, int) or not isinstance(incarnation, str):
             raise self._not_ours()
@@ -391,10 +416,10 @@ class PostgresStore:
             "Choose another namespace, with ?namespace=NAME in the address."
         )
 
-    def _no_right(self, wire: _Wire, error: psycopg.Error) -> StoreError:
+    def _no_right(self, wire: Wire, error: psycopg.Error) -> StoreError:
         user = wire.info.user
         return StoreError(
-            f"{self.address.shown} refuses: {_text(error)}. {user} needs a schema of its own: let an owner of the database run "
+            f"{self.address.shown} refuses: {text_of(error)}. {user} needs a schema of its own: let an owner of the database run "
             f'CREATE SCHEMA {self.address.namespace} AUTHORIZATION "{user}", or choose another namespace.'
         )
 
@@ -409,45 +434,6 @@ class _MadeAnew(StoreError):
     """The log is not the one that was asked about."""
 
 
-class _Wire(psycopg.Connection[Row]):
-    """A connection on which no answer takes longer than `limit` seconds, and which can hear."""
-
-    def __init__(self, pgconn: pq.abc.PGconn, limit: float) -> None:
-        super().__init__(pgconn)
-        self.limit = limit
-        self.news: list[psycopg.Notify] = []
-        self.add_notify_handler(self.news.append)
-
-    def __del__(self, *_: object) -> None:
-        """A wire may end with the program; one that a fork has brought along is not even closed."""
-
-    def wait(self, gen: PQGen[RV], interval: float = 0, timeout: float | None = None) -> RV:
-        """What an exchange with the server gives. The driver's own would wait for ever for one that is silent."""
-        deadline = time.monotonic() + self.limit
-        try:
-            wanted = next(gen)
-            while True:
-                ready = _ready(self.pgconn.socket, wanted, deadline - time.monotonic())
-                if not ready:
-                    raise Broken(f"no answer within {self.limit:g} seconds")
-                wanted = gen.send(ready)
-        except StopIteration as end:
-            answer: RV = end.value
-            return answer
-
-    def hear(self, seconds: float) -> bool:
-        """Whether there is a notification, or comes one within that time."""
-        deadline = time.monotonic() + seconds
-        try:
-            while not self.news and self.pgconn.notifies() is None:
-                if not _ready(self.pgconn.socket, Wait.R, deadline - time.monotonic()):
-                    return False
-                self.pgconn.consume_input()
-        except psycopg.Error as error:
-            raise _answered(error) from None
-        return True
-
-
 def _connection_settings(address: Address) -> ConnDict:
     try:
         settings = conninfo_to_dict(address.url("postgresql"))
@@ -458,75 +444,3 @@ def _connection_settings(address: Address) -> ConnDict:
     if "," in hosts and usual[b"target_session_attrs"] == b"any":
         settings.setdefault("target_session_attrs", "read-write")
     return {"fallback_application_name": "swarm", "keepalives_idle": 30, **settings, "client_encoding": "utf8"}
-
-
-def _connect(attempt: ConnDict, timeout: float, *, limit: float) -> _Wire:
-    deadline = time.monotonic() + timeout
-    pgconn = pq.PGconn.connect_start(make_conninfo("", **attempt).encode())
-    wire = _Wire(pgconn, limit)
-    try:
-        state = int(pq.PollingStatus.WRITING)
-        while pgconn.status != pq.ConnStatus.BAD and state != pq.PollingStatus.OK:
-            wanted = Wait.R if state == pq.PollingStatus.READING else Wait.W
-            if not _ready(pgconn.socket, wanted, deadline - time.monotonic()):
-                raise Broken(f"no answer from {attempt.get('host') or 'the server'} within {timeout:.3g} seconds")
-            state = pgconn.connect_poll()
-        if pgconn.status == pq.ConnStatus.BAD:
-            raise Broken(_first_line(pgconn.error_message.decode(errors="replace")))
-        pgconn.nonblocking = 1
-        wire.autocommit = True
-        wire.prepare_threshold = None  # what is prepared would outlive a schema that was made anew
-    except psycopg.Error as error:
-        _hang_up(wire)
-        raise Broken(_text(error)) from None
-    except BaseException:
-        _hang_up(wire)
-        raise
-    return wire
-
-
-def _ready(fileno: int, wanted: int, seconds: float) -> int:
-    """For what a socket is ready, of what is wanted; 0 when time is up."""
-    poll = select.poll()
-    poll.register(fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0))
-    found = poll.poll(max(0.0, seconds) * 1000)
-    if not found:
-        return 0
-    events = found[0][1]
-    ready = (Wait.R if events & select.POLLIN else 0) | (Wait.W if events & select.POLLOUT else 0)
-    return ready or wanted  # it is broken: who reads or writes will be told
-
-
-def _ask(wire: _Wire, statement: str, *values: object) -> list[Row]:
-    try:
-        answer = wire.execute(statement, values, binary=True)
-        return answer.fetchall() if answer.description else []
-    except psycopg.Error as error:
-        raise _answered(error) from None
-
-
-def _answered(error: psycopg.Error) -> Exception:
-    """What an error means: either the server has changed nothing, or nobody knows."""
-    code = error.diag.sqlstate
-    if code.startswith(_AGAIN) if code else isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Broken(_text(error))
-    return StoreError(f"the server refuses: {_text(error)}. Look at its settings with: swarm doctor")
-
-
-def _text(error: psycopg.Error) -> str:
-    return error.diag.message_primary or _first_line(str(error)) or type(error).__name__
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
-
-
-def _hang_up(wire: _Wire) -> None:
-    """At once, if an answer is missing: what has not been sent shall never arrive."""
-    try:
-        if wire.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            with socket.socket(fileno=os.dup(wire.pgconn.socket)) as same:
-                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    except (OSError, psycopg.Error):
-        pass
-    wire.close()

@@ -169,21 +169,25 @@ class RedisStore:
     # Logs ------------------------------------------------------------------------------------------------------------
 
     def append(self, log: str, line: bytes) -> str:
-        position = _position(self._turn(_APPEND, [self._name("log", log)], [line]))
-        return server_log.cursor(self._incarnation, position)
+        incarnation, answer = self._turn(_APPEND, [self._name("log", log)], [line])
+        return server_log.cursor(incarnation, _position(answer))
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        lines, end = server_log.gather(lambda at, count: self._fetch(log, at, count), self._start(cursor), limit)
-        return lines, server_log.cursor(self._incarnation, end)
+        incarnation, start = self._start(cursor)
+        try:
+            lines, end = server_log.gather(lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
+        except _MadeAnew:
+            return self.read_log(log, cursor, limit)
+        return lines, server_log.cursor(incarnation, end)
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        found = self._ask("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
+        incarnation, found = self._with_incarnation("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
         end = _position(found[0][0]) if found else (0, 0)
-        return [fields[1] for _, fields in reversed(found[:count])], server_log.cursor(self._incarnation, end)
+        return [fields[1] for _, fields in reversed(found[:count])], server_log.cursor(incarnation, end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        start = _id(self._start(cursor))
+        start = _id(self._start(cursor)[1])
         while True:
             block = int(1000 * min(deadline - time.monotonic(), self._longest_wait))
             how = ("BLOCK", block) if block > 0 else ()  # BLOCK 0 would be for ever
@@ -196,9 +200,9 @@ class RedisStore:
         return server_log.resumes(before, after)
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        at: Position = (0, 0)
+        incarnation, at = self._start("")
         name = self._name("log", log)
-        while found := self._fetch(log, at, 256):
+        while found := self._fetch(incarnation, log, at, 256):
             for position, line in found:
                 at = position
                 yield f"{name} {_id(at)}", line, True
@@ -263,27 +267,43 @@ class RedisStore:
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         names = [self._name("record", key), self._name("index"), self._name("changed", key)]
         change = [key, int(old is not None), old or b"", int(new is not None), new or b""]
-        return bool(self._turn(_SWAP, names, change) == b"1")
+        return self._turn(_SWAP, names, change)[1] == b"1"
 
-    def _turn(self, script: str, names: list[str], args: list[object]) -> bytes:
-        """The answer of a script, which is carried out once, however often it is sent."""
+    def _turn(self, script: str, names: list[str], args: list[object]) -> tuple[str, bytes]:
+        """Which store it was, and the answer of a script, which is carried out once, however often it is sent."""
 
-        def sent(slot: Slot[Wire]) -> bytes:
+        def sent(slot: Slot[Wire]) -> tuple[str, bytes]:
+            incarnation = self._incarnation
             keys = [self._name("meta"), self._name("session", slot.session), *names]
-            answer: bytes = _eval(slot.wire, script, keys, [self._incarnation, slot.turn, FORGOTTEN, *args])
-            return answer
+            return incarnation, _eval(slot.wire, script, keys, [incarnation, slot.turn, FORGOTTEN, *args])
 
         return self._link.call(sent)
 
-    def _fetch(self, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
-        found = self._ask("XRANGE", self._name("log", log), f"({_id(after)}", "+", "COUNT", count)
+    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+        now, found = self._with_incarnation("XRANGE", self._name("log", log), f"({_id(after)}", "+", "COUNT", count)
+        if now != incarnation:
+            self._incarnation = now
+            raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
         return [(_position(entry), fields[1]) for entry, fields in found]
 
-    def _start(self, cursor: str) -> Position:
+    def _with_incarnation(self, *command: object) -> tuple[str, Any]:
+        """The answer to a command, and of which store it is: asked after it, so that it is that of the answer or a later one."""
+
+        def asked(slot: Slot[Wire]) -> tuple[str, Any]:
+            found = _ask(slot.wire, *command)
+            incarnation = _ask(slot.wire, "HGET", self._name("meta"), "incarnation")
+            if incarnation is None:
+                raise Broken("SWARMGONE")  # the next wire makes it anew
+            return incarnation.decode(), found
+
+        return self._link.call(asked)
+
+    def _start(self, cursor: str) -> tuple[str, Position]:
         incarnation, position = server_log.parse_cursor(cursor)
         if not self._incarnation:
             self._link.call(lambda slot: None)
-        return (*position, 0)[:2] if incarnation == self._incarnation else (0, 0)
+        now = self._incarnation
+        return now, (*position, 0)[:2] if incarnation == now else (0, 0)
 
     def _ask_time(self) -> tuple[float, float]:
         seconds, micro = self._ask("TIME")
@@ -323,6 +343,10 @@ class RedisStore:
                 "Use that one, or another namespace."
             )
         self._incarnation = incarnation.decode()
+
+
+class _MadeAnew(StoreError):
+    """The log is not the one that was asked about."""
 
 
 class _Ended(Exception):

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from swarm.clock import Clock
 from swarm.store import Store, open_store
+from tests.postgres_server import PostgresServer
 from tests.servers import Server, running
 from tests.valkey_server import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVERS = ("redis",)  # each the name of a fixture
+SERVERS = ("redis", "postgres")  # each the name of a fixture
 VARIABLES = (
     "SWARM_STORE",
     "SWARM_STATE_DIR",
@@ -109,6 +110,12 @@ def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(ValkeyServer(tmp_path_factory.mktemp("redis"), safe=False)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with running(PostgresServer(fsync="off", max_connections="100")) as server:
         yield server
 
 

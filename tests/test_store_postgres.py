@@ -19,14 +19,15 @@ import psycopg
 import pytest
 
 from proof.processes import fork, race
-from swarm import store_postgres
+from swarm import postgres_wire, store_postgres
 from swarm.errors import BadInput, StoreError
 from swarm.server_address import Address
 from swarm.server_link import Broken
 from swarm.store import Store
 from swarm.store_postgres import PostgresStore
 from swarm.testing import CHECKS, one_of_many_threads_replaces
-from tests.servers import PostgresServer, free_port
+from tests.postgres_server import PostgresServer
+from tests.servers import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _numbers = count(1)
@@ -216,7 +217,7 @@ class TestTurns:
         assert store.read("locks/a") is None
 
     def test_an_answer_that_is_lost_is_asked_for_again(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        heard = store_postgres._ask
+        heard = postgres_wire.ask
         lost: list[str] = []
 
         def deaf(wire: Any, statement: str, *values: object) -> Any:
@@ -227,7 +228,7 @@ class TestTurns:
             lost.append("")
             return answer
 
-        monkeypatch.setattr(store_postgres, "_ask", deaf)
+        monkeypatch.setattr(store_postgres, "ask", deaf)
         assert store.create("locks/a", b"one"), "a turn that was carried out is answered, not refused"
         for number in range(5):
             store.append("status", b"%d" % number)
@@ -373,7 +374,7 @@ class TestWaking:
     ) -> None:
         cursor = store.append("status", b"first")
         other = PostgresStore(Address(server.url(namespace)))
-        look, looks = store_postgres._ask, []
+        look, looks = postgres_wire.ask, []
 
         def look_and_then_it_comes(wire: Any, statement: str, *values: object) -> Any:
             found = look(wire, statement, *values)
@@ -385,7 +386,7 @@ class TestWaking:
                         wire.execute("select")
             return found
 
-        monkeypatch.setattr(store_postgres, "_ask", look_and_then_it_comes)
+        monkeypatch.setattr(store_postgres, "ask", look_and_then_it_comes)
         start = time.monotonic()
         assert store.wait("status", cursor, 20)
         assert time.monotonic() - start < 0.5 and len(looks) == 3
