@@ -82,8 +82,15 @@ class Link(Generic[W]):
             self._idle.append(slot)
 
     def close(self) -> None:
-        for slot in self._idle:
+        idle = []
+        try:
+            while True:
+                idle.append(self._idle.pop())  # others may take and give back meanwhile
+        except IndexError:
+            pass
+        for slot in idle:
             self._drop(slot)
+        self._idle.extend(idle)
 
     def _take(self) -> Slot[W]:
         if self._pid != os.getpid():

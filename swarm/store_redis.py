@@ -290,8 +290,7 @@ class RedisStore:
         """The answer to a command, and of which store it is: asked after it, so that it is that of the answer or a later one."""
 
         def asked(slot: Slot[Wire]) -> tuple[str, Any]:
-            found = _ask(slot.wire, *command)
-            incarnation = _ask(slot.wire, "HGET", self._name("meta"), "incarnation")
+            found, incarnation = _ask_all(slot.wire, command, ("HGET", self._name("meta"), "incarnation"))
             if incarnation is None:
                 raise Broken("SWARMGONE")  # the next wire makes it anew
             return incarnation.decode(), found
@@ -317,7 +316,7 @@ class RedisStore:
         kind, options = self._settings
         wire = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
         try:
-            _ask(wire)
+            _ask_all(wire)
             self._check_version(wire)
         except BaseException:
             _hang_up(wire)
@@ -367,12 +366,15 @@ def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
 
 
 def _ask(wire: Wire, *command: object) -> Any:
-    """The answer to a command; to none, only that there is a server and that it knows us."""
+    return _ask_all(wire, command)[0]
+
+
+def _ask_all(wire: Wire, *commands: tuple[object, ...]) -> list[Any]:
+    """The answers to commands that are sent together; without any, only that there is a server and that it knows us."""
     try:
-        if not command:
-            return wire.connect()
-        wire.send_command(*command)
-        return wire.read_response()
+        wire.connect()
+        wire.send_packed_command(wire.pack_commands(commands))
+        return [wire.read_response() for _ in commands]
     except redis.exceptions.NoScriptError:
         raise
     except redis.AuthenticationError as error:

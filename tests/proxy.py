@@ -5,6 +5,7 @@ It can also hold requests back and let them through later, as a network does tha
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import subprocess
@@ -74,16 +75,19 @@ class Proxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """One question and its answer after the other, which is how the clients here speak."""
         with client, socket.create_connection(self._server) as server:
-            while request := client.recv(1 << 20):
-                if self.holding:
-                    self._held.append(request)
-                    return
-                server.sendall(request)
-                answer = server.recv(1 << 20)
-                if self.losing:
-                    self.losing -= 1
-                    self.lost += 1
-                    return
-                client.sendall(answer)
+            while True:
+                pending = isinstance(client, ssl.SSLSocket) and client.pending()
+                ready = [client] if pending else select.select([client, server], [], [])[0]
+                for end in ready:
+                    data = end.recv(1 << 20)
+                    if end is client and self.holding:
+                        self._held.append(data)
+                        return
+                    if end is server and self.losing:
+                        self.losing -= 1
+                        self.lost += 1
+                        return
+                    if not data:
+                        return
+                    (server if end is client else client).sendall(data)
