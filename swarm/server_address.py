@@ -29,7 +29,7 @@ class Address:
         self.hosts, slash, self.path = place.partition("/")
         self.path = slash + self.path
         self.user, _, self.password = (unquote(part) for part in login.partition(":"))
-        if "#" in url or "/" in login or (at and not self.hosts and not self.path):
+        if "#" in url or "/" in login or (at and not self.hosts and not self.path) or (not at and "@" in query):
             raise BadInput(
                 f"this {self.scheme}:// address cannot be understood: in a name or password, write / ? # @ and : as "
                 "%2F %3F %23 %40 %3A."
