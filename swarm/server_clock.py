@@ -43,6 +43,10 @@ class ServerClock(Clock):
                 low, high = narrowed
         self._earliest, self._latest, self._asked = low, high, after
 
+    def forget(self) -> None:
+        """From now on another server's clock is told: what is known says nothing about that one."""
+        self._asked = None
+
     def _refreshed(self) -> float:
         if self._asked is None or not 0 <= self.steady() - self._asked <= _FRESH:
             before = self.steady()

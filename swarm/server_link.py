@@ -33,6 +33,7 @@ class Slot(Generic[W]):
     def __init__(self) -> None:
         self.session = os.urandom(12).hex()
         self.turn = 0
+        self.noted = b""  # for a driver that has it compared: what the server is known to have noted last
         self._wire: W | None = None
 
     @property
