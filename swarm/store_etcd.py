@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from swarm import server_log
 from swarm.clock import Clock
@@ -50,6 +51,13 @@ _COMPACTION = "etcd --auto-compaction-retention=1h  # or in its configuration; t
 _ASIDE = 0.02  # seconds, at most, that somebody steps aside for who was too slow to append
 
 
+class _Opened(NamedTuple):
+    """A namespace, as long as it is not removed: what its meta says, and which one it is."""
+
+    meta: bytes
+    incarnation: str
+
+
 class EtcdStore:
     """A namespace of a cluster. Nothing is sent before the first verb; threads and forked children may share the object."""
 
@@ -60,8 +68,7 @@ class EtcdStore:
         self._timed_by = -1
         self._gateway = Gateway(address)
         self._link: Link[Wire] = Link(address, lambda timeout: self._gateway.dial(timeout, self._greet), Wire.hang_up)
-        self._meta = b""
-        self._incarnation = ""
+        self._opened = _Opened(b"", "")
         self._known: dict[tuple[str, str], int] = {}  # by incarnation and log: which line was the last
         self._kept = kept or KeptInMemory()
 
@@ -123,17 +130,17 @@ class EtcdStore:
 
         def sent(slot: Slot[Wire]) -> str:
             nonlocal last, unsure
-            incarnation, crowd = self._incarnation, 0
+            opened, crowd = self._opened, 0
             while True:
                 if last is None:
-                    last = self._known.pop((incarnation, log), None) or self._last(slot.wire, log)
+                    last = self._known.pop((opened.incarnation, log), None) or _last(self._say(slot.wire, self._head(log)))
                 again, unsure = unsure, True
-                done, head, there = self._try_append(slot.wire, log, last, own, look=again)
+                done, head, there = self._try_append(slot.wire, opened.meta, log, last, own, look=again)
                 unsure = False  # by now somebody's line comes after `last`
                 if done or there == own:
                     if not crowd:
-                        self._known[incarnation, log] = max(last + 1, head)
-                    return server_log.cursor(incarnation, (last + 1,))
+                        self._known[opened.incarnation, log] = max(last + 1, head)
+                    return server_log.cursor(opened.incarnation, (last + 1,))
                 last = head
                 crowd += 1
                 if 1 < crowd < 6:  # who has lost more often than that goes first
@@ -142,20 +149,32 @@ class EtcdStore:
         return self._link.call(sent)
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        lines, end = server_log.gather(lambda at, count: self._fetch(log, at, count), self._start(cursor), limit)
-        return lines, server_log.cursor(self._incarnation, end)
+        opened, start = self._start(cursor)
+        try:
+            lines, end = server_log.gather(lambda at, count: self._fetch(opened, log, at, count), start, limit)
+        except _MadeAnew:
+            return self.read_log(log, cursor, limit)
+        return lines, server_log.cursor(opened.incarnation, end)
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        last = self._link.call(lambda slot: self._last(slot.wire, log))
-        count = min(count, last)
-        found = self._fetch(log, (last - count,), count) if count else []
-        return [line for _, line in found], server_log.cursor(self._incarnation, (last,))
+        opened, _ = self._start("")
+        try:
+            last = _last(self._look(opened, self._head(log)))
+            count = min(count, last)
+            found = self._fetch(opened, log, (last - count,), count) if count else []
+        except _MadeAnew:
+            return self.tail(log, count)
+        return [line for _, line in found], server_log.cursor(opened.incarnation, (last,))
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
 
         def nothing_new() -> bool:
-            return self._link.call(lambda slot: self._last(slot.wire, log)) <= self._start(cursor)[0]
+            opened, start = self._start(cursor)
+            try:
+                return _last(self._look(opened, self._head(log))) <= start[0]
+            except _MadeAnew:
+                return nothing_new()
 
         while nothing_new():
             left = deadline - time.monotonic()
@@ -168,8 +187,8 @@ class EtcdStore:
         return server_log.resumes(before, after)
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        at: Position = (0,)
-        while found := self._fetch(log, at, 256):
+        opened, at = self._start("")
+        while found := self._fetch(opened, log, at, 256):
             for position, line in found:
                 at = position
                 yield self._line(log, at[0]), line, True
@@ -245,7 +264,7 @@ class EtcdStore:
                 again, unsure = unsure, True
                 try:
                     noted = self._try_turn(slot, judged, record, new)
-                except _MadeAnew:
+                except _Gone:
                     unsure = again
                     raise
                 if _turn(noted) == slot.turn:
@@ -263,7 +282,7 @@ class EtcdStore:
 
     def _try_turn(self, slot: Slot[Wire], judged: Json, record: str, new: bytes | None) -> bytes:
         """Takes the turn if the one before it is the one that is known; the turn that is noted now, with its answer."""
-        session, meta = self._name("session", slot.session), self._meta
+        session, meta = self._name("session", slot.session), self._opened.meta
         change = delete(record) if new is None else put(record, new)
         yes, no = b"%d 1" % slot.turn, b"%d 0" % slot.turn
         request = either(
@@ -289,9 +308,11 @@ class EtcdStore:
                 return is_revision(record, found.revision)
         return is_never(record)
 
-    def _try_append(self, wire: Wire, log: str, last: int, own: bytes, *, look: bool) -> tuple[bool, int, bytes | None]:
+    def _try_append(
+        self, wire: Wire, meta: bytes, log: str, last: int, own: bytes, *, look: bool
+    ) -> tuple[bool, int, bytes | None]:
         """Whether the line was put after the last one, which one is the last, and, to `look`, what came after `last`."""
-        head, line, meta = self._name("head", log), self._line(log, last + 1), self._meta
+        head, line = self._name("head", log), self._line(log, last + 1)
         known = b"%d" % last if last else b""
         request = either(
             [is_value(self._name("meta"), meta), _is_now(head, known)],
@@ -305,13 +326,22 @@ class EtcdStore:
         _check_same(meta, found)
         return False, int(now or 0), there[0] if there else None
 
-    def _last(self, wire: Wire, log: str) -> int:
-        return int(value(self._say(wire, get(self._name("head", log)))) or 0)
-
-    def _fetch(self, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+    def _fetch(self, opened: _Opened, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
         first = after[0] + 1  # both ends are given, as etcd counts what it does not send: there are no gaps
-        found = entries(self._get(self._line(log, first), self._line(log, first + count)))
+        found = entries(self._look(opened, get(self._line(log, first), self._line(log, first + count))))
         return [((first + step,), each.value[_NONCE:]) for step, each in enumerate(found)]
+
+    def _look(self, opened: _Opened, request: Json) -> Json:
+        """The answer to a `get` in the namespace that was opened, and in no other that has taken its place."""
+
+        def looked(slot: Slot[Wire]) -> Json:
+            if self._opened != opened:
+                raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+            answer = self._say(slot.wire, request)  # no transaction: a full database refuses those, too
+            _check_same(opened.meta, value(self._say(slot.wire, get(self._name("meta"), serializable=True))))
+            return answer
+
+        return self._link.call(looked)
 
     def _listen(self, name: str, unchanged: Callable[[], bool], seconds: float) -> None:
         """Returns when it is not unchanged any more, or when time is up; it may return early."""
@@ -329,11 +359,12 @@ class EtcdStore:
         except _Ended:
             pass  # the wire is in another mode now: it was hung up
 
-    def _start(self, cursor: str) -> Position:
+    def _start(self, cursor: str) -> tuple[_Opened, Position]:
         incarnation, position = server_log.parse_cursor(cursor)
-        if not self._incarnation:
+        if not self._opened.meta:
             self._link.call(lambda slot: None)
-        return position[:1] if incarnation == self._incarnation else (0,)
+        opened = self._opened
+        return opened, position[:1] if incarnation == opened.incarnation else (0,)
 
     def _ask_time(self) -> tuple[float, float]:
         def asked(slot: Slot[Wire]) -> tuple[float, float]:
@@ -341,6 +372,9 @@ class EtcdStore:
             return slot.wire.date, slot.wire.date + 1
 
         return self._link.call(asked)
+
+    def _head(self, log: str) -> Json:
+        return get(self._name("head", log))
 
     def _line(self, log: str, ordinal: int) -> str:
         return self._name("log", log, f"{ordinal:020d}")
@@ -375,15 +409,19 @@ class EtcdStore:
                 f"{self.address.shown} was made by a newer swarm (version {version}; this one knows {VERSION}). "
                 "Use that one, or another namespace."
             )
-        self._meta, self._incarnation = meta or b"", incarnation
+        self._opened = _Opened(meta or b"", incarnation)
 
 
 class _Ended(Exception):
     """Ends a call and hangs up its wire."""
 
 
-class _MadeAnew(Broken):
-    """The namespace is not the one that was opened, and nothing was changed."""
+class _Gone(Broken):
+    """The namespace is not the one that was opened, and nothing was changed; the next wire makes it anew."""
+
+
+class _MadeAnew(StoreError):
+    """The log is not the one that was asked about."""
 
 
 def _is_now(key: str, known: bytes) -> Json:
@@ -393,7 +431,7 @@ def _is_now(key: str, known: bytes) -> Json:
 
 def _check_same(meta: bytes, found: bytes | None) -> None:
     if found != meta:
-        raise _MadeAnew("the namespace has just been removed")
+        raise _Gone("the namespace has just been removed")
 
 
 def _begin_session(slot: Slot[Wire], *, anew: bool = False) -> None:
@@ -401,6 +439,11 @@ def _begin_session(slot: Slot[Wire], *, anew: bool = False) -> None:
     begun, _, _ = slot.session.rpartition("/")
     if anew or not begun or not 0 <= _hour(slot.wire) - int(begun) <= 1:
         slot.session, slot.noted = f"{_hour(slot.wire):08d}/{os.urandom(12).hex()}", b""
+
+
+def _last(answer: Json) -> int:
+    """Which line is the last, as the head of a log tells."""
+    return int(value(answer) or 0)
 
 
 def _revision(answer: Json) -> int:

@@ -259,6 +259,26 @@ def test_a_namespace_that_is_removed_is_made_anew(url: str, namespace: str, stor
     assert store.read_log("status", cursors[2]) == ([b"new"], after)
 
 
+def test_whoever_reads_notices_that_the_namespace_was_made_anew(opened: Opened, url: str, namespace: str) -> None:
+    reader = opened(url)
+    for number in range(3):
+        cursor = reader.append("status", b"%d" % number)
+    waited: list[bool] = []
+    waiter = threading.Thread(target=lambda: waited.append(opened(url).wait("status", cursor, 20)))
+    waiter.start()
+    time.sleep(0.2)
+    say(url, delete(f"{namespace}/", f"{namespace}0"))
+    after = opened(url).append("status", b"new")
+    waiter.join()
+    assert waited == [True]
+    assert reader.read_log("status", cursor) == ([b"new"], after)
+    say(url, delete(f"{namespace}/", f"{namespace}0"))
+    newest = opened(url).append("status", b"newest")
+    assert reader.tail("status", 5) == ([b"newest"], newest)
+    say(url, delete(f"{namespace}/", f"{namespace}0"))
+    assert reader.read_log("status", newest)[0] == [] and not reader.wait("status", newest, 0)
+
+
 def test_the_first_change_in_a_namespace_that_is_removed_makes_it_anew(opened: Opened, url: str, namespace: str) -> None:
     changes: list[Callable[[EtcdStore], object]] = [
         lambda store: store.create("locks/a", b"one"),
