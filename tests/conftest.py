@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, settings
 
 from swarm.clock import Clock
 from swarm.store import Store, open_store
+from tests.etcd_server import EtcdServer
 from tests.postgres_server import PostgresServer
 from tests.servers import Server, running
 from tests.valkey_server import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVERS = ("redis", "postgres")  # each the name of a fixture
+SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture
 VARIABLES = (
     "SWARM_STORE",
     "SWARM_STATE_DIR",
@@ -116,6 +117,12 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     with running(PostgresServer(fsync="off", max_connections="100")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(EtcdServer(tmp_path_factory.mktemp("etcd"), safe=False)) as server:
         yield server
 
 

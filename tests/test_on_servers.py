@@ -197,6 +197,7 @@ def free_ports() -> dict[str, str]:
     return {
         "redis": f"redis://:geheim@127.0.0.1:{free_port()}/0?timeout=0.3",
         "postgres": f"postgresql://u:geheim@127.0.0.1:{free_port()}/db?timeout=0.3",
+        "etcd": f"etcd://u:geheim@127.0.0.1:{free_port()}?timeout=0.3",
     }
 
 
