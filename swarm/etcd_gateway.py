@@ -61,6 +61,8 @@ class Entry(NamedTuple):
     key: str
     value: bytes
     revision: int
+    version: int
+    """How often it was put."""
 
 
 class Gateway:
@@ -309,7 +311,10 @@ def is_never(key: str) -> Json:
 def entries(answer: Json) -> list[Entry]:
     """What a `get` has found, also as a part of a transaction."""
     kvs = answer.get("response_range", answer).get("kvs", ())
-    return [Entry(b64decode(kv["key"]).decode(), b64decode(kv.get("value", "")), int(kv["mod_revision"])) for kv in kvs]
+    return [
+        Entry(b64decode(kv["key"]).decode(), b64decode(kv.get("value", "")), int(kv["mod_revision"]), int(kv["version"]))
+        for kv in kvs
+    ]
 
 
 def value(answer: Json) -> bytes | None:

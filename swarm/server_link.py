@@ -82,6 +82,9 @@ class Link(Generic[W]):
         finally:
             self._idle.append(slot)
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         idle = []
         try:

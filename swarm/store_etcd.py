@@ -104,17 +104,16 @@ class EtcdStore:
     # Tickets ---------------------------------------------------------------------------------------------------------
 
     def ticket(self, key: str) -> int:
-        skipped, answer = self._with_skipped(key.partition("/")[0], put(self._name("ticket", key), b""))
-        return skipped + _revision(answer)
+        name = self._name("ticket", key)
+        return self._with_skipped(key.partition("/")[0], put(name, b""), get(name))
 
     def last_ticket(self, key: str) -> int:
-        skipped, answer = self._with_skipped(key.partition("/")[0], get(self._name("ticket", key)))
-        return next((skipped + found.revision for found in entries(answer)), 0)
+        return self._with_skipped(key.partition("/")[0], get(self._name("ticket", key)), default=0)
 
     def tickets_so_far(self, space: str) -> int:
         first, end = self._name("ticket", f"{space}/"), self._name("ticket", f"{space}0")
-        skipped, answer = self._with_skipped(space, get(first, end, keys_only=True, limit="1"))
-        return skipped + (_revision(answer) if entries(answer) else 0)
+        highest = {"sort_target": "VERSION", "sort_order": "DESCEND", "limit": "1"}
+        return self._with_skipped(space, get(first, end, **highest))
 
     def skip_tickets(self, space: str, number: int) -> None:
         name = self._name("skipped", space)
@@ -244,11 +243,11 @@ class EtcdStore:
         self._server_clock.learn(before, self._server_clock.steady(), wire.date, wire.date + 1)
         return answer
 
-    def _with_skipped(self, space: str, request: Json) -> tuple[int, Json]:
-        """How many tickets of a space are skipped, and the answer to a request at that moment."""
-        answer = self._ask(either([], [get(self._name("skipped", space)), request], []))
-        skipped, own = answer["responses"]
-        return int(value(skipped) or 0), {"header": answer["header"], **own}
+    def _with_skipped(self, space: str, *requests: Json, default: int | None = None) -> int:
+        """A ticket: how often the key was put that the last request finds, beyond what is skipped in its space."""
+        skipped, *_, found = self._ask(either([], [get(self._name("skipped", space)), *requests], []))["responses"]
+        before = int(value(skipped) or 0)
+        return next((before + entry.version for entry in entries(found)), before if default is None else default)
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Changes a record once, however often that is sent: the transaction is for a turn that has not been taken."""
@@ -444,10 +443,6 @@ def _begin_session(slot: Slot[Wire], *, anew: bool = False) -> None:
 def _last(answer: Json) -> int:
     """Which line is the last, as the head of a log tells."""
     return int(value(answer) or 0)
-
-
-def _revision(answer: Json) -> int:
-    return int(answer["header"]["revision"])
 
 
 def _hour(wire: Wire) -> int:

@@ -122,7 +122,8 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(EtcdServer(tmp_path_factory.mktemp("etcd"), safe=False)) as server:
+    large = ("--max-request-bytes=20971520",)  # records may have 16 MiB
+    with running(EtcdServer(tmp_path_factory.mktemp("etcd"), safe=False, flags=large)) as server:
         yield server
 
 
