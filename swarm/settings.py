@@ -36,14 +36,16 @@ def state_dir() -> tuple[str, bool]:
 
 
 def store_url() -> str:
-    """The store that SWARM_STORE names, "" if the state directory is the store."""
-    return os.environ.get("SWARM_STORE", "")
+    """The store that SWARM_STORE names, a directory as an absolute path; "" if the state directory is the store."""
+    url = os.environ.get("SWARM_STORE", "")
+    return os.path.abspath(url) if url and "://" not in url else url
 
 
 def choose_store(url: str) -> None:
     """What --store says: from now on for this process, and for every one that it starts."""
     refuse_secret(url, "--store")
     os.environ["SWARM_STORE"] = url
+    os.environ["SWARM_STORE"] = store_url()  # also for what is started in another directory
 
 
 def refuse_secret(url: str, what: str) -> None:
