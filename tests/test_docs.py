@@ -35,7 +35,15 @@ from swarm.task_queue import TaskQueue, TaskSpec
 from swarm.task_record import STATES as TASK_STATES
 from tests.conftest import ROOT, Run, script_environment
 
-EXECUTED = ["README.md", "docs/GUIDE.md", "docs/QUEUE.md", "docs/SPRINT.md", "docs/STATUS_PROTO.md", "docs/STORES.md", "docs/VIEW.md"]
+EXECUTED = [
+    "README.md",
+    "docs/GUIDE.md",
+    "docs/QUEUE.md",
+    "docs/SPRINT.md",
+    "docs/STATUS_PROTO.md",
+    "docs/STORES.md",
+    "docs/VIEW.md",
+]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
 )
