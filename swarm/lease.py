@@ -2,16 +2,18 @@
 
 The holder considers itself out before others may: it reckons from the reading of the clock that it wrote into the
 lock, less a margin, and stops believing in the lease then, whether or not it could reach the store. A lost lease is
-told once: by `on_lost`, by `check()`, or, if nobody was told before the block ends, by an error there. A forked child
-holds nothing.
+told once: by `on_lost`, by `check()`, or, if nobody was told before the block ends, by an error there. A store that does
+not answer delays none of that: it is asked in threads that nobody has to wait for. A forked child holds nothing.
 """
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.lock_record import Lock
@@ -21,6 +23,8 @@ HEARTBEAT_INTERVAL = 10
 _MARGIN = 0.05  # of the lease, at most a second: time for the holder to act on being out
 _GLANCE = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
 _RETRY = 0.1  # seconds between tries while the store does not answer
+
+R = TypeVar("R")
 
 
 class Lease:
@@ -49,8 +53,10 @@ class Lease:
         self._taken = taken
         self._lock: Lock | None = None
         self._pid = 0
+        self._begun = 0.0
         self._deadline = 0.0
         self._lost: LockLost | None = None
+        self._noticed_late = False
         self._told = False
         self._left = False
         self._ended = threading.Event()
@@ -67,6 +73,15 @@ class Lease:
     def seconds_left(self) -> float:
         """How long the lease still holds if nothing refreshes it; 0 once it is lost."""
         return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._deadline - self._table.clock.steady())
+
+    @property
+    def seconds_to_stop(self) -> float:
+        """How long those who work for the holder may still take to stop, once it is out: until a moment before others may take
+        over; infinity where nobody noticed in time, and others may have done so already."""
+        if self._noticed_late:
+            return math.inf
+        margin = self._over() - self._deadline
+        return max(0.0, self._deadline + margin / 2 - self._table.clock.steady())
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -136,14 +151,13 @@ class Lease:
                 pass
 
     def _look(self) -> None:
-        if self._table.clock.steady() >= self._deadline:
+        looking = _Aside(lambda: self._table.look(self.task_id), f"look at {self.task_id}")
+        if not self._await(looking) or self._time_left() <= 0:
             self._lose(self._ran_out())
             return
         try:
-            found = self._table.look(self.task_id)
-        except StoreError:  # nobody can have taken it, if the lease still runs
-            if self._table.clock.steady() >= self._deadline:
-                self._lose(self._ran_out())
+            found = looking.result()
+        except StoreError:  # nobody can have taken it, since the lease still runs
             return
         if found is None or found[0] is None or (found[0].worker, found[0].token) != (self.worker, self.token):
             self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
@@ -153,33 +167,55 @@ class Lease:
     def _begin(self, lock: Lock) -> None:
         self._lock = lock
         ttl = self.ttl = lock.ttl or self.ttl  # a person may have changed it
-        begun = lock.holder.get("at", self._table.clock.steady())
-        self._deadline = begun + ttl - min(1.0, ttl * _MARGIN)
+        self._begun = lock.holder.get("at", self._table.clock.steady())
+        self._deadline = self._begun + ttl - min(1.0, ttl * _MARGIN)
 
     def _keep(self) -> None:
-        """The heart's thread. Each beat has one of its own: a store may take longer to answer than the lease lasts."""
-        pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
-        while not self._ended.wait(pause):
+        """The heart's thread. It beats at least three times in a lease, counted from when that began: an answer may have taken
+        long."""
+        retry = 0.0
+        while not self._ended.wait(max(0.0, min(retry or self._until_next_beat(), self._time_left()))):
             if self._lost is not None:
                 return
-            left = self._deadline - self._table.clock.steady()
-            beat = _Beat(self._table, self.task_id, self.worker, self.token) if left > 0 else None
-            while beat is not None and left > 0 and not beat.ended.wait(min(left, _GLANCE)):
-                left = self._deadline - self._table.clock.steady()
-            if beat is None or left <= 0:
+            beat = _Aside(self._beat, f"beat of {self.task_id}") if self._time_left() > 0 else None
+            if beat is None or not self._await(beat):
                 self._lose(self._ran_out())
                 return
-            if isinstance(beat.outcome, Lock):
-                self._begin(beat.outcome)
-                pause = min(HEARTBEAT_INTERVAL, self.ttl / 3)
-            elif isinstance(beat.outcome, StoreError):
-                pause = min(_RETRY, left)
-            elif isinstance(beat.outcome, LockLost):
-                self._lose(str(beat.outcome))
+            try:
+                self._begin(beat.result())
+                retry = 0.0
+            except StoreError:
+                retry = _RETRY
+            except LockLost as lost:
+                self._lose(str(lost))
                 return
-            else:
-                self._lose(f"The heartbeat of {self.task_id} failed: {beat.outcome!r}.")
+            except BaseException as error:
+                self._lose(f"The heartbeat of {self.task_id} failed: {error!r}.")
                 return
+
+    def _beat(self) -> Lock:
+        """One heartbeat. One whose answer comes when the holder is out is taken back: nobody would ever end that lease."""
+        lock = self._table.heartbeat(self.task_id, self.worker, self.token)
+        if self._lost is not None:
+            time.sleep(max(0.0, self._over() - self._table.clock.steady()))
+            self._table.release(self.task_id, self.worker, self.token)
+        return lock
+
+    def _until_next_beat(self) -> float:
+        return self._begun + min(HEARTBEAT_INTERVAL, self.ttl / 3) - self._table.clock.steady()
+
+    def _over(self) -> float:
+        """When others may take over."""
+        return self._begun + self.ttl
+
+    def _time_left(self) -> float:
+        return self._deadline - self._table.clock.steady()
+
+    def _await(self, call: "_Aside[R]") -> bool:
+        """Whether it has ended; not waited for after the end of the lease."""
+        while not call.ended.is_set() and (left := self._time_left()) > 0:
+            call.ended.wait(min(left, _GLANCE))
+        return call.ended.is_set()
 
     def _ran_out(self) -> str:
         return f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
@@ -188,6 +224,7 @@ class Lease:
         with self._state:
             if self._lost is not None:
                 return
+            self._noticed_late = self._table.clock.steady() >= self._over()
             self._lost = LockLost(self.task_id, text)
         if self._on_lost is not None:
             try:
@@ -197,19 +234,26 @@ class Lease:
                 self._lost.add_note(f"on_lost was called, and raised {error!r}")
 
 
-class _Beat:
-    """One heartbeat, in a thread of its own; its outcome is the lock, or what went wrong."""
+class _Aside(Generic[R]):
+    """A call in a thread of its own: a store may take longer to answer than the lease lasts, and then nobody waits for it."""
 
-    def __init__(self, table: LockTable, task_id: str, worker: str, token: int) -> None:
+    def __init__(self, call: Callable[[], R], name: str) -> None:
         self.ended = threading.Event()
-        self.outcome: Lock | BaseException | None = None
-        call = table.heartbeat, task_id, worker, token
-        threading.Thread(target=self._run, args=call, name=f"beat of {task_id}", daemon=True).start()
+        self._call = call
+        self._answer: R | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def _run(self, heartbeat: Callable[[str, str, int], Lock], task_id: str, worker: str, token: int) -> None:
+    def result(self) -> R:
+        """What the call answered, once it has ended, or what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._answer  # type: ignore[return-value]  # R may be None
+
+    def _run(self) -> None:
         try:
-            self.outcome = heartbeat(task_id, worker, token)
+            self._answer = self._call()
         except BaseException as error:
-            self.outcome = error
+            self._error = error
         finally:
             self.ended.set()

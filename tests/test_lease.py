@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,11 +91,11 @@ class TestHolding:
 
     def test_a_lock_that_was_taken_before_is_kept_and_not_taken_again(self, table: Table) -> None:
         lock = table.acquire("t", "w", 60, bound=True)
-        table.hand.pass_time(10)
+        table.hand.pass_time(5)
         table.asked.clear()
         with Lease(table, "t", "w", 60, taken=lock) as lease:
             assert table.asked == [] and lease.token == lock.token
-            assert lease.seconds_left == 49, "it runs from when it was taken"
+            assert lease.seconds_left == 54, "it runs from when it was taken"
         assert table.look("t") is None
 
     def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
@@ -440,6 +442,28 @@ class TestBeating:
                     thread.join(10)
             assert lease.seconds_left == 0.0
 
+    def test_a_beat_that_is_answered_after_the_loss_is_taken_back(self, table: Table) -> None:
+        """Else nobody would end the lease that it began."""
+        asked, answer = threading.Event(), threading.Event()
+        real = table.heartbeat
+
+        def late(*args: object) -> object:
+            asked.set()
+            answer.wait(30)
+            return real(*args)
+
+        table.heartbeat = late  # type: ignore[method-assign]
+        lease = Lease(table, "t", "w", 60, on_lost=lambda error: answer.set())
+        lease.leave()
+        with lease:
+            assert asked.wait(10)
+            table.hand.pass_time(59.1)
+            assert ended(lease)
+            for thread in threading.enumerate():
+                if thread.name == "beat of t":
+                    thread.join(10)
+            assert table.look("t") is None
+
     def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
         told: list[LockLost] = []
         table.failing["heartbeat"] = ZeroDivisionError("oh")
@@ -504,3 +528,77 @@ def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(tabl
     with lease:
         assert ended(lease)
     assert waits == [10, 0.1, pytest.approx(0.04), pytest.approx(0.04)]
+
+
+def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss(table: Table) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def never(*args: object) -> None:
+        asked.set()
+        answer.wait(30)
+
+    def pass_time_when_asked() -> None:
+        assert asked.wait(10)
+        table.hand.pass_time(59.1)
+
+    table.look = never  # type: ignore[method-assign]
+    passing = threading.Thread(target=pass_time_when_asked)
+    passing.start()
+    try:
+        begun = time.monotonic()
+        with Lease(table, "t", "w", 60) as lease, pytest.raises(LockLost, match="ran out"):
+            lease.check()
+        assert time.monotonic() - begun < 10
+    finally:
+        answer.set()
+        passing.join()
+
+
+def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(table: Table) -> None:
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return len(waits) > 3
+
+    took = iter((1.5, 5.0, 0.0))
+    real = table.heartbeat
+
+    def slow(*args: object) -> object:
+        lock = real(*args)
+        table.hand.pass_time(next(took))
+        return lock
+
+    table.heartbeat = slow  # type: ignore[method-assign]
+    lease = Lease(table, "t", "w", 6)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [2, pytest.approx(0.5), 0, 2], "counted from when the lease began, not from when that was told"
+
+
+def test_a_lease_that_was_over_when_it_was_told_is_lost_at_once(table: Table) -> None:
+    told = threading.Event()
+    table.slow = 59.5
+    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
+        assert told.wait(5)
+
+
+def test_those_who_work_for_the_holder_have_half_of_the_margin_to_stop(table: Table) -> None:
+    with Lease(table, "t", "w", 60) as lease:
+        table.hand.pass_time(59.1)
+        with pytest.raises(LockLost):
+            lease.check()
+        assert lease.seconds_to_stop == pytest.approx(0.4)
+        table.hand.pass_time(1)
+        assert lease.seconds_to_stop == 0.0
+
+
+def test_where_nobody_noticed_in_time_there_is_no_hurry_any_more(table: Table) -> None:
+    with Lease(table, "t", "w", 60) as lease:
+        table.hand.pass_time(60)
+        with pytest.raises(LockLost):
+            lease.check()
+        assert lease.seconds_to_stop == math.inf
