@@ -8,12 +8,14 @@ it means for the task is settled in the queue, with the token; while the store c
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
 import signal
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +24,7 @@ from swarm import agent_command
 from swarm.agent_output import AgentOutput, marker
 from swarm.child import Child
 from swarm.errors import BadInput, CannotRun, LockLost, NoTask, StoreError
+from swarm.lease import Lease
 from swarm.status_log import StatusLog
 from swarm.task_queue import Claim, Task, TaskQueue
 from swarm.watch import watch_files
@@ -63,7 +66,8 @@ class Attempt:
         self._delay = delay
         self._on_line = on_line
         self._markers = 0
-        self._untold: list[tuple[str, str]] = []  # markers that could not be logged yet
+        self._teller = _Teller(self._log_marker)
+        self._lease: Lease | None = None
         self._lost: LockLost | None = None
         self._stops = 0
         self._timed_out = self._interrupted = False
@@ -88,6 +92,7 @@ class Attempt:
             self._give_back_if_possible(str(error))
             raise
         finally:
+            self._teller.finish(lambda: True)
             with self._guard:
                 os.close(self._woken)
                 os.close(self._wake)
@@ -119,7 +124,9 @@ class Attempt:
         """Runs the command to its end, ends who is left of its group, and settles it."""
         begun = time.monotonic()
         try:
-            with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost):
+            with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost) as self._lease:
+                if self._lease.seconds_left <= 0:
+                    raise LockLost(self.claim.task.id, f"The lease of {self.claim.task.id} was over before the work began.")
                 try:
                     child.begin(command, agent_command.environment_for(self.claim))
                 except CannotRun as error:
@@ -131,7 +138,7 @@ class Attempt:
                 self._read_the_rest(output)
                 return self._settle_patiently(code, output, time.monotonic() - begun)
         except LockLost as lost:
-            child.end(self._patience())
+            child.end(self._patience(), self._at_most)
             return self._note_loss(lost)
         except BaseException:
             child.end(0.0)  # nobody works on while nobody watches
@@ -166,6 +173,8 @@ class Attempt:
                     self._interrupted = bool(self._stops)
                     child.send(signal.SIGTERM)
                     child.send(signal.SIGCONT)  # who is stopped does not hear the first
+                if kill_at is not None and self._lost:
+                    kill_at = min(kill_at, now + self._at_most())
                 if kill_at is not None and (now >= kill_at or self._stops > 1):
                     child.send(signal.SIGKILL)
                     kill_at = now + 1.0
@@ -185,9 +194,13 @@ class Attempt:
     def _patience(self) -> float:
         return 0.0 if self._stops > 1 else self._grace
 
+    def _at_most(self) -> float:
+        """How long the agent may still take to end, once the lease is lost: it has ended before others may take over."""
+        return math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
+
     def _end_the_rest(self, child: Child) -> None:
         """Whoever cannot be ended, such as another user's process, is waited for while the claim lasts."""
-        while not child.end(self._patience()) and not self._lost and self._stops < 2:
+        while not child.end(self._patience(), self._at_most) and not self._lost and self._stops < 2:
             self._rest(_AGAIN)
         if not child.is_over():
             raise LockLost(self.claim.task.id, f"Some processes of group {child.pid} cannot be ended, and work on.")
@@ -196,6 +209,7 @@ class Attempt:
         output.skip_to_the_end()
         while self._read(output, ended=True):
             pass
+        self._teller.finish(lambda: self._lost is not None or self._stops > 1)
 
     def _read(self, output: AgentOutput, *, ended: bool = False) -> bool:
         """Reads a piece of the output; whether there is more."""
@@ -209,13 +223,7 @@ class Attempt:
                 state, text = found
                 if self._markers == _MAX_MARKERS:
                     text += " (further markers of this attempt are not logged)"
-                self._untold.append((state, text))
-        try:
-            while self._untold and not self._lost:
-                self._log_marker(*self._untold[0])
-                del self._untold[0]
-        except StoreError:
-            pass  # the agent works on, and it is tried again the next time that we read
+                self._teller.tell(state, text)
         return behind
 
     def _rest(self, seconds: float) -> None:
@@ -226,6 +234,8 @@ class Attempt:
             _drain(self._woken)
 
     def _log_marker(self, state: str, text: str) -> None:
+        if self._lost is not None:
+            return
         self._log.append(state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token})
 
     def _on_lost(self, lost: LockLost) -> None:
@@ -270,7 +280,11 @@ class Attempt:
     def _note_loss(self, lost: LockLost) -> Task:
         self.outcome, self.reason = LOST, str(lost)
         claim = self.claim
-        self._log.append("SKIP", claim.worker, claim.task.id, f"its lease was lost: {lost}", {"lost": True, "token": claim.token})
+        about = {"lost": True, "token": claim.token}
+        try:
+            self._log.append("SKIP", claim.worker, claim.task.id, f"its lease was lost: {lost}", about)
+        except StoreError:  # which most likely is why it was lost
+            return claim.task
         return self._known_task()
 
     def _give_back(self, reason: str) -> Task:
@@ -300,6 +314,54 @@ class Attempt:
             self._give_back(reason)
         except StoreError:
             pass  # then it comes back when its lease ends
+
+
+class _Teller:
+    """Logs what the agent says, in a thread of its own: a store that does not answer keeps nobody from ending the agent in time.
+    What cannot be logged is tried again while the agent works, and once more when it has ended."""
+
+    def __init__(self, log: Callable[[str, str], None]) -> None:
+        self._log = log
+        self._untold: deque[tuple[str, str]] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+
+    def tell(self, state: str, text: str) -> None:
+        with self._changed:
+            self._untold.append((state, text))
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="what the agent says", daemon=True)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread
+            try:
+                self._thread.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def finish(self, give_up: Callable[[], bool]) -> None:
+        """Returns when all is logged, or cannot be, or when it is given up."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        while self._thread is not None and self._thread.is_alive() and not give_up():
+            self._thread.join(_GLANCE)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._untold or self._ending)
+                if not self._untold:
+                    return
+                last_try = self._ending
+            try:
+                self._log(*self._untold[0])
+                self._untold.popleft()
+            except StoreError:
+                if last_try:
+                    return
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ending, _AGAIN)
 
 
 def _descriptor_of(pid: int) -> int:

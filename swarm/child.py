@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import marshal
+import math
 import os
 import signal
 import sys
@@ -124,16 +125,16 @@ class Child:
         except (ProcessLookupError, PermissionError):
             pass
 
-    def end(self, grace: float) -> bool:
-        """Ends it and its group: SIGTERM, and SIGKILL after `grace` seconds. Whether nobody is left; False if somebody can not be
-        killed, such as another user's process."""
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
+    def end(self, grace: float, at_most: Callable[[], float] = lambda: math.inf) -> bool:
+        """Ends it and its group: SIGTERM, and SIGKILL after `grace` seconds, or earlier: `at_most` is asked again and again how
+        many are left in any case. Whether nobody is left; False if somebody can not be killed, such as another user's process."""
+        for number, patience, bound in ((signal.SIGTERM, grace, at_most), (signal.SIGKILL, _KILLED_WITHIN, lambda: math.inf)):
             if self.is_over():
                 break
             self.send(number)
             self.send(signal.SIGCONT)  # who is stopped does not hear the first
             deadline, pause = time.monotonic() + patience, 0.001
-            while not self.is_over() and (left := deadline - time.monotonic()) > 0:
+            while not self.is_over() and (left := min(deadline - time.monotonic(), bound())) > 0:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, 0.1)
         return self.is_over()

@@ -7,6 +7,7 @@ lock is given back; what has made a group or a session of its own, as daemons do
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 
@@ -83,7 +84,7 @@ class _Work:
         """Its exit code, None if it was stopped since the lease is lost."""
         try:
             environment = settings.environment_for(self._lease.task_id, self._lease.worker, self._lease.token)
-            code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace)
+            code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
         except CannotRun as error:
             self._record("ERROR", str(error), exit_code=error.exit_code)
             raise
@@ -114,6 +115,10 @@ class _Work:
         except LockLost:
             return True
         return False
+
+    def _at_most(self) -> float:
+        """How long the command may still take to end: it has ended before others may take over."""
+        return math.inf if self._lost is None else self._lease.seconds_to_stop
 
     def _on_lost(self, lost: LockLost) -> None:
         self._lost = lost
@@ -163,6 +168,7 @@ COMMAND = Command(
     "\n"
     "The command sees SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR. Signals are passed on to it.\n"
     "If the lease is lost (the lock was broken, removed, or taken over), the command and all of its process group are ended.\n"
+    "If it could not be kept alive, they are before it is over, without waiting for --grace.\n"
     "When the command has ended, what it left running in its group is ended too; a daemon with a session of its own is not.\n"
     "If this process is killed, the command dies with it (on Linux), and the task is free when nobody of its group is left.",
     "swarm run task-001 -- make test",

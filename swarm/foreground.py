@@ -11,6 +11,7 @@ when we are told to continue, so is the command. One that shares our group gets 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -72,9 +73,10 @@ class Foreground:
         *,
         must_stop: Callable[[], bool] = lambda: False,
         grace: float = GRACE,
+        at_most: Callable[[], float] = lambda: math.inf,
     ) -> int | None:
         """Lets it begin, and waits until it has ended: its exit code. None where `must_stop` said so: then it was ended, or never
-        began. Of its group, everybody was ended who could be: see `Child.is_over`. Raises CannotRun."""
+        began. Of its group, everybody was ended who could be, with `grace` and `at_most`: see `Child`. Raises CannotRun."""
         child, terminal = self._child, self._terminal
         awaited = {*_PASSED_ON, signal.SIGCHLD, *(_JOB_CONTROL if child.leads_group else ())}
         signal.pthread_sigmask(signal.SIG_BLOCK, {*awaited, signal.SIGTTOU})
@@ -90,7 +92,7 @@ class Foreground:
                     terminal.lend()
                     child.send(signal.SIGCONT)
             if code is None or child.leads_group:
-                child.end(grace)  # while it has the terminal, which it may want to leave in order
+                child.end(grace, at_most)  # while it has the terminal, which it may want to leave in order
             return code
         finally:
             terminal.take_back(mend=child.ended_by != 0)

@@ -246,6 +246,15 @@ class TestEnding:
         assert (child.poll(), child.ended_by) == (9, 0)
         assert lines_of(out, 2) == ["ready", "tidy"]
 
+    def test_who_does_not_mind_is_killed_earlier_when_there_is_less_time_than_the_grace(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make(group=True)
+        child.begin(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
+        lines_of(out, 1)
+        before = time.monotonic()
+        assert child.end(60, lambda: before + 0.3 - time.monotonic())
+        assert 0.3 <= time.monotonic() - before < 10
+
     def test_who_does_not_mind_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)

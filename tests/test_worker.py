@@ -19,6 +19,7 @@ import pytest
 from swarm.agent_output import marker
 from swarm.attempt import Attempt
 from swarm.errors import BadInput, CannotRun, StoreError
+from swarm.lock_record import Lock
 from swarm.lock_table import LockTable
 from swarm.process import group_gone
 from swarm.status_log import StatusLog
@@ -62,6 +63,10 @@ def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
         assert time.monotonic() < deadline, "it never was so"
         time.sleep(0.01)
     return found
+
+
+def fail_always(*args: Any, **options: Any) -> Any:
+    raise StoreError("the server does not answer")
 
 
 def group_of(lock: Path) -> int:
@@ -431,6 +436,83 @@ class TestLosing:
         assert last["state"] == "SKIP" and last["meta"] == {"lost": True, "token": 1}
         found = LockTable(store).look("a")
         assert found is not None and found[0] is not None and found[0].token == held.token
+
+    def test_an_agent_that_does_not_want_to_end_has_ended_before_others_may_take_over(
+        self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.02; done")
+        worker = SmartWorker("worker-1", store=store, ttl=2, grace=60)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
+        monkeypatch.setattr(LockTable, "heartbeat", fail_always)
+        until(lambda: (found := LockTable(store).look("a")) is None or not found[1].active)
+        assert group_gone(int((results / "a.1.out").read_text()))
+        worker.stop()
+        thread.join(timeout=20)
+
+    def test_a_loss_counts_also_if_it_cannot_be_logged(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", command="sleep 60")
+        claim = queue.claim("worker-1", ttl=1)
+        heartbeat = LockTable.heartbeat
+        calls: list[Any] = []
+
+        def once(*args: Any, **options: Any) -> Lock:
+            calls.append(args)
+            if len(calls) == 1:
+                return heartbeat(*args, **options)
+            monkeypatch.setattr(StatusLog, "append", fail_always)
+            raise StoreError("the server does not answer")
+
+        monkeypatch.setattr(LockTable, "heartbeat", once)
+        worker = SmartWorker("worker-1", store=store)
+        assert worker.work_on(claim) == "lost"
+        assert worker.tally.lost == 1
+
+    def test_an_agent_is_stopped_also_while_what_it_says_cannot_be_logged(
+        self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append, silent, answer = StatusLog.append, threading.Event(), threading.Event()
+
+        def never(log: StatusLog, state: str, *args: Any) -> bytes:
+            if state == "WAIT":
+                silent.set()
+                answer.wait(30)
+            return append(log, state, *args)
+
+        monkeypatch.setattr(StatusLog, "append", never)
+        queue.add("a", command="echo $$; echo '[WAIT] for an answer'; sleep 60")
+        worker = SmartWorker("worker-1", store=store, ttl=1.5)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            assert silent.wait(20)
+            LockTable(store).break_lock("a")
+            LockTable(store).acquire("a", "ada", 300)
+            until(lambda: group_gone(int((results / "a.1.out").read_text().split()[0])))
+            assert not answer.is_set()
+        finally:
+            answer.set()
+            worker.stop()
+            thread.join(timeout=20)
+
+    def test_no_agent_begins_when_the_lease_was_over_before_that_was_told(
+        self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        heartbeat = LockTable.heartbeat
+
+        def slow(*args: Any, **options: Any) -> Lock:
+            lock = heartbeat(*args, **options)
+            time.sleep(1.1)
+            return lock
+
+        monkeypatch.setattr(LockTable, "heartbeat", slow)
+        queue.add("a", command=["touch", str(results.with_name("begun"))])
+        worker = SmartWorker("worker-1", store=store, ttl=1)
+        assert worker.work_on(queue.claim("worker-1", ttl=1)) == "lost"
+        assert not results.with_name("begun").exists()
 
     def test_a_cancelled_task_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="echo $$; sleep 60")
