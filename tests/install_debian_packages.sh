@@ -25,6 +25,7 @@ case ${1-} in
     need mount mount
     need tmux tmux
     [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in everybody's PATH
+    [[ -x /usr/sbin/ip || -x /sbin/ip || -x /bin/ip ]] || missing+=(iproute2) # nor is this
     [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
     ;;

@@ -50,6 +50,8 @@ class PostgresServer:
         if made.returncode != 0:
             self.remove()
             raise AssertionError(made.stderr)
+        with (self._data / "pg_hba.conf").open("a") as allowed:
+            allowed.write("host all all all scram-sha-256\n")  # also from other hosts
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())

