@@ -21,6 +21,9 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class Clock:
     """This machine's clocks. Tests pass a clock of their own with the same methods."""
 
+    of_one_machine = True
+    """Whether only this machine uses it; several may be clones that go by the same name."""
+
     def __init__(self) -> None:
         self._known: tuple[int, str, str] | None = None
 

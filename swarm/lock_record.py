@@ -156,13 +156,17 @@ def orphaned(lock: Lock, clock: Clock) -> bool:
     """Whether the process is gone that kept the lock alive, and somebody of its group works on."""
     if "group" not in lock.holder or not stamp_counts(lock) or holder_gone(lock, clock):
         return False
-    return process.gone({name: value for name, value in lock.holder.items() if name != "group"}, *clock.identity())
+    return _gone({name: value for name, value in lock.holder.items() if name != "group"}, clock)
 
 
 def holder_gone(lock: Lock, clock: Clock) -> bool:
     if "pid" not in lock.holder or not stamp_counts(lock):
         return False
-    return process.gone(lock.holder, *clock.identity())
+    return _gone(lock.holder, clock)
+
+
+def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
+    return process.gone(who, *clock.identity(), restarts=clock.of_one_machine)
 
 
 def _dated(

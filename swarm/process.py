@@ -39,14 +39,17 @@ def identity(pid: int = 0) -> dict[str, object]:
     }
 
 
-def gone(who: Mapping[str, object], boot: str, time_ns: str) -> bool:
+def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:
     """Whether the process with this identity and boot has provably ended, and its `group` if it names one, seen from a process in
-    `boot` and `time_ns`."""
+    `boot` and `time_ns`. `restarts`: another boot of a machine that goes by our name proves it; where several machines meet, some
+    are clones of each other and go by one name."""
     pid, its_boot = who.get("pid"), who.get("boot")
     if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not (boot and its_boot):
         return False
     what = probe(who, boot, time_ns)
-    return what == RESTARTED or (what in (GONE, REUSED) and ("group" not in who or group_gone(who["group"])))
+    if what == RESTARTED:
+        return restarts
+    return what in (GONE, REUSED) and ("group" not in who or group_gone(who["group"]))
 
 
 def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:

@@ -20,6 +20,8 @@ _DRIFT = 0.0005  # of the time passed: how far two clocks may run apart that are
 class ServerClock(Clock):
     """`ask` tells the server's time as two bounds; both are the same where it tells it exactly."""
 
+    of_one_machine = False
+
     def __init__(self, ask: Callable[[], tuple[float, float]]) -> None:
         super().__init__()
         self._ask = ask

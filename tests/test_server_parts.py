@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from proof.processes import fork
-from swarm import server_log
+from swarm import process, server_log
+from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
 from swarm.kept_files import KeptFiles
 from swarm.lock_record import judge, new_lock
@@ -303,3 +304,14 @@ class TestKept:
             self.kept(tmp_path, "x").keep("status", b"1")
         with pytest.raises(StoreError, match="cannot be used"):
             self.kept(tmp_path, "x").kept("status")
+
+
+def test_a_clone_of_this_machine_is_not_taken_for_this_one_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines made from one image often have the same name and machine-id; their boots differ."""
+    monkeypatch.setattr(process, "_machine", lambda: "cloned")
+    server = ServerClock(lambda: (1000.0, 1000.0))
+    server.identity = lambda: ("another boot", "")  # type: ignore[method-assign]
+    lock = new_lock("t", "w", 60, 1, server, process.identity())
+    for clock, active in ((ServerClock(lambda: (1001.0, 1001.0)), True), (Clock(), False)):
+        clock.now = lambda: 1001.0  # type: ignore[method-assign]
+        assert judge(lock, clock, lambda: 0.0).active is active
