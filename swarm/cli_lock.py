@@ -5,7 +5,7 @@ from __future__ import annotations
 from swarm import jsontext, settings, terminal
 from swarm.arguments import Call, Command
 from swarm.columns import duration
-from swarm.errors import BadInput, LockHeld, NotYours, StoreError
+from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.home import Home
 from swarm.lock_record import Lock, Verdict, orphaned
 from swarm.lock_table import LockTable
@@ -85,6 +85,8 @@ def list_locks(call: Call) -> int:
     for task in table.tasks():
         try:
             found = table.look(task)
+        except Unreachable:
+            raise  # every other one would take as long
         except StoreError as error:
             trouble = str(error)
             rows.append(
@@ -117,6 +119,8 @@ def release_all(call: Call) -> int:
                 table.release(task, worker)
             except NotYours:
                 continue
+            except Unreachable:
+                raise
             except StoreError as error:
                 trouble = str(error)
                 continue

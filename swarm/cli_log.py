@@ -48,7 +48,7 @@ def follow(call: Call) -> int:
     task = call.options.get("--task")
     if task is not None:
         check_name(task, "--task")
-    for line, _, cursor in _log().follow(call.options.get("--since"), task, state):
+    for line, _, cursor in _log().follow(call.options.get("--since"), task, state, away=terminal.told_once()):
         terminal.out((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
     return 0
 

@@ -8,6 +8,8 @@ import shutil
 from swarm import jsontext, terminal
 from swarm.arguments import Call, Command
 from swarm.board_text import text
+from swarm.columns import cut
+from swarm.errors import Unreachable
 from swarm.home import Home
 from swarm.view import Board, Viewer
 
@@ -25,7 +27,7 @@ def status(call: Call) -> int:
         if call.json or not os.isatty(1) or os.environ.get("TERM") == "dumb":
             _watch_changes(call, viewer)
         else:
-            _watch_live(viewer)
+            _watch_live(viewer, board)
     except KeyboardInterrupt:
         pass  # that is how a person ends it, so nothing went wrong
     return 0
@@ -46,27 +48,37 @@ def _first_look(viewer: Viewer) -> Board:
     return board
 
 
-def _watch_live(viewer: Viewer) -> None:
+def _watch_live(viewer: Viewer, first: Board) -> None:
     from swarm.live_screen import LiveScreen
 
     with LiveScreen() as screen:
+        board, away = first, ""
         while True:
-            board = viewer.look()
-            screen.draw(text(board, *screen.size, terminal.paint))
-            screen.pause(viewer.wait, _TICK)
+            columns, height = screen.size
+            trouble = [terminal.paint(cut(terminal.shown(away), columns), "red"), ""] if away else []
+            screen.draw([*trouble, *text(board, columns, height - len(trouble), terminal.paint)])
+            try:
+                screen.pause(viewer.wait, _TICK)
+                board, away = viewer.look(), ""
+            except Unreachable as error:
+                away = f"as of {board.generated_at}: {error}"
 
 
 def _watch_changes(call: Call, viewer: Viewer) -> None:
     """For a file or a program: a new screen each time that something is different, not only older."""
     last: object = None
+    away = terminal.told_once()
     while True:
-        board = viewer.look()
-        if (now := _substance(board)) != last:
-            if last is not None and not call.json:
-                terminal.out("\n")
-            _print(call, board)
-            last = now
-        viewer.wait(_TICK)
+        try:
+            board = viewer.look()
+            if (now := _substance(board)) != last:
+                if last is not None and not call.json:
+                    terminal.out("\n")
+                _print(call, board)
+                last = now
+            viewer.wait(_TICK)
+        except Unreachable as error:
+            away(error)
 
 
 def _substance(board: Board) -> object:

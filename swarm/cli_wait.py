@@ -12,7 +12,10 @@ from swarm.task_record import DONE
 def wait(call: Call) -> int:
     task, what = call.get(0), call.options.get("--for", DONE)
     timeout = settings.parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None
-    answer = wait_for(Home().store(), task, what, timeout, lambda: terminal.err(f"Nobody knows {task} yet: waiting for it.\n"))
+    away = terminal.told_once()
+    answer = wait_for(
+        Home().store(), task, what, timeout, lambda: terminal.err(f"Nobody knows {task} yet: waiting for it.\n"), away
+    )
     if call.json:
         fields = {"task_id": task, "for": what, "met": answer.met, "never": answer.never, "text": answer.text}
         terminal.out(jsontext.dumps({"schema_version": 1, **fields}) + "\n")

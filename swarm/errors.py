@@ -10,7 +10,8 @@
     ├── WrongState                     1   that cannot be done with a task in its state
     ├── CannotRun                126, 127   the command of a `run` cannot be started
     ├── StoreError                     3   the store cannot be used, or cannot tell
-    │   └── Busy                           somebody is changing this record right now; try again shortly
+    │   ├── Busy                           somebody is changing this record right now; try again shortly
+    │   └── Unreachable                    the server does not answer; it may be back soon
     └── TmuxSwarmError                 3   tmux cannot be used, or cannot tell
         └── AgentUnavailable           1   the agent is not there, has ended, or still runs: look which, then start or stop it
 
@@ -107,6 +108,10 @@ class StoreError(SwarmError):
 
 class Busy(StoreError):
     """Another process is in the middle of changing the same record."""
+
+
+class Unreachable(StoreError):
+    """The server of a store does not answer. What was to be changed may have been changed."""
 
 
 class TmuxSwarmError(SwarmError):

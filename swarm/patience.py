@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarm import jsontext
-from swarm.errors import BadInput, NoTask
+from swarm.errors import BadInput, NoTask, Unreachable
 from swarm.lock_table import LockTable
 from swarm.names import check_name
 from swarm.status_log import LOG, STATES, parse_record
@@ -41,9 +41,15 @@ class Answer:
 
 
 def wait_for(
-    store: Store, task: str, what: str = DONE, timeout: float | None = None, unknown: Callable[[], object] = lambda: None
+    store: Store,
+    task: str,
+    what: str = DONE,
+    timeout: float | None = None,
+    unknown: Callable[[], object] = lambda: None,
+    away: Callable[[Unreachable], object] | None = None,
 ) -> Answer:
-    """Waits until it is so, or never can be, or time is up: the answer then. Calls `unknown` once, if nobody knows the task."""
+    """Waits until it is so, or never can be, or time is up: the answer then. Calls `unknown` once, if nobody knows the task.
+    Where there is somebody to be told that the server is `away`, it goes on when that is back."""
     check_name(task, "task_id")
     if what not in CONDITIONS:
         raise BadInput(f"{what[:40]!r} is nothing to wait for: use one of {' '.join(CONDITIONS)}.")
@@ -51,14 +57,19 @@ def wait_for(
     question = _OfLock(store, task) if what == FREE else _OfTask(store, task, what)
     told = False
     while True:
-        answer = question.ask()
-        left = 3600.0 if deadline is None else deadline - store.clock.steady()
-        if answer.met or answer.never or left <= 0:
-            return answer
-        if not question.known and not told:
-            told = True
-            unknown()
-        question.sleep(left)
+        try:
+            answer = question.ask()
+            left = 3600.0 if deadline is None else deadline - store.clock.steady()
+            if answer.met or answer.never or left <= 0:
+                return answer
+            if not question.known and not told:
+                told = True
+                unknown()
+            question.sleep(left)
+        except Unreachable as error:
+            if away is None or (deadline is not None and store.clock.steady() >= deadline):
+                raise
+            away(error)
 
 
 class _OfLock:

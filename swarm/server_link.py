@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from swarm.errors import StoreError
+from swarm.errors import Unreachable
 from swarm.server_address import Address
 
 W = TypeVar("W")  # a wire: the connection of a client library
@@ -109,9 +109,9 @@ class Link(Generic[W]):
         if wire is not None and self._pid == os.getpid():
             self._hang_up(wire)
 
-    def _unreachable(self, broken: Broken, sent: bool) -> StoreError:
+    def _unreachable(self, broken: Broken, sent: bool) -> Unreachable:
         why = self.address.scrubbed(" ".join(str(broken).split())).rstrip(".")
         cure = "If this was a change, it may have been made: look before you repeat it." if sent else "Is the server running?"
-        return StoreError(
+        return Unreachable(
             f"the store {self.address.shown} cannot be reached: {why}. It was tried for {self.address.timeout:g} seconds. {cure}"
         )

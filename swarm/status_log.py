@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from swarm import jsontext
 from swarm.clock import to_iso
-from swarm.errors import BadInput
+from swarm.errors import BadInput, Unreachable
 from swarm.names import check_name
 from swarm.settings import MAX_RECORD_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from swarm.store import Store
@@ -96,16 +96,29 @@ class StatusLog:
                         yield line, record
 
     def follow(
-        self, since: str | None = None, task: str | None = None, state: str | None = None, silence: float | None = None
+        self,
+        since: str | None = None,
+        task: str | None = None,
+        state: str | None = None,
+        silence: float | None = None,
+        away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
-        """Records as they come, each with the cursor after it: those after `since`, by default from now on. `silence` ends it."""
+        """Records as they come, each with the cursor after it: those after `since`, by default from now on. `silence` ends it.
+        Where there is somebody to be told that the server is `away`, it goes on when that is back."""
         cursor = self.end() if since is None else since
         while True:
-            found, cursor = self.read(cursor, one=True)
+            try:
+                found, cursor = self.read(cursor, one=True)
+                more = found or self.store.wait(LOG, cursor, 3600.0 if silence is None else silence)
+            except Unreachable as error:
+                if away is None:
+                    raise
+                away(error)
+                continue
             for line, record in found:
                 if (task is None or record.get("task_id") == task) and (state is None or record.get("state") == state):
                     yield line, record, cursor
-            if not found and not self.store.wait(LOG, cursor, 3600.0 if silence is None else silence) and silence is not None:
+            if not more and silence is not None:
                 return
 
     def _parse(self, line: bytes) -> dict[str, Any] | None:

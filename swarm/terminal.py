@@ -1,6 +1,13 @@
 """Writing to the terminal, or to whatever stands in its place: UTF-8 whatever the locale, colour only where a person looks."""
 
+from __future__ import annotations
+
 import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 
@@ -26,6 +33,19 @@ def transient(text: str) -> None:
 
 def error(text: str) -> None:
     err(f"{paint('Error:', 'red', stream=2)} {shown(text)}\n")
+
+
+def told_once() -> Callable[[Exception], None]:
+    """Tells of a trouble that is waited out, and that comes again and again: once a minute."""
+    told: float | None = None
+
+    def tell(error: Exception) -> None:
+        nonlocal told
+        if told is None or time.monotonic() - told > 60:
+            told = time.monotonic()
+            err(f"Warning: {error} Waiting for it.\n")
+
+    return tell
 
 
 def shown(text: str) -> str:

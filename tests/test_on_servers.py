@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import LockHeld
+from swarm.lock_table import LockTable
 from tests.command_line import run
 from tests.conftest import ROOT, SERVERS, script_environment
-from tests.servers import Server
+from tests.servers import Server, running
+from tests.valkey_server import ValkeyServer
 
 
 @pytest.fixture(params=SERVERS)
@@ -116,6 +119,67 @@ def test_following_and_waiting_wake_up(url: str) -> None:
         assert run("task", "claim", "t", "--worker", "w").code == 0
         assert run("task", "done", "t", "--worker", "w").code == 0
         assert waiter.wait(30) == 0
+
+
+def test_whoever_watches_goes_on_when_the_server_is_back(
+    tmp_path: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(ValkeyServer(tmp_path / "server")) as server, ExitStack() as files:
+        monkeypatch.setenv("SWARM_STORE", server.url(timeout="0.4"))
+        assert run("task", "add", "t", "--prompt", "x").code == 0
+        commands = (["log", "follow", "--since", ""], ["wait", "t", "--timeout", "60"], ["status", "--watch", "--json"])
+        watchers = [
+            subprocess.Popen(
+                [sys.executable, "-u", "-m", "swarm", *command],
+                cwd=ROOT,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=(files.enter_context((tmp_path / command[0]).open("w"))),
+            )
+            for command in commands
+        ]
+        follower, waiter, status = watchers
+        try:
+            assert status.stdout is not None and follower.stdout is not None
+            assert json.loads(status.stdout.readline())["queue"]["ready"] == 1
+            server.kill()
+            _until(lambda: all("cannot be reached" in (tmp_path / command[0]).read_text() for command in commands))
+            time.sleep(0.5)
+            server.start()
+            assert run("task", "claim", "t", "--worker", "w").code == 0
+            assert run("task", "done", "t", "--worker", "w").code == 0
+            assert json.loads(follower.stdout.readline())["state"] == "START"
+            assert waiter.wait(30) == 0
+            _until(lambda: json.loads(status.stdout.readline())["queue"]["done"] == 1)
+            for command in commands:
+                assert (tmp_path / command[0]).read_text().count("Waiting for it") == 1, "it is told once"
+        finally:
+            for watcher in watchers:
+                watcher.send_signal(signal.SIGKILL)
+                watcher.communicate(timeout=30)
+
+
+def test_a_list_of_locks_that_is_cut_off_ends_at_the_first(
+    tmp_path: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(ValkeyServer(tmp_path / "server", safe=False)) as server:
+        monkeypatch.setenv("SWARM_STORE", server.url(timeout="0.4"))
+        for number in range(20):
+            assert run("lock", "acquire", f"t{number}", "w").code == 0
+        tasks = LockTable.tasks
+
+        def then_it_is_silent(table: LockTable) -> list[str]:
+            found = list(tasks(table))
+            server.pause()
+            return found
+
+        monkeypatch.setattr(LockTable, "tasks", then_it_is_silent)
+        for command in (("lock", "list"), ("lock", "release-all", "w")):
+            begun = time.monotonic()
+            answer = run(*command)
+            assert answer.code == 3 and b"cannot be reached" in answer.err
+            assert time.monotonic() - begun < 4
+            server.resume()
 
 
 def test_from_python(url: str) -> None:
