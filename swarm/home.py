@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swarm import settings
+from swarm.errors import BadInput
 from swarm.store import open_store
 from swarm.store_file import FileStore
 
@@ -30,6 +31,8 @@ class Home:
             self._file_store().prepare(space)
 
     def _named_store(self, url: str) -> Store:
+        if url.startswith("memory:"):
+            raise BadInput("SWARM_STORE is a store in memory, which ends with each process. Name a directory or a server.")
         if self._named is None or self._named[0] != url:
             self._named = (url, open_store(url, log_max_bytes=settings.log_max_bytes(), kept=_kept))
         return self._named[1]

@@ -227,6 +227,7 @@ def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swar
         (("--store", "redis://:geheim@h/0", "lock", "list"), "everybody on this machine can read"),
         (("lock", "list", "--store", "postgresql://h/db?password=geheim"), "everybody on this machine can read"),
         (("lock", "list", "--store", "pigeon://coop"), "names no store"),
+        (("lock", "list", "--store", "memory://"), "ends with each process"),
         (("lock", "list", "--store", "redis://h/0?namespace=../x"), "namespace is"),
         (("lock", "list", "--store", "redis://h/0?timeout=never"), "timeout is"),
         (("lock", "list", "--store", "redis://u:ge/heim@h/0"), "%2F"),
