@@ -1,7 +1,7 @@
 """The store on Redis or Valkey: records are strings, logs are streams, and every change is one script, which the server carries
 out alone and whole.
 
-Everything lies under `{namespace}:`, in one slot of a cluster. What the server promises is what its settings make of it: without
+Everything lies under `{namespace}:`. What the server promises is what its settings make of it: without
 an append-only file that is synced on every write, a crash loses what was confirmed, and a failover may do so even then.
 See docs/STORES.md.
 """
@@ -244,7 +244,10 @@ class RedisStore:
             yield "warning", text, _SYNC
         else:
             yield "ok", "what it confirms survives a crash (appendonly yes, appendfsync always)", ""
-        if not eviction.startswith(("noeviction", "volatile")):
+        if eviction.startswith("volatile"):
+            text = f"when memory is short it forgets sessions ({eviction}): what is sent twice could then be done twice"
+            yield "warning", text, _EVICTION
+        elif eviction != "noeviction":
             yield "fault", f"when memory is short it forgets keys ({eviction}), also locks", _EVICTION
         if int(info.get("connected_slaves", "0")):
             text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"

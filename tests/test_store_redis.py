@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -231,6 +232,37 @@ class TestSecrets:
     def test_none_is_refused(self, guarded: ValkeyServer) -> None:
         with pytest.raises(StoreError, match="REDISCLI_AUTH"):
             open_store(guarded.url()).read("locks/a")
+
+
+class TestDoctor:
+    @pytest.mark.parametrize(
+        ("setting", "value", "state", "text"),
+        [
+            ("appendonly", "no", "warning", "keeps no append-only file"),
+            ("appendfsync", "everysec", "warning", "syncs its append-only file everysec"),
+            ("maxmemory-policy", "allkeys-lru", "fault", "forgets keys"),
+            ("maxmemory-policy", "volatile-ttl", "warning", "forgets sessions"),
+        ],
+    )
+    def test_a_setting_that_breaks_a_promise_is_told_with_the_command_that_mends_it(
+        self, setting: str, value: str, state: str, text: str, tmp_path: Path
+    ) -> None:
+        with running(ValkeyServer(tmp_path)) as server:
+            store = RedisStore(Address(server.url()))
+            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            command(server, "CONFIG", "SET", setting, value)
+            (concern,) = [concern for concern in store.concerns() if concern[0] != "ok"]
+            assert concern[0] == state and text in concern[1]
+            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern[2]).groups()  # type: ignore[union-attr]
+            command(server, *subject.split(), name, mended)
+            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            store.close()
+
+    def test_where_settings_may_not_be_read_that_is_told(self, server: ValkeyServer, name: str) -> None:
+        command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
+        store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
+        assert any("may not be read" in text for _, text, _ in store.concerns())
+        store.close()
 
 
 def test_over_a_unix_socket(server: ValkeyServer, name: str) -> None:
