@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from proof.etcd_server import EtcdServer
+from proof.postgres_server import PostgresServer
+from proof.servers import Server, running
+from proof.valkey_server import ValkeyServer
 from swarm.clock import Clock
 from swarm.store import Store, open_store
-from tests.etcd_server import EtcdServer
-from tests.postgres_server import PostgresServer
-from tests.servers import Server, running
-from tests.valkey_server import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from proof.etcd_server import EtcdServer
+from proof.postgres_server import PostgresServer
+from proof.servers import Server, running, wait_until
+from proof.valkey_server import ValkeyServer
 from tests.agent_notes import Spell, agent, assert_one_at_a_time, spells
-from tests.etcd_server import EtcdServer
 from tests.hosts import Done, Elsewhere, Host, Hosts, Process, end, needs_root, send, three_hosts, wait_until_gone
-from tests.postgres_server import PostgresServer
-from tests.servers import Server, running, wait_until
-from tests.valkey_server import ValkeyServer
 
 SERVERS: dict[str, Callable[[Path, Elsewhere], Server]] = {
     "redis": lambda directory, there: ValkeyServer(directory, host=there.host, prefix=there.prefix),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proof.servers import Server
 from swarm.errors import LockHeld, StoreError
 from swarm.lock_table import LockTable
 from swarm.migrate import migrate
@@ -17,7 +18,6 @@ from swarm.store_memory import MemoryStore
 from swarm.task_queue import TaskQueue
 from tests.command_line import run
 from tests.conftest import HandClock
-from tests.servers import Server
 
 
 @pytest.fixture

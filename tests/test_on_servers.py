@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from proof.servers import Server, running
+from proof.valkey_server import ValkeyServer
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import LockHeld
 from swarm.lock_table import LockTable
 from tests.command_line import run
 from tests.conftest import ROOT, SERVERS, script_environment
-from tests.servers import Server, running
-from tests.valkey_server import ValkeyServer
 
 
 @pytest.fixture(params=SERVERS)
@@ -257,7 +257,7 @@ def test_a_server_that_is_not_there_is_exit_3_with_the_reason(
 @pytest.fixture
 def free_ports() -> dict[str, str]:
     """Addresses where nobody listens."""
-    from tests.servers import free_port
+    from proof.servers import free_port
 
     return {
         "redis": f"redis://:geheim@127.0.0.1:{free_port()}/0?timeout=0.3",

@@ -15,6 +15,8 @@ from typing import BinaryIO
 
 import pytest
 
+from proof.etcd_server import EtcdCluster, EtcdServer
+from proof.servers import free_port, running
 from swarm import store_etcd
 from swarm.errors import BadInput, StoreError
 from swarm.etcd_gateway import Gateway, Json, Wire, delete, entries, get, put
@@ -24,8 +26,6 @@ from swarm.store import Store
 from swarm.store_etcd import EtcdStore
 from swarm.testing import CHECKS
 from tests.conftest import HandClock
-from tests.etcd_server import EtcdCluster, EtcdServer
-from tests.servers import free_port, running
 
 VARIABLES = ("ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY")
 

@@ -18,7 +18,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from proof.postgres_server import PostgresServer
 from proof.processes import fork, race
+from proof.servers import free_port
 from swarm import postgres_wire, store_postgres
 from swarm.errors import BadInput, StoreError
 from swarm.server_address import Address
@@ -26,8 +28,6 @@ from swarm.server_link import Broken
 from swarm.store import Store
 from swarm.store_postgres import PostgresStore
 from swarm.testing import CHECKS, one_of_many_threads_replaces
-from tests.postgres_server import PostgresServer
-from tests.servers import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _numbers = count(1)

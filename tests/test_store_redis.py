@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from proof.processes import fork
+from proof.servers import running
+from proof.valkey_server import ValkeyServer
 from swarm.errors import BadInput, StoreError
 from swarm.server_address import Address
 from swarm.store import Store, open_store
 from swarm.store_redis import RedisStore
 from tests.proxy import Proxy, certificate
-from tests.servers import running
-from tests.valkey_server import ValkeyServer
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A Valkey server for the tests."""
+"""A Valkey server for the tests and the proof."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.servers import free_port, package, wait_until
+from proof.servers import free_port, package, wait_until
 
 
 class ValkeyServer:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests."""
+"""A PostgreSQL server for the tests and the proof."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.servers import PATIENCE, free_port, package
+from proof.servers import PATIENCE, free_port, package
 
 
 class PostgresServer:
@@ -82,9 +82,12 @@ class PostgresServer:
             self._postmaster = None
 
     def kill(self) -> None:
-        """As a crash would: nothing is flushed or said. Its other processes notice, and end."""
+        """As a crash would: nothing is flushed or said, by none of its processes."""
         assert self._postmaster is not None
+        self._postmaster.send_signal(signal.SIGSTOP)  # first: it starts no more of them
         others = self._others()
+        for pid in others:
+            _send_signal(pid, signal.SIGKILL)
         self._postmaster.kill()
         self._postmaster.wait(PATIENCE)
         self._postmaster = None

@@ -1,4 +1,5 @@
-"""Real servers for the tests: started by them, on loopback or in a namespace, and stopped by their own process ids."""
+"""Real servers for the tests and the proof: started by them, on loopback or in a namespace, and stopped by their own
+process ids."""
 
 from __future__ import annotations
 

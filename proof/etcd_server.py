@@ -1,4 +1,4 @@
-"""An etcd server for the tests, and a cluster of three."""
+"""An etcd server for the tests and the proof, and a cluster of three."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from tests.servers import PATIENCE, answers, free_port, package, wait_until
+from proof.servers import PATIENCE, answers, free_port, package, wait_until
 
 
 class EtcdServer:
