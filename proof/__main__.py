@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 
-from proof import chaos, interleavings, mutation, suites
+from proof import chaos, interleavings, mutation, server_chaos, suites
 from proof.random_depth import run_seeds
 from proof.report import Report
 
 PARTS: dict[str, Callable[..., None]] = {
     "interleavings": interleavings.prove,
     "processes": chaos.prove,
+    **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},
     "input": suites.prove_input,
     "ground": suites.prove_ground,
     "mutation": mutation.prove,

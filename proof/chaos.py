@@ -21,14 +21,17 @@ from proof.controls import CONTROLS, caught
 from proof.crew import Crew
 from proof.history import History
 from proof.report import Report
+from proof.servers import Server
 from proof.worker import Plan
 
 PART = "real processes"
 WORKERS = 16
 TASKS = tuple(f"t{number}" for number in range(20))
 FALSE_CLOCKS = 4  # one worker of so many
-_PACE = 30.0  # blows a second
+_PACE = {False: 30.0, True: 15.0}  # blows a second, by whether there is a server: it needs time for itself
 _STUCK = 60.0  # seconds without an acquisition
+_FOLLOWERS = 2  # of the log of a server
+_SERVER_BLOWS = 4  # at least
 
 
 class Chaos(NamedTuple):
@@ -40,6 +43,8 @@ class Chaos(NamedTuple):
     stops: int
     jumps: int
     removals: int
+    pauses: int  # of the server
+    restarts: int
 
 
 def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
@@ -53,16 +58,19 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
         report.row(PART, f"control: {control}", f"caught: {sign}" if answer else f"not caught, seed {seed}", held=bool(answer))
 
 
-def run(directory: str, seed: int, acquisitions: int, report: Report | None = None) -> Chaos:
-    """The chaos at random, until there were so many acquisitions, or something is wrong that shows at once."""
-    rng = random.Random(seed)
-    crew = Crew(Plan(directory, seed, TASKS))
+def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Server | None = None) -> Chaos:
+    """The chaos at random, until there were so many acquisitions, or something is wrong that shows at once. `server`: the one
+    that the plan's store is on, which is then tormented too, and whose log is followed."""
+    rng = random.Random(plan.seed)
+    crew = Crew(plan, server)
     with crew:
         for number in range(WORKERS):
             crew.start(false_clock=number % FALSE_CLOCKS == 0)
+        for number in range(_FOLLOWERS if server else 0):
+            crew.follow(f"f{number}")
         done, since = 0, time.monotonic()
-        while done < acquisitions and not crew.failed:
-            time.sleep(rng.expovariate(_PACE))
+        while (done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_BLOWS)) and not crew.failed:
+            time.sleep(rng.expovariate(_PACE[server is not None]))
             crew.torment(rng)
             crew.look()
             before, done = done, crew.acquisitions
@@ -74,12 +82,12 @@ def run(directory: str, seed: int, acquisitions: int, report: Report | None = No
                 crew.failed.append(f"nobody could acquire anything for {_STUCK:.0f} seconds")
         kills = crew.kills
     history, violations = crew.examine()
-    return Chaos(history, violations, kills, crew.stops, crew.jumps, crew.removals)
+    return Chaos(history, violations, kills, crew.stops, crew.jumps, crew.removals, crew.pauses, crew.restarts)
 
 
 def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
-    with _kept_if_wrong() as (directory, wrong):
-        chaos = run(directory, seed, acquisitions, report)
+    with kept_if_wrong() as (directory, wrong):
+        chaos = run(Plan(directory, seed, TASKS), acquisitions, report)
         wrong.extend(chaos.violations)
         appended = sum(map(len, chaos.history.appended.values()))
         figures = (
@@ -88,11 +96,11 @@ def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
             f"{chaos.history.refused:,} late writes refused"
         )
         what = f"{WORKERS} workers, killed and stopped at random, clock jumps"
-        report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
 
 
 def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int) -> None:
-    with _kept_if_wrong() as (directory, wrong):
+    with kept_if_wrong() as (directory, wrong):
         calls = {True: 0, False: 0}  # killed, stopped
         acquisitions = 0
         for number, killing in itertools.product(range(rounds), (False, True)):
@@ -105,7 +113,7 @@ def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int)
             f"{acquisitions:,} acquisitions meanwhile"
         )
         what = f"{operation}, at every call, among {every_call.RIVALS} others"
-        report.row(PART, what, _with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
 
 
 def _times(count: int) -> str:
@@ -113,7 +121,7 @@ def _times(count: int) -> str:
 
 
 @contextmanager
-def _kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
+def kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
     """A directory for a run, and a list for what is wrong with it."""
     directory = tempfile.mkdtemp(prefix="swarm-chaos-")
     wrong: list[str] = []
@@ -124,7 +132,7 @@ def _kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
             shutil.rmtree(directory)
 
 
-def _with_wrong(figures: str, wrong: list[str], directory: str, seed: int) -> str:
+def with_wrong(figures: str, wrong: list[str], directory: str, seed: int) -> str:
     return (
         f"{figures}; {len(wrong)} violations, seed {seed}, kept in {directory}: {wrong[0]}"
         if wrong

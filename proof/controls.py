@@ -8,11 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from proof import server_controls
 from proof.crew import Crew
 from proof.worker import Plan, Worker
 from swarm.errors import LockHeld, LockLost, NotYours
 from swarm.lock_record import Lock, decode, judge, new_lock, refreshed
-from swarm.store_file import FileStore
+from swarm.store import Store
 
 CONTROLS = {
     "no locks": "two holders at once",
@@ -63,12 +64,14 @@ def stand_in(worker: Worker, control: str) -> None:
         worker.locks = DeleteAndCreate(worker.store, worker.plan.state)
     elif control == "a log that is rewritten and renamed":
         worker.append = RenamedLog(worker.plan.state).append
+    else:
+        server_controls.stand_in(worker, control)
 
 
 class NoLocks:
     """Gives a token to whoever asks."""
 
-    def __init__(self, store: FileStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def acquire(
@@ -86,7 +89,7 @@ class NoLocks:
 class DeleteAndCreate:
     """The pseudo-code of 003: what is expired is deleted, then O_EXCL decides. Its tokens are good ones."""
 
-    def __init__(self, store: FileStore, directory: Path) -> None:
+    def __init__(self, store: Store, directory: Path) -> None:
         self._store = store
         self._directory = directory
 

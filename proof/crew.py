@@ -2,6 +2,8 @@
 
 Some have a false wall clock, by libfaketime, and it jumps while they run. Only that clock is false, for which
 FAKETIME_DONT_FAKE_MONOTONIC is set; with NO_FAKE_STAT they see the times of files as they are, as after a real jump.
+
+The server of a store on a server is treated no better: it is stopped for a while, and killed and started again.
 """
 
 from __future__ import annotations
@@ -18,27 +20,43 @@ from types import TracebackType
 from typing import Self
 
 from proof.counter import ledger
-from proof.history import History, Notes, check
+from proof.follower import Follower, digests
+from proof.history import History, Notes, check, check_readers
 from proof.processes import fork
-from proof.worker import Plan, Worker
+from proof.servers import Server
+from proof.worker import Plan, Worker, is_away
+from swarm.errors import NotYours, StoreError
+from swarm.lock_table import LockTable
 from swarm.status_log import LOG
-from swarm.store_file import FileStore
+from swarm.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVER_PACE = 0.5  # blows a second
+PAUSES = (0.1, 0.4, 0.8, 1.6)  # seconds; the last is longer than what TIMEOUT allows
+TIMEOUT = 1.0  # seconds that a worker tries to reach a server
+_QUIET = 0.3  # seconds in which nothing comes any more: a server may carry out what the dead have asked for
 SHIFTS = ("+2d", "-2d", "+3000d", "-3000d", "+1h", "-90", "+0.5", "+0")
 
 
 class Crew:
     """The workers of a plan. `failed`: what those wrote who ended by themselves."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, server: Server | None = None) -> None:
+        """`server`: the one that the plan's store is on."""
         plan.lay_out()
         self.plan = plan
+        self.server = server
         self.failed: list[str] = []
         self.kills = 0
         self.stops = 0
         self.jumps = 0
         self.removals = 0
+        self.pauses = 0
+        self.restarts = 0
+        self._followers: dict[int, str] = {}
+        self._paused_until: float | None = None
+        self._next_blow = time.monotonic() + 1 / SERVER_PACE
+        self._store = open_store(plan.address)  # here, so that whoever is forked has its driver loaded
         self._notes = Notes(plan.history, "tormentor")
         self._workers: dict[int, str] = {}
         self._asleep: dict[int, float] = {}  # until when
@@ -53,10 +71,16 @@ class Crew:
         while self._workers:
             self.kill(next(iter(self._workers)))
         self._notes.close()
+        self.resume_server()
+        self._store.close()
 
     @property
     def acquisitions(self) -> int:
         return self.plan.tally.stat().st_size
+
+    @property
+    def awake(self) -> list[int]:
+        return [pid for pid in self._workers if pid not in self._asleep]
 
     def start(self, *, false_clock: bool = False) -> None:
         """A worker that works until it is killed."""
@@ -64,10 +88,15 @@ class Crew:
             self.jump(SHIFTS[0])
         self.begin(self._work_at_a_false_time if false_clock else self._work)
 
-    def begin(self, work: Callable[[str], object]) -> int:
+    def follow(self, name: str) -> None:
+        """A process that follows the log, from where the last one of this name was."""
+        pid = self.begin(lambda _: Follower(self.plan, name).follow(), name)
+        self._followers[pid] = name
+
+    def begin(self, work: Callable[[str], object], name: str = "") -> int:
         """The pid of a process of the crew that does other work; it is given its name."""
-        self._started += 1
-        name = f"w{self._started}"
+        self._started += not name
+        name = name or f"w{self._started}"
         pid = fork(self._run, work, name)
         self._workers[pid] = name
         return pid
@@ -92,20 +121,62 @@ class Crew:
         os.execve(sys.executable, [sys.executable, "-m", "proof.worker", self.plan.encode(), name], {**os.environ, **false})
 
     def torment(self, rng: random.Random) -> None:
-        """Kills and replaces one worker, stops one for a while, lets the wall clock jump, or removes a lock's file by hand; and
-        wakes those whose time has come."""
+        """Kills and replaces one worker, stops one for a while, lets the wall clock jump, or removes a lock by hand; and wakes
+        those whose time has come. Now and then it hits the server."""
         self.wake()
-        awake = [pid for pid in self._workers if pid not in self._asleep]
+        if self.server:
+            self._torment_server(rng)
+        awake = self.awake
         what = rng.random()
         if what < 0.3:
-            self.kill(rng.choice(list(self._workers)))
-            self.start(false_clock=rng.random() < 0.25)
+            pid = rng.choice(list(self._workers))
+            follower = self._followers.pop(pid, "")
+            self.kill(pid)
+            if follower:
+                self.follow(follower)
+            else:
+                self.start(false_clock=rng.random() < 0.25)
         elif what < 0.9 and len(awake) > len(self._workers) // 2:
             self.stop(rng.choice(awake), rng.choice((0.01, 0.05, 0.1, 0.25, 0.6)))
         elif what < 0.95:
-            self.remove(rng.choice(self.plan.tasks))
+            self.remove(rng.choice(self.plan.tasks[:2] if self.server else self.plan.tasks))
         else:
             self.jump(rng.choice(SHIFTS))
+
+    def _torment_server(self, rng: random.Random) -> None:
+        self.resume_server_in_time()
+        if not self.server_is_paused and time.monotonic() >= self._next_blow:
+            if self.restarts < self.pauses:
+                self.restart_server()
+            else:
+                self.pause_server(rng.choice(PAUSES))
+            self._next_blow = time.monotonic() + rng.expovariate(SERVER_PACE)
+
+    def pause_server(self, seconds: float) -> None:
+        assert self.server is not None
+        self.server.pause()
+        self._paused_until = time.monotonic() + seconds
+        self.pauses += 1
+
+    @property
+    def server_is_paused(self) -> bool:
+        return self._paused_until is not None
+
+    def resume_server_in_time(self) -> None:
+        if self._paused_until is not None and time.monotonic() >= self._paused_until:
+            self.resume_server()
+
+    def resume_server(self) -> None:
+        if self.server and self.server_is_paused:
+            self.server.resume()
+            self._paused_until = None
+
+    def restart_server(self) -> None:
+        """Whatever it is doing, it is killed."""
+        assert self.server is not None
+        self.server.kill()
+        self.server.start()
+        self.restarts += 1
 
     def kill(self, pid: int) -> None:
         """Also one that is stopped."""
@@ -147,14 +218,37 @@ class Crew:
             self._fail(name)
 
     def remove(self, task: str) -> None:
-        """Removes a lock's file, as a person may at any moment."""
+        """Removes a lock, as a person may at any moment."""
+        if self.server_is_paused:
+            return  # nobody would wake it while we wait
         before = self._notes.now()
-        try:
-            (self.plan.state / "locks" / f"{task}.lock").unlink()
-        except FileNotFoundError:
+        if not (self._break_lock(task) if self.server else self._unlink(task)):
             return
         self._notes.note("removed", task, before, self._notes.now())
         self.removals += 1
+
+    def _unlink(self, task: str) -> bool:
+        try:
+            (self.plan.state / "locks" / f"{task}.lock").unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _break_lock(self, task: str) -> bool:
+        """Whether it is or may have been removed. Tried until there is an answer: then what was sent before has no effect any
+        more, or had it."""
+        sent = False
+        while True:
+            try:
+                LockTable(self._store).break_lock(task)
+            except NotYours:
+                return sent
+            except StoreError as error:
+                if not is_away(error):
+                    raise
+                sent = True
+            else:
+                return True
 
     def jump(self, shift: str) -> None:
         fresh = self._clock.with_suffix(".new")
@@ -172,10 +266,29 @@ class Crew:
         """What the crew noted, and what is wrong with it. After its end."""
         history = History.read(self.plan.history)
         ledgers = {path.name: ledger(path) for path in self.plan.counters.iterdir()}
-        store = FileStore(str(self.plan.state))
-        lines = [line for _, line, whole in store.numbered(LOG) if whole]
+        store = open_store(self.plan.address)
+        lines = self._at_rest(store)
+        disagreeing = self._check_readers(store, lines) if self.server else []
         store.close()
-        return history, [*self.failed, *check(history, ledgers, lines)]
+        return history, [*self.failed, *check(history, ledgers, lines), *disagreeing]
+
+    def _at_rest(self, store: Store) -> list[bytes]:
+        """The log, when nothing comes any more."""
+        while self.server and store.wait(LOG, store.tail(LOG, 0)[1], _QUIET):
+            continue
+        return [line for _, line, whole in store.numbered(LOG) if whole]
+
+    def _check_readers(self, store: Store, lines: list[bytes]) -> list[str]:
+        log = [digest.encode() for digest in digests(lines)]
+        read: list[bytes] = []
+        cursor = ""
+        while (found := store.read_log(LOG, cursor, 5_000))[0]:
+            read += found[0]
+            cursor = found[1]
+        readers = {"who reads from the beginning": read, "who reads the end": store.tail(LOG, len(log) + 1)[0]}
+        others = {reader: [digest.encode() for digest in digests(lines)] for reader, lines in readers.items()}
+        followers = {f"the follower {path.name}": Follower(self.plan, path.name) for path in self.plan.followed.iterdir()}
+        return check_readers(log, {**others, **{name: follower.all_of_it() for name, follower in followers.items()}})
 
     def _forget(self, pid: int) -> str:
         self._asleep.pop(pid, None)

@@ -10,6 +10,7 @@ yet. Times are readings of the clock that leases are reckoned by, `Clock.steady(
     wrote <task> <token> <value>                               the protected counter took a value
     refused <task> <token>                                     the protected counter refused a token as too old
     appended <number>                                          an append to the log that returned
+    unknown <verb> <…>                                         acquire, heartbeat, release or append raised: the server was away
     killed <worker> <when>                                     noted before the SIGKILL, by whoever sends it
     removed <task> <before> <after>                            a person removed the lock's file, between these moments
     wall <shift>                                               the wall clock less the steady one, in hours
@@ -25,7 +26,11 @@ What the checker concludes, and no more, so that a slow machine never gives a fa
   after that acquisition was called. This one rule says that holds do not overlap and that tokens order them.
 - Whoever is told before the end of its lease that the lock is another's was robbed.
 - The values that a counter took are 1, 2, 3, …: one that comes twice is a lost update. All that were noted are among them.
-- The log holds every append that returned once, none twice, and each process's in their order.
+- The log holds every append that returned once, none twice, and each process's in their order; nothing that nobody wrote.
+- Of what raised because a server was away, nothing is concluded: an acquisition may leave a lock that nobody knows of until its
+  lease ends, a heartbeat may have made a lease longer, an append may be in the log. But it is there at most once, and in order.
+- All readers of the log at the end read the same, and so did each follower, who began when the log was empty and was killed and
+  replaced meanwhile: what it read, and then what follows after its last cursor, is the log.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,6 +92,8 @@ class History:
     refused: int = 0
     appended: dict[str, list[int]] = field(default_factory=dict)
     walls: set[int] = field(default_factory=set)
+    unknown: Counter[str] = field(default_factory=Counter)
+    tried: dict[str, int] = field(default_factory=dict)  # by process, the number of the last append that it knows to have ended
 
     @classmethod
     def read(cls, directory: Path) -> History:
@@ -126,6 +133,11 @@ class History:
                 self.refused += 1
             elif kind == "appended":
                 self.appended.setdefault(worker, []).append(int(facts[0]))
+                self.tried[worker] = int(facts[0])
+            elif kind == "unknown":
+                self.unknown[facts[0]] += 1
+                if facts[0] == "append":
+                    self.tried[worker] = int(facts[1])
             elif kind == "killed":
                 killed[facts[0]] = float(facts[1])
             elif kind == "removed":
@@ -138,7 +150,25 @@ class History:
 
 def check(history: History, ledgers: dict[str, list[tuple[int, int]]], log: Iterable[bytes]) -> list[str]:
     """What broke a promise, in words. `ledgers`: by task the tokens and values that its counter took, in their order."""
-    return [*_check_holds(history.holds), *_check_counters(history.wrote, ledgers), *_check_log(history.appended, log)]
+    return [*_check_holds(history.holds), *_check_counters(history.wrote, ledgers), *_check_log(history, log)]
+
+
+def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -> list[str]:
+    """What is wrong with how others have read the log."""
+    found = []
+    for reader, lines in sorted(others.items()):
+        if list(lines) == list(log):
+            continue
+        at = next((number for number, pair in enumerate(zip(lines, log, strict=False)) if pair[0] != pair[1]), len(log))
+        lacking, doubled = Counter(log) - Counter(lines), Counter(lines) - Counter(log)
+        if lacking:
+            what = f"lacks {lacking.total():,} lines"
+        elif doubled:
+            what = f"has {doubled.total():,} lines that the log has not, or fewer times"
+        else:
+            what = "has another order"
+        found.append(f"readers disagree: {reader} {what}, first at line {at + 1:,}")
+    return found
 
 
 def _check_holds(holds: list[Hold]) -> list[str]:
@@ -183,7 +213,7 @@ def _check_counters(wrote: dict[str, list[tuple[int, int]]], ledgers: dict[str, 
     return found[:SHOWN]
 
 
-def _check_log(appended: dict[str, list[int]], log: Iterable[bytes]) -> list[str]:
+def _check_log(history: History, log: Iterable[bytes]) -> list[str]:
     """Lines that are no records are the pieces that killed writers left."""
     found: list[str] = []
     numbers: dict[str, list[int]] = {}
@@ -193,13 +223,15 @@ def _check_log(appended: dict[str, list[int]], log: Iterable[bytes]) -> list[str
             numbers.setdefault(record["worker"], []).append(record["meta"]["number"])
         except (ValueError, TypeError, KeyError):
             continue
-    for worker in sorted(appended.keys() | numbers.keys()):
+    for worker in sorted(history.appended.keys() | numbers.keys()):
         there = numbers.get(worker, [])
-        lost = set(appended.get(worker, [])) - set(there)
+        lost = set(history.appended.get(worker, [])) - set(there)
         if lost:
             found.append(f"the log lacks {len(lost)} records of {worker} whose append returned, such as {min(lost)}")
         if len(set(there)) < len(there):
             found.append(f"the log holds records of {worker} twice")
         if there != sorted(there):
             found.append(f"the log holds records of {worker} out of order")
+        if max(there, default=0) > history.tried.get(worker, 0) + 1:
+            found.append(f"the log holds records of {worker} that it has not written yet, such as {max(there)}")
     return found[:SHOWN]

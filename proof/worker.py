@@ -1,7 +1,8 @@
 """A worker of the chaos: takes a lock, updates the task's counter, writes to the log, gives the lock back, and notes it all.
 
 It runs until it is killed. Now and then it sleeps past its lease without noticing, or leaves a lock to run out. To keep the
-tempo, `handover.PATIENCE` is shorter than its 3 seconds: `Plan.patience`.
+tempo, `handover.PATIENCE` is shorter than its 3 seconds: `Plan.patience`. A server may be away for longer than a verb tries to
+reach it: then the outcome is noted as unknown. Any other failure of the store ends the worker, and the run.
 
     python -m proof.worker <plan> <name>      for a worker whose wall clock libfaketime moves
 """
@@ -21,12 +22,13 @@ from typing import Protocol
 
 from proof.counter import Counter
 from proof.history import Notes
-from swarm import handover
-from swarm.errors import LockHeld, LockLost, NotYours
+from swarm import handover, process
+from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.filesystem import Filesystem
 from swarm.lock_record import Lock
 from swarm.lock_table import LockTable
 from swarm.status_log import LOG, StatusLog
+from swarm.store import Store, open_store
 from swarm.store_file import FileStore
 
 EVERYBODY = "everybody"  # a name under which many take locks, so that only the token tells whose one is
@@ -61,6 +63,18 @@ class Plan:
     rushing: float = 0.3  # of tries that go to the first two tasks
     log_max_bytes: int = 50_000
     fenced: bool = True
+    server: str = ""  # the address of a store on a server; "" for the directory `state`
+    machines: int = 1  # workers of different ones judge each other's leases by the server's clock
+    logging: float = 0.4  # the share of holds in which a record is appended
+
+    @property
+    def address(self) -> str:
+        return self.server or str(self.state)
+
+    @property
+    def followed(self) -> Path:
+        """What followers of the log have read."""
+        return Path(self.directory) / "followed"
 
     @property
     def history(self) -> Path:
@@ -80,7 +94,7 @@ class Plan:
         return Path(self.directory) / "tally"
 
     def lay_out(self) -> None:
-        for path in (self.history, self.counters, self.state):
+        for path in (self.history, self.counters, self.state, self.followed):
             path.mkdir(parents=True, exist_ok=True)
         self.tally.touch()
 
@@ -98,10 +112,13 @@ class Worker:
 
     def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
         handover.PATIENCE = plan.patience
+        if plan.machines > 1:
+            _belong_to(int(name.strip("abcdefghijklmnopqrstuvwxyz")) % plan.machines)
         self.plan = plan
         self.name = name
         self.rng = random.Random(f"{plan.seed} {name}")
         self._filesystem = filesystem
+        self.store: Store
         self.locks: Locks
         self.append: Append = self._append_to_swarm
         self.begin_anew()
@@ -116,7 +133,10 @@ class Worker:
 
     def begin_anew(self) -> None:
         """From here on it touches the store as a process does that has just begun."""
-        self.store = FileStore(str(self.plan.state), log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
+        if self._filesystem:
+            self.store = FileStore(self.plan.address, log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
+        else:
+            self.store = open_store(self.plan.address, log_max_bytes=self.plan.log_max_bytes)
         self.locks = LockTable(self.store)
 
     def work(self) -> None:
@@ -128,7 +148,7 @@ class Worker:
                 _sleep(0.005)
                 continue
             self.use(lock)
-            if self.rng.random() < 0.4:
+            if self.rng.random() < self.plan.logging:
                 self.log(task)
             if self.rng.random() >= self.plan.leaving:
                 self.give_back(lock)
@@ -144,6 +164,9 @@ class Worker:
         try:
             lock = self.locks.acquire(task, worker, ttl, bound=bound, wait=wait)
         except LockHeld:
+            return None
+        except StoreError as error:
+            self._note_unknown(error, "acquire", task)
             return None
         self.notes.note("held", task, lock.token, called, self.notes.now(), _until(lock), bound)
         os.write(self._tally, b".")
@@ -167,6 +190,8 @@ class Worker:
             renewed = self.locks.heartbeat(lock.task_id, lock.worker, lock.token)
         except LockLost:
             self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
+        except StoreError as error:
+            self._note_unknown(error, "heartbeat", lock.task_id, lock.token)
         else:
             self.notes.note("beat", lock.task_id, lock.token, _until(renewed))
 
@@ -176,17 +201,40 @@ class Worker:
             self.locks.release(lock.task_id, lock.worker, lock.token)
         except NotYours:
             self.notes.note("lost", lock.task_id, lock.token, self.notes.now())
+        except StoreError as error:
+            self._note_unknown(error, "release", lock.task_id, lock.token)
 
     def log(self, task: str) -> None:
         self._appended += 1
-        self.append(task, self.name, self._appended)
-        self.notes.note("appended", self._appended)
+        try:
+            self.append(task, self.name, self._appended)
+        except StoreError as error:
+            self._note_unknown(error, "append", self._appended)
+        else:
+            self.notes.note("appended", self._appended)
+
+    def _note_unknown(self, error: StoreError, *what: object) -> None:
+        if not is_away(error):
+            raise error
+        self.notes.note("unknown", *what)
 
     def _note_wall_clock(self) -> None:
         self.notes.note("wall", round((time.time() - self.notes.now()) / 3600))
 
     def _append_to_swarm(self, task: str, worker: str, number: int) -> None:
         StatusLog(self.store).append("DONE", worker, task, meta={"number": number})
+
+
+def is_away(error: StoreError) -> bool:
+    """Whether it says that the server could not be reached. What a server refuses is never excused, nor what a file does."""
+    return "cannot be reached" in str(error)
+
+
+def _belong_to(machine: int) -> None:
+    """From here on this process says that it is of another machine: those of others cannot judge its stamps."""
+    boot = f"{process.boot_id()[:-2]}{machine:02d}"
+    process.boot_id = lambda: boot
+    process._machine = lambda: f"machine {machine}"
 
 
 def _until(lock: Lock) -> float:

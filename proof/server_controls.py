@@ -1,0 +1,233 @@
+"""Controls for the chaos on servers: stores, locks and logs with one rule left out, each of which the checker must catch.
+
+Most are made of a store's own verbs, so they fit every server. What they leave out shows only when something happens at a bad
+moment, so workers are stopped and the server is treated badly meanwhile, each control in the way that it fears.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from unittest.mock import patch
+
+from proof.servers import Server, running
+from proof.valkey_server import ValkeyServer
+from swarm.errors import StoreError
+from swarm.lock_table import LockTable
+from swarm.store import Store, open_store
+
+if TYPE_CHECKING:
+    from proof.crew import Crew
+    from proof.worker import Worker
+
+_WORKERS = 8
+_ROUNDS = 20
+_TIMEOUT = "0.4"  # seconds that a worker tries to reach the server
+_SILENCE = 0.3  # seconds: it tries twice, so it has given up its first try
+
+
+class Control(NamedTuple):
+    """`sign`: how the violation begins that shows it. `server`: the only one that it fits, "" for all."""
+
+    name: str
+    sign: str
+    server: str = ""
+
+
+CONTROLS = (
+    Control("a lock that does not compare", "two holders at once"),
+    Control("a token that is not compared", "tokens out of order"),
+    Control("a counter that takes late writes", "a lost update"),
+    Control("an append that is sent again as another", "the log holds records of"),
+    Control("an append that takes silence for yes", "the log lacks"),
+    Control("a cursor at the end of the log", "readers disagree"),
+    Control("numbers that are taken before it is one's turn", "readers disagree", "PostgreSQL"),
+    Control("a commit that is not waited for", "the log lacks", "PostgreSQL"),
+    Control("a server that keeps nothing", "the log lacks", "Valkey"),
+)
+
+
+def controls_of(server: str) -> list[Control]:
+    return [control for control in CONTROLS if control.server in ("", server)]
+
+
+def caught(control: Control, seed: int, make: Callable[[Path], Server]) -> str:
+    """What the checker says of a control, "" if it lets it pass. Chance decides when that shows, so there are several rounds."""
+    directory = tempfile.mkdtemp(prefix="swarm-control-")
+    if control.name == "a server that keeps nothing":
+        make = _forgetful
+    try:
+        with running(make(Path(directory) / "server")) as server, _prepared(control):
+            for number in range(_ROUNDS):
+                found = [one for one in _round(control, seed + number, server, directory, number) if one.startswith(control.sign)]
+                if found:
+                    return found[0]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return ""
+
+
+def stand_in(worker: Worker, control: str) -> None:
+    """Puts a control in the place of a worker's locks or log."""
+    if control == "a lock that does not compare":
+        worker.locks = LockTable(_Blind(worker.store))
+    elif control == "a token that is not compared":
+        worker.locks = LockTable(_Trusting(worker.store))
+    elif control == "an append that is sent again as another":
+        link = cast(Any, worker.store)._link
+        link.call = _always_another_turn(link.call)
+    elif control == "an append that takes silence for yes":
+        worker.store = _Hopeful(worker.store)
+    elif control == "a commit that is not waited for":
+        _let_commits_go()
+
+
+def mislead(store: Store, control: str) -> Store:
+    """What a follower reads through."""
+    return _AtTheEnd(store) if control == "a cursor at the end of the log" else store
+
+
+def _round(control: Control, seed: int, server: Server, directory: str, number: int) -> list[str]:
+    from proof.crew import Crew
+    from proof.worker import Plan
+
+    late = control.name == "a counter that takes late writes"
+    plan = Plan(
+        f"{directory}/{number}",
+        seed,
+        ("a", "b"),
+        control=control.name,
+        leases=(0.03,) if late else (0.05, 0.2),
+        dawdling=0.5 if late else 0.0,
+        leaving=0.3 if control.name == "a lock that does not compare" else 0.0,
+        beating=0.0,
+        logging=1.0,
+        fenced=not late,
+        server=server.url(f"control{number}", timeout=_TIMEOUT),
+    )
+    if "numbers" in control.name:
+        open_store(plan.address).last_ticket("locks/a")  # makes the store, here, with what is patched
+    crew = Crew(plan, server)
+    with crew:
+        for _ in range(_WORKERS):
+            crew.start()
+        for name in ("f0", "f1"):
+            crew.follow(name)
+        _torment(control, crew, random.Random(seed))
+    return crew.examine()[1]
+
+
+def _torment(control: Control, crew: Crew, rng: random.Random) -> None:
+    time.sleep(0.3)
+    if control.sign == "the log lacks" and "silence" not in control.name:
+        crew.restart_server()
+    elif "append" in control.name:
+        crew.pause_server(_SILENCE if "again" in control.name else 2 * float(_TIMEOUT))
+        while crew.server_is_paused:
+            time.sleep(0.01)
+            crew.resume_server_in_time()
+    else:
+        for _ in range(30):
+            time.sleep(rng.expovariate(60))
+            crew.wake()
+            crew.stop(rng.choice(crew.awake), rng.choice((0.03, 0.1)))
+    time.sleep(0.3)
+
+
+@contextmanager
+def _prepared(control: Control) -> Iterator[None]:
+    if control.name != "numbers that are taken before it is one's turn":
+        yield
+        return
+    from swarm import store_postgres
+
+    lock = """insert into {0}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
+    returning last::text into said;"""
+    without = """insert into {0}.logs values (log, 1 << 40) on conflict do nothing;
+    said := nextval('{0}.numbers')::text;"""
+    made = store_postgres._MAKE
+    changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
+    assert lock in made, "the function is another one now"
+    with patch.object(store_postgres, "_MAKE", changed):
+        yield
+
+
+def _forgetful(directory: Path) -> Server:
+    return ValkeyServer(directory, safe=False)
+
+
+class _Passing:
+    """A store that passes everything on to another."""
+
+    def __init__(self, store: Store) -> None:
+        self._inner = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Blind(_Passing):
+    """Changes what there is, not what was judged."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        found = self._inner.read(key)
+        return self._inner.create(key, data) if found is None else self._inner.replace(key, found, data)
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        return self.create(key, new)
+
+
+class _Trusting(_Passing):
+    """Takes its own ticket for the last one."""
+
+    def ticket(self, key: str) -> int:
+        self._mine: int = self._inner.ticket(key)
+        return self._mine
+
+    def last_ticket(self, key: str) -> int:
+        return self._mine
+
+
+class _Hopeful(_Passing):
+    """Takes no answer for a good answer."""
+
+    def append(self, log: str, line: bytes) -> str:
+        try:
+            return self._inner.append(log, line)
+        except StoreError:
+            return ""
+
+
+class _AtTheEnd(_Passing):
+    """Takes the end of the log for the end of what it has read."""
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        lines, after = self._inner.read_log(log, cursor, limit)
+        return lines, self._inner.tail(log, 0)[1] if lines else after
+
+
+def _always_another_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    """What is sent again is a turn of its own."""
+
+    def another(work: Callable[[Any], Any]) -> Any:
+        def renumbered(slot: Any) -> Any:
+            slot.turn += 1
+            return work(slot)
+
+        return call(renumbered)
+
+    return another
+
+
+def _let_commits_go() -> None:
+    from swarm import store_postgres
+
+    wanted = "replace(current_setting('synchronous_commit'), 'off', 'on')"
+    assert wanted in store_postgres._OPEN, "the statement is another one now"
+    store_postgres._OPEN = store_postgres._OPEN.replace(wanted, "'off'")
