@@ -32,8 +32,7 @@ from swarm.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_PACE = 0.5  # blows a second
-PAUSES = (0.1, 0.4, 0.8, 1.6)  # seconds; the last is longer than what TIMEOUT allows
-TIMEOUT = 1.0  # seconds that a worker tries to reach a server
+PAUSES = (0.1, 0.4, 0.8, 1.6)  # seconds; the last is longer than a worker tries to reach the server
 _QUIET = 0.3  # seconds in which nothing comes any more: a server may carry out what the dead have asked for
 SHIFTS = ("+2d", "-2d", "+3000d", "-3000d", "+1h", "-90", "+0.5", "+0")
 
@@ -171,10 +170,11 @@ class Crew:
             self.server.resume()
             self._paused_until = None
 
-    def restart_server(self) -> None:
-        """Whatever it is doing, it is killed."""
+    def restart_server(self, after: float = 0.0) -> None:
+        """Whatever it is doing, it is killed; it is away for some seconds, and as long as it takes to start."""
         assert self.server is not None
         self.server.kill()
+        time.sleep(after)
         self.server.start()
         self.restarts += 1
 

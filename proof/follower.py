@@ -31,7 +31,7 @@ class Follower:
     def follow(self) -> None:
         """Until it is killed."""
         rng = random.Random(f"{self._plan.seed} {self._name} {os.getpid()}")
-        store = self._open()
+        store = self._open(self._plan.hasty_address)
         _, cursor = self._read()
         notes = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         os.ftruncate(notes, self._path.read_bytes().rfind(b"\n") + 1)  # a torn note is none
@@ -49,7 +49,7 @@ class Follower:
     def all_of_it(self) -> list[bytes]:
         """What was read, and what follows behind the last cursor."""
         read, cursor = self._read()
-        store = self._open()
+        store = self._open(self._plan.address)
         while True:
             lines, cursor = store.read_log(LOG, cursor)
             if not lines:
@@ -63,8 +63,8 @@ class Follower:
         portions = [note.split(b" ") for note in notes]
         return [digest for _, *portion in portions for digest in portion], portions[-1][0].decode() if portions else ""
 
-    def _open(self) -> Store:
-        store = open_store(self._plan.address)
+    def _open(self, address: str) -> Store:
+        store = open_store(address)
         if self._plan.control:
             from proof.server_controls import mislead
 

@@ -7,11 +7,11 @@ The log is followed all the while. Servers are started here, with settings that 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
-from proof.crew import TIMEOUT
 from proof.postgres_server import PostgresServer
 from proof.report import Report
 from proof.server_controls import caught, controls_of
@@ -30,23 +30,17 @@ def prove(name: str, report: Report, *, short: bool, seed: int | None = None) ->
     """Adds the rows of the part of one server."""
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     part = f"real processes on {name}"
-    _prove_at_random(name, part, report, seed, ACQUISITIONS[short])
-    for control in controls_of(name):
-        answer = caught(control, seed, SERVERS[name])
-        figures = f"caught: {control.sign}" if answer else f"not caught, seed {seed}"
-        report.row(part, f"control: {control.name}", figures, held=bool(answer))
+    with tempfile.TemporaryDirectory(prefix="swarm-server-") as directory, running(SERVERS[name](Path(directory))) as server:
+        _prove_at_random(part, server, report, seed, ACQUISITIONS[short])
+        for control in controls_of(name):
+            answer = caught(control, seed, server)
+            figures = f"caught: {control.sign}" if answer else f"not caught, seed {seed}"
+            report.row(part, f"control: {control.name}", figures, held=bool(answer))
 
 
-def _prove_at_random(name: str, part: str, report: Report, seed: int, acquisitions: int) -> None:
-    with kept_if_wrong() as (directory, wrong), running(SERVERS[name](Path(directory) / "server")) as server:
-        plan = Plan(
-            f"{directory}/run",
-            seed,
-            TASKS,
-            server=server.url("chaos", timeout=str(TIMEOUT)),
-            machines=2,
-            leases=(0.03, 0.1, 0.3),
-        )
+def _prove_at_random(part: str, server: Server, report: Report, seed: int, acquisitions: int) -> None:
+    with kept_if_wrong() as (directory, wrong):
+        plan = Plan(directory, seed, TASKS, server=server.url("chaos"), machines=2, leases=(0.03, 0.1, 0.3))
         chaos = run(plan, acquisitions, report, server)
         wrong.extend(chaos.violations)
         history = chaos.history

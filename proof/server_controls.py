@@ -7,11 +7,11 @@ moment, so workers are stopped and the server is treated badly meanwhile, each c
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from unittest.mock import patch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WORKERS = 8
 _ROUNDS = 20
-_TIMEOUT = "0.4"  # seconds that a worker tries to reach the server
+_TIMEOUT = 0.4  # seconds that a worker tries to reach the server
 _SILENCE = 0.3  # seconds: it tries twice, so it has given up its first try
 
 
@@ -38,6 +38,10 @@ class Control(NamedTuple):
     name: str
     sign: str
     server: str = ""
+
+    @property
+    def is_about_locks(self) -> bool:
+        return self.sign in ("two holders at once", "tokens out of order", "a lost update")
 
 
 CONTROLS = (
@@ -57,19 +61,17 @@ def controls_of(server: str) -> list[Control]:
     return [control for control in CONTROLS if control.server in ("", server)]
 
 
-def caught(control: Control, seed: int, make: Callable[[Path], Server]) -> str:
+def caught(control: Control, seed: int, server: Server) -> str:
     """What the checker says of a control, "" if it lets it pass. Chance decides when that shows, so there are several rounds."""
-    directory = tempfile.mkdtemp(prefix="swarm-control-")
-    if control.name == "a server that keeps nothing":
-        make = _forgetful
-    try:
-        with running(make(Path(directory) / "server")) as server, _prepared(control):
-            for number in range(_ROUNDS):
-                found = [one for one in _round(control, seed + number, server, directory, number) if one.startswith(control.sign)]
-                if found:
-                    return found[0]
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="swarm-control-") as directory, ExitStack() as stack:
+        if control.name == "a server that keeps nothing":
+            server = stack.enter_context(running(ValkeyServer(Path(directory) / "server", safe=False)))
+        stack.enter_context(_prepared(control))
+        for number in range(_ROUNDS):
+            violations = _round(control, seed + number, server, f"{directory}/{number}")
+            found = [violation for violation in violations if violation.startswith(control.sign)]
+            if found:
+                return found[0]
     return ""
 
 
@@ -93,26 +95,27 @@ def mislead(store: Store, control: str) -> Store:
     return _AtTheEnd(store) if control == "a cursor at the end of the log" else store
 
 
-def _round(control: Control, seed: int, server: Server, directory: str, number: int) -> list[str]:
+def _round(control: Control, seed: int, server: Server, directory: str) -> list[str]:
     from proof.crew import Crew
     from proof.worker import Plan
 
     late = control.name == "a counter that takes late writes"
     plan = Plan(
-        f"{directory}/{number}",
+        directory,
         seed,
-        ("a", "b"),
+        ("a", "b") if control.is_about_locks else tuple("abcdefghijklmnop"),
         control=control.name,
         leases=(0.03,) if late else (0.05, 0.2),
         dawdling=0.5 if late else 0.0,
         leaving=0.3 if control.name == "a lock that does not compare" else 0.0,
         beating=0.0,
         logging=1.0,
+        rushing=0.3 if control.is_about_locks else 0.0,
         fenced=not late,
-        server=server.url(f"control{number}", timeout=_TIMEOUT),
+        server=server.url(f"control{uuid.uuid4().hex}"),
+        timeout=_TIMEOUT,
     )
-    if "numbers" in control.name:
-        open_store(plan.address).last_ticket("locks/a")  # makes the store, here, with what is patched
+    open_store(plan.address).last_ticket("locks/a")  # makes the store, here, with what is patched
     crew = Crew(plan, server)
     with crew:
         for _ in range(_WORKERS):
@@ -125,10 +128,10 @@ def _round(control: Control, seed: int, server: Server, directory: str, number: 
 
 def _torment(control: Control, crew: Crew, rng: random.Random) -> None:
     time.sleep(0.3)
-    if control.sign == "the log lacks" and "silence" not in control.name:
-        crew.restart_server()
-    elif "append" in control.name:
-        crew.pause_server(_SILENCE if "again" in control.name else 2 * float(_TIMEOUT))
+    if control.sign == "the log lacks":
+        crew.restart_server(after=2 * _TIMEOUT if "silence" in control.name else 0.0)
+    elif "again" in control.name:
+        crew.pause_server(_SILENCE)
         while crew.server_is_paused:
             time.sleep(0.01)
             crew.resume_server_in_time()
@@ -149,17 +152,14 @@ def _prepared(control: Control) -> Iterator[None]:
 
     lock = """insert into {0}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
     returning last::text into said;"""
-    without = """insert into {0}.logs values (log, 1 << 40) on conflict do nothing;
-    said := nextval('{0}.numbers')::text;"""
+    without = """insert into {0}.logs values (log, 1::bigint << 40) on conflict do nothing;
+    said := nextval('{0}.numbers')::text;
+    perform pg_sleep(random() * 0.01);"""  # as on a server that is busy
     made = store_postgres._MAKE
     changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
     assert lock in made, "the function is another one now"
     with patch.object(store_postgres, "_MAKE", changed):
         yield
-
-
-def _forgetful(directory: Path) -> Server:
-    return ValkeyServer(directory, safe=False)
 
 
 class _Passing:

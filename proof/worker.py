@@ -64,12 +64,19 @@ class Plan:
     log_max_bytes: int = 50_000
     fenced: bool = True
     server: str = ""  # the address of a store on a server; "" for the directory `state`
+    timeout: float = 1.0  # seconds that a worker tries to reach the server
     machines: int = 1  # workers of different ones judge each other's leases by the server's clock
     logging: float = 0.4  # the share of holds in which a record is appended
 
     @property
     def address(self) -> str:
+        """Of the store, for whoever has time."""
         return self.server or str(self.state)
+
+    @property
+    def hasty_address(self) -> str:
+        """The same, for a worker."""
+        return f"{self.server}&timeout={self.timeout}" if self.server else self.address
 
     @property
     def followed(self) -> Path:
@@ -136,7 +143,7 @@ class Worker:
         if self._filesystem:
             self.store = FileStore(self.plan.address, log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
         else:
-            self.store = open_store(self.plan.address, log_max_bytes=self.plan.log_max_bytes)
+            self.store = open_store(self.plan.hasty_address, log_max_bytes=self.plan.log_max_bytes)
         self.locks = LockTable(self.store)
 
     def work(self) -> None:
