@@ -765,3 +765,24 @@ def test_an_address_that_says_something_else_is_refused(opened: Opened) -> None:
     for wrong in ("etcd://h/path", "etcd://h?colour=red", "etcds://h?cacert=/no/such/file", "etcd://h:port"):
         with pytest.raises(BadInput):
             opened(wrong)
+
+
+def test_what_only_reads_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hanging up on one of those is the end of an old etcd, for all who use it (its issue 14110); and a full one refuses it."""
+    store.ticket("locks/t")
+    store.create("locks/t", b"x")
+    store.append("status", b"line")
+    asked: list[str] = []
+    ask = Wire.ask
+
+    def noted(self: Wire, request: Json) -> Json:
+        asked.extend(request)
+        return ask(self, request)
+
+    monkeypatch.setattr(Wire, "ask", noted)
+    found = (store.read("locks/t"), store.keys("locks"), store.last_ticket("locks/t"), store.tickets_so_far("locks"))
+    assert found == (b"x", ["locks/t"], 1, 1)
+    assert (store.last_ticket("locks/u"), store.tickets_so_far("queue")) == (0, 0)
+    assert store.read_log("status")[0] == store.tail("status", 1)[0] == [line for _, line, _ in store.numbered("status")]
+    assert store.wait("status", "", 0)
+    assert set(asked) == {"request_range"}
