@@ -261,6 +261,8 @@ class Crew:
         for pid in list(self._workers):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self._fail(self._forget(pid))
+        if self.server and self.server.has_ended():
+            self.failed.append("the server ended by itself")
 
     def examine(self) -> tuple[History, list[str]]:
         """What the crew noted, and what is wrong with it. After its end."""
@@ -274,8 +276,10 @@ class Crew:
 
     def _at_rest(self, store: Store) -> list[bytes]:
         """The log, when nothing comes any more."""
-        while self.server and store.wait(LOG, store.tail(LOG, 0)[1], _QUIET):
-            continue
+        end = ""
+        while self.server and end != (now := store.tail(LOG, 0)[1]):
+            end = now
+            time.sleep(_QUIET)
         return [line for _, line, whole in store.numbered(LOG) if whole]
 
     def _check_readers(self, store: Store, lines: list[bytes]) -> list[str]:

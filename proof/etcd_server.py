@@ -88,6 +88,9 @@ class EtcdServer:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
     def is_leader(self) -> bool:
         status = self._said("POST", "/v3/maintenance/status")
         header = status.get("header")

@@ -114,6 +114,9 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self.directory)
 
+    def has_ended(self) -> bool:
+        return self._postmaster is not None and self._postmaster.poll() is not None
+
     def _started(self) -> bool:
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
         with (self.directory / "log").open("ab") as log:

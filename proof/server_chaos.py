@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
+from proof.etcd_server import EtcdServer
 from proof.postgres_server import PostgresServer
 from proof.report import Report
 from proof.server_controls import caught, controls_of
@@ -21,6 +22,7 @@ from proof.worker import Plan
 
 SERVERS: dict[str, Callable[[Path], Server]] = {
     "Valkey": ValkeyServer,
+    "etcd": EtcdServer,
     "PostgreSQL": lambda _: PostgresServer(wal_writer_delay="10s"),  # nothing is written but what a commit waits for
 }
 ACQUISITIONS = {True: 1_500, False: 40_000}  # by whether it is the short form

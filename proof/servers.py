@@ -66,6 +66,9 @@ class Server(Protocol):
 
     def resume(self) -> None: ...
 
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+
 
 @contextmanager
 def running(server: S) -> Iterator[S]:

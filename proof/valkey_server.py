@@ -69,6 +69,9 @@ class ValkeyServer:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
     def _is_up(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self.directory / "output").read_text()
