@@ -10,6 +10,7 @@ import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
 from proof.etcd_server import EtcdServer
@@ -20,20 +21,29 @@ from proof.servers import Server, running
 from proof.valkey_server import ValkeyServer
 from proof.worker import Plan
 
-SERVERS: dict[str, Callable[[Path], Server]] = {
-    "Valkey": ValkeyServer,
-    "etcd": EtcdServer,
-    "PostgreSQL": lambda _: PostgresServer(wal_writer_delay="10s"),  # nothing is written but what a commit waits for
+
+class Kind(NamedTuple):
+    """How a server is started, with its files in a directory, and how many acquisitions there are in the full and the short form."""
+
+    make: Callable[[Path], Server]
+    full: int
+    short: int
+
+
+SERVERS = {
+    "Valkey": Kind(ValkeyServer, 20_000, 1_000),
+    "etcd": Kind(EtcdServer, 8_000, 400),
+    "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 25_000, 1_000),  # it writes what a commit waits for
 }
-ACQUISITIONS = {True: 1_500, False: 40_000}  # by whether it is the short form
 
 
 def prove(name: str, report: Report, *, short: bool, seed: int | None = None) -> None:
     """Adds the rows of the part of one server."""
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     part = f"real processes on {name}"
-    with tempfile.TemporaryDirectory(prefix="swarm-server-") as directory, running(SERVERS[name](Path(directory))) as server:
-        _prove_at_random(part, server, report, seed, ACQUISITIONS[short])
+    kind = SERVERS[name]
+    with tempfile.TemporaryDirectory(prefix="swarm-server-") as directory, running(kind.make(Path(directory))) as server:
+        _prove_at_random(part, server, report, seed, kind.short if short else kind.full)
         for control in controls_of(name):
             answer = caught(control, seed, server)
             figures = f"caught: {control.sign}" if answer else f"not caught, seed {seed}"
