@@ -7,6 +7,8 @@ its holder, however slow the network is.
 
 from __future__ import annotations
 
+import math
+
 from swarm.clock import Clock
 
 TYPE_CHECKING = False
@@ -33,7 +35,8 @@ class ServerClock(Clock):
         return self._refreshed() + self._earliest
 
     def latest(self) -> float:
-        return self._refreshed() + self._latest
+        """To the next whole millisecond: what is written down is cut to one, and no lease shall be shorter for others."""
+        return math.ceil((self._refreshed() + self._latest) * 1000) / 1000
 
     def learn(self, before: float, after: float, earliest: float, latest: float) -> None:
         """The server's time was between two bounds, at some moment between two readings of the steady clock."""

@@ -133,6 +133,17 @@ class TestClock:
         hand.pass_time(10 - (real() - begun) - 0.002)
         assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
 
+    @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.0005, 0.0009, 0.00099])
+    def test_what_is_cut_off_a_time_in_writing_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
+        """A record tells whole milliseconds; the answer of a server next door takes less."""
+        holder, other = (self.clock(hand, [(1000 + fraction, 1000 + fraction)]) for _ in range(2))
+        for clock, host in ((holder, "one"), (other, "two")):
+            clock.identity = lambda host=host: (host, "")  # type: ignore[method-assign, misc]
+            clock.now()
+        lock = new_lock("t", "w", 5, 1, holder)
+        hand.pass_time(5 - 0.00001)
+        assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
+
 
 class TestLink:
     @pytest.fixture
