@@ -159,7 +159,9 @@ def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -
     for reader, lines in sorted(others.items()):
         if list(lines) == list(log):
             continue
-        at = next((number for number, pair in enumerate(zip(lines, log, strict=False)) if pair[0] != pair[1]), len(log))
+        at = next(
+            (number for number, pair in enumerate(zip(lines, log, strict=False)) if pair[0] != pair[1]), min(len(lines), len(log))
+        )
         lacking, doubled = Counter(log) - Counter(lines), Counter(lines) - Counter(log)
         if lacking:
             what = f"lacks {lacking.total():,} lines"

@@ -23,7 +23,7 @@ from proof.worker import Plan
 
 
 class Kind(NamedTuple):
-    """How a server is started, with its files in a directory, and how many acquisitions there are in the full and the short form."""
+    """How a server is started, with its files in a directory, and the acquisitions of the full and of the short form."""
 
     make: Callable[[Path], Server]
     full: int
