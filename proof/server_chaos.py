@@ -31,9 +31,9 @@ class Kind(NamedTuple):
 
 
 SERVERS = {
-    "Valkey": Kind(ValkeyServer, 20_000, 1_000),
-    "etcd": Kind(EtcdServer, 8_000, 400),
-    "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 25_000, 1_000),  # it writes what a commit waits for
+    "Valkey": Kind(ValkeyServer, 45_000, 1_000),
+    "etcd": Kind(EtcdServer, 10_000, 400),
+    "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 35_000, 1_000),  # it writes what a commit waits for
 }
 
 
