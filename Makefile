@@ -12,6 +12,7 @@ ARGS ?=
 JOBS ?= 3# most tests wait for processes: more than there are cores
 BIN := .venv/bin
 ENVIRONMENT := .venv/.complete
+PEERS := .venv/.peers
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
 
 .PHONY: help
@@ -44,18 +45,20 @@ prove: packages $(ENVIRONMENT) ## show that no task has two holders and no recor
 	$(BIN)/python -m proof $(ARGS)
 
 .PHONY: bench
-bench: $(ENVIRONMENT) ## measure (ARGS are passed on)
+bench: $(PEERS) ## measure (ARGS="stores carries" for some)
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock
-lock: python ## write requirements/dev.txt anew from dev.in (ARGS=--upgrade for the newest)
+lock: python ## write requirements/*.txt anew from the *.in (ARGS=--upgrade for the newest)
 	uv=$$(type -P uv) || { \
 	  uv=.cache/uv/bin/uv; \
 	  $(PYTHON) -m venv .cache/uv; \
 	  .cache/uv/bin/pip install --quiet uv; \
 	}; \
-	"$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
-	  --output-file requirements/dev.txt requirements/dev.in
+	for name in dev bench; do \
+	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
+	    --output-file requirements/$$name.txt requirements/$$name.in; \
+	done
 
 .PHONY: clean
 clean: ## remove what the other targets made
@@ -72,6 +75,15 @@ $(ENVIRONMENT): requirements/dev.txt | python
 	  PYTHON=$(PYTHON) tests/install_debian_packages.sh environment; \
 	  $(PYTHON) -m venv .venv; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
+	fi
+	touch $@
+
+# What is measured against: beside the rest, whose versions it shares.
+$(PEERS): requirements/bench.txt $(ENVIRONMENT)
+	if type -P uv >/dev/null; then \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt; \
 	fi
 	touch $@
 
