@@ -73,6 +73,11 @@ class EtcdServer:
             self.kill()
             raise
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 

@@ -69,6 +69,11 @@ class PostgresServer:
             assert time.monotonic() < deadline, (self.directory / "log").read_text()
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int:
+        assert self._postmaster is not None
+        return self._postmaster.pid
+
     def stop(self) -> None:
         if self._postmaster is not None:
             self.resume()  # a stopped process would not even end
