@@ -131,17 +131,19 @@ class RedisStore:
         return f"{self._name('record', key)} on {self.address.shown}"
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
+        channel = self._name("changed", key)
+
         def watched(slot: Slot[Wire]) -> None:
-            _ask(slot.wire, "SUBSCRIBE", self._name("changed", key))
+            _ask(slot.wire, "SUBSCRIBE", channel)
             reader = self._link.call(lambda other: _ask(other.wire, "GET", self._name("record", key)))
             if reader == data:
                 _heard(slot.wire, min(timeout, self._longest_wait))
-            raise _Ended
+            _unsubscribe(slot.wire, channel)
 
         try:
             self._link.call(watched)
         except _Ended:
-            pass  # the wire is in another mode now: it was hung up
+            pass  # whoever watches looks again, and will be told
 
     # Tickets ---------------------------------------------------------------------------------------------------------
 
@@ -407,7 +409,17 @@ def _heard(wire: Wire, timeout: float) -> None:
     try:
         wire.can_read(timeout)
     except (redis.ConnectionError, redis.TimeoutError, OSError):
-        pass  # whoever watches looks again, and will be told
+        raise _Ended from None
+
+
+def _unsubscribe(wire: Wire, channel: str) -> None:
+    """The wire is as it was before: what was still said on the channel is not taken for an answer to the next command."""
+    try:
+        said = _ask(wire, "UNSUBSCRIBE", channel)
+        while said[0] != b"unsubscribe":
+            said = wire.read_response()
+    except (Broken, StoreError, redis.RedisError, OSError):
+        raise _Ended from None
 
 
 def _hang_up(wire: Wire) -> None:

@@ -336,6 +336,36 @@ def test_a_waiter_is_woken_and_does_not_look_again_and_again(store: RedisStore) 
         assert 0.05 < time.monotonic() - begun < 0.7
 
 
+def test_who_has_watched_goes_on_with_the_same_wires(server: ValkeyServer, store: RedisStore) -> None:
+    """Also when more was announced than was waited for: it is not taken for an answer to what is asked next."""
+
+    def dialled() -> int:
+        return int(command(server, "INFO", "stats").partition(b"total_connections_received:")[2].split()[0])
+
+    store.create("locks/a", b"0")
+    store.watch("locks/a", b"another", 30)  # from here on there are two wires
+    before = dialled()
+    for number in range(20):
+        old, new = b"%d" % number, b"%d" % (number + 1)
+        changing = threading.Thread(target=flicker, args=(server, store.address.namespace, old, new))
+        changing.start()
+        store.watch("locks/a", old, 30)
+        changing.join()
+        assert store.read("locks/a") == new and store.ticket("locks/a") == number + 1
+        assert store.append("status", new) and lines(store)[-1] == new
+    assert dialled() - before == 20 + 1  # those of the others, and of asking
+
+
+def flicker(server: ValkeyServer, namespace: str, old: bytes, new: bytes) -> None:
+    """Changes a lock in steps, each of which is announced."""
+    other = open_store(server.url(namespace))
+    other.read("locks/a")
+    for step in (b"x", b"y", new):
+        assert other.replace("locks/a", old, step)
+        old = step
+    other.close()
+
+
 def test_a_forked_child_has_wires_of_its_own(store: RedisStore) -> None:
     store.append("status", b"parent")
 
