@@ -53,8 +53,8 @@ class Digest(Generic[P]):
         self._asked = False
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
-        """Reads what is new. With `mine`, a line that was just appended: whether the picture took it. Tells how many lines
-        it has read so far."""
+        """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the picture took it. Tells
+        how many lines it has read so far."""
         if not self._asked:
             self._asked = True
             self._load()
@@ -74,6 +74,8 @@ class Digest(Generic[P]):
                     taken, passed = changed, True
             count += len(lines)
             progress(count)
+            if passed and mine is not None:
+                break  # what others wrote after it is for the next look
         self._unkept += count
         if not passed:
             raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")

@@ -91,6 +91,26 @@ def test_whoever_wrote_a_line_learns_whether_it_changed_anything(store: Store) -
     assert mine.update(b"d") is True
 
 
+def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, "a")
+    mine.update()
+    asked: list[str] = []
+    read_log = store.read_log
+
+    def counted(log: str, cursor: str) -> tuple[list[bytes], str]:
+        asked.append(cursor)
+        return read_log(log, cursor)
+
+    monkeypatch.setattr(store, "read_log", counted)
+    write(store, "b")
+    assert mine.update(b"b") is True
+    assert len(asked) == 1 and mine.picture.folded == ["a", "b"]
+    write(store, "c")
+    mine.update()
+    assert mine.picture.folded == ["a", "b", "c"]
+
+
 def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
     """It is nobody else's than the writer's: another who says the very same at the same moment says nothing new."""
     mine = Digest(store, LOG, Heard)
