@@ -11,6 +11,8 @@ from swarm.errors import BadInput
 
 _FORM = re.compile(r"([0-9a-f]{8})\.(\d{1,20})(?:-(\d{1,20}))?", re.ASCII)
 _FIRST = 2  # lines that are fetched at first, when nobody knows how long they are
+_NEXT = 16  # the same, when the last ones were short
+_SHORT = 4096  # bytes
 _MORE = 4  # times as many after that, if they are short
 _MOST = 4096
 
@@ -39,20 +41,30 @@ def resumes(before: str, after: str) -> bool:
     return old == new and start <= end
 
 
-def gather(
-    fetch: Callable[[Position, int], list[tuple[Position, bytes]]], start: Position, limit: int
-) -> tuple[list[bytes], Position]:
-    """Lines after `start`, about `limit` bytes of them, and the position of the last; `fetch` gives some after a position.
-    More at a time as long as they turn out to be short, so that long ones do not fill the memory."""
-    lines: list[bytes] = []
-    size = 0
-    count = _FIRST if limit > 0 else 1
-    while True:
-        found = fetch(start, count)
-        for position, line in found:
-            start = position
-            lines.append(line)
-            size += len(line) + 1
-        if len(found) < count or size >= limit:
-            return lines, start
-        count = max(1, min(_MOST, count * _MORE, (limit - size) * len(lines) // size))
+class Portions:
+    """Reads logs in portions. It remembers of which the lines were short, to fetch more of those at first the next time."""
+
+    def __init__(self) -> None:
+        self._short: set[str] = set()
+
+    def gather(
+        self, log: str, fetch: Callable[[Position, int], list[tuple[Position, bytes]]], start: Position, limit: int
+    ) -> tuple[list[bytes], Position]:
+        """Lines after `start`, about `limit` bytes of them, and the position of the last; `fetch` gives some after a position.
+        More at a time as long as they turn out to be short, so that long ones do not fill the memory."""
+        lines: list[bytes] = []
+        size = 0
+        count = min(_NEXT if log in self._short and limit >= _NEXT * _SHORT else _FIRST, max(1, limit))
+        while True:
+            found = fetch(start, count)
+            for position, line in found:
+                start = position
+                lines.append(line)
+                size += len(line) + 1
+            if any(len(line) > _SHORT for _, line in found):
+                self._short.discard(log)
+            elif found:
+                self._short.add(log)
+            if len(found) < count or size >= limit:
+                return lines, start
+            count = max(1, min(_MOST, count * _MORE, (limit - size) * len(lines) // size))

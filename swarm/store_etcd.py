@@ -71,6 +71,7 @@ class EtcdStore:
         self._opened = _Opened(b"", "")
         self._known: dict[tuple[str, str], int] = {}  # by incarnation and log: which line was the last
         self._kept = kept or KeptInMemory()
+        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class EtcdStore:
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         opened, start = self._start(cursor)
         try:
-            lines, end = server_log.gather(lambda at, count: self._fetch(opened, log, at, count), start, limit)
+            lines, end = self._portions.gather(log, lambda at, count: self._fetch(opened, log, at, count), start, limit)
         except _MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(opened.incarnation, end)

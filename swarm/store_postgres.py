@@ -142,6 +142,7 @@ class PostgresStore:
         self._schema = f'"{address.namespace}"'
         self._incarnation = ""
         self._kept = kept or KeptInMemory()
+        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -207,7 +208,7 @@ class PostgresStore:
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         incarnation, start = self._start(cursor)
         try:
-            lines, end = server_log.gather(lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
+            lines, end = self._portions.gather(log, lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
         except _MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(incarnation, end)

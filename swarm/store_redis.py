@@ -102,6 +102,7 @@ class RedisStore:
         self._settings = _connection_settings(address)
         self._incarnation = ""
         self._kept = kept or KeptInMemory()
+        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class RedisStore:
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         incarnation, start = self._start(cursor)
         try:
-            lines, end = server_log.gather(lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
+            lines, end = self._portions.gather(log, lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
         except _MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(incarnation, end)

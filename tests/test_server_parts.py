@@ -286,16 +286,38 @@ class TestLogs:
             found: list[tuple[server_log.Position, bytes]] = [((number + 1,), line) for number, line in enumerate(log)]
             return found[after[0] : after[0] + count]
 
+        portions = server_log.Portions()
         read: list[bytes] = []
         at: server_log.Position = (0,)
         while True:
-            lines, at = server_log.gather(fetch, at, limit)
+            lines, at = portions.gather("status", fetch, at, limit)
             if not lines:
                 break
             assert sum(map(len, lines)) < max(limit, 1) + 2 * (size + 10) + limit
             assert limit or len(lines) == 1
             read += lines
         assert read == log and at == (60,)
+
+    def test_of_a_log_with_short_lines_more_are_fetched_at_first(self) -> None:
+        log: list[tuple[server_log.Position, bytes]] = [((number,), b"short") for number in range(1, 10)]
+        asked: list[int] = []
+
+        def fetch(after: server_log.Position, count: int) -> list[tuple[server_log.Position, bytes]]:
+            asked.append(count)
+            return log[after[0] : after[0] + count]
+
+        portions = server_log.Portions()
+        assert portions.gather("a", fetch, (0,), 1 << 20)[1] == (9,)
+        assert asked == [2, 8]
+        log += [((number,), b"short") for number in range(10, 24)]
+        assert portions.gather("a", fetch, (9,), 1 << 20)[1] == (23,)
+        assert asked == [2, 8, 16]
+        assert len(portions.gather("a", fetch, (0,), 0)[0]) == 1
+        log.append(((24,), b"x" * 100_000))
+        portions.gather("a", fetch, (23,), 1 << 20)
+        portions.gather("a", fetch, (24,), 1 << 20)
+        portions.gather("b", fetch, (24,), 1 << 20)
+        assert asked == [2, 8, 16, 1, 16, 2, 2]
 
 
 class TestKept:
