@@ -23,6 +23,8 @@ GONE = "SW001"  # the code of our own error: the store is another one now
 # time limit, a standby, deadlocks, a full house, and a schema that is gone, which the next wire makes anew.
 _AGAIN = ("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300", "3F000", "42P01", "42883", GONE)
 
+_PREPARED = 5  # times that a statement is sent as it is; from then on the server need not understand it anew each time
+
 Row = tuple[Any, ...]
 RV = TypeVar("RV")
 
@@ -81,7 +83,7 @@ def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Wire:
             raise Broken(_first_line(pgconn.error_message.decode(errors="replace")))
         pgconn.nonblocking = 1
         wire.autocommit = True
-        wire.prepare_threshold = None  # what is prepared would outlive a schema that was made anew
+        wire.prepare_threshold = _PREPARED
     except psycopg.Error as error:
         hang_up(wire)
         raise Broken(text_of(error)) from None

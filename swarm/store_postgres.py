@@ -122,10 +122,11 @@ do $make$ begin
   insert into {{0}}.meta values ({{1}}, '{{2}}');
 end $make$
 """
-# {0}: the schema. {1}: milliseconds. What was confirmed is on the disk, whatever the usual setting is.
+# {0}: the schema. {1}: milliseconds. What was confirmed is on the disk, whatever the usual setting is. Everything is found by its
+# key, also by a plan that was made for a statement when the tables were small.
 _OPEN = """
 select version, incarnation, set_config('statement_timeout', '{1}', false),
-  set_config('default_transaction_isolation', 'read committed', false),
+  set_config('default_transaction_isolation', 'read committed', false), set_config('enable_seqscan', 'off', false),
   set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)
 from {0}.meta
 """

@@ -159,6 +159,42 @@ class TestMadeAnew:
         other.close()
 
 
+class TestPrepared:
+    """What a wire has said often is prepared: the server understands it once."""
+
+    def use(self, store: PostgresStore, times: int) -> None:
+        for number in range(times):
+            key = f"locks/{number}"
+            ticket = store.ticket(key)
+            assert ticket == store.last_ticket(key) == store.tickets_so_far("locks")
+            assert store.create(key, b"1") and store.read(key) == b"1" and store.keys("locks") == [key]
+            store.watch(key, b"1", 0.001)
+            assert store.replace(key, b"1", b"2") and store.remove(key, b"2")
+            before = store.tail("status", 1)[1]
+            after = store.append("status", b"%d" % number)
+            assert store.wait("status", before, 1) and store.read_log("status", before) == ([b"%d" % number], after)
+
+    def test_it_does_not_outlive_a_schema_that_is_made_anew(
+        self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
+        self.use(store, 12)
+        assert store._ask("select count(*) > 5 from pg_prepared_statements") == [(True,)]
+        other = PostgresStore(Address(server.url(namespace)))
+        for _ in range(2):
+            by_hand().execute(f"drop schema {namespace} cascade")
+            other.read_log("status")
+            self.use(store, 12)
+        other.close()
+
+    def test_a_plan_made_for_few_lines_is_good_for_many(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+        store.append("status", b"few")
+        by_hand().execute(f"analyze {namespace}.lines")
+        by_hand().execute(f"analyze {namespace}.records")
+        for table, key in (("lines", "log"), ("records", "key")):
+            plan = store._ask(f"explain select * from {namespace}.{table} where {key} = %s order by 1, 2 limit 2", "status")
+            assert f"Index Scan using {table}_pkey" in str(plan)
+
+
 class TestTurns:
     @pytest.fixture
     def append(self, namespace: str, store: PostgresStore) -> Callable[[Connection, int, str], str]:
