@@ -26,10 +26,10 @@ from swarm.task_queue import TaskQueue
 from swarm.task_record import TaskSpec
 
 CROWDS = (1, 8, 32)
-RUNNING = (10, 100, 1_000)
+RUNNING = (10, 100, 500)
 WAITERS = (100, 400)
 SECONDS = 4.0
-_TASKS = 4_000
+_TASKS = 3_000
 _LINE = b"x" * 200
 
 
