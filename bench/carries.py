@@ -63,8 +63,10 @@ def measure(ground: Ground) -> None:
 
 
 def _tell(name: str, count: int, found: Outcome, cpu: float, each: int) -> None:
-    busy = f"  server {100 * cpu / found.seconds:4.0f} % of a core" if cpu else ""
-    print(f"  {name:14} {count:3} processes {found.rate * each:9.0f} a second  fewest/most {found.fairness:.2f}{busy}")
+    """What the server spends on one operation is less disturbed by what else runs here than how many there are in a second."""
+    done = max(1, sum(found.steps)) * each
+    spent = f"  server {cpu / done * 1e6:6.0f} µs each, {100 * cpu / found.seconds:3.0f} % of a core" if cpu else ""
+    print(f"  {name:14} {count:3} processes {found.rate * each:9.0f} a second  fewest/most {found.fairness:.2f}{spent}")
 
 
 # What one process does ---------------------------------------------------------------------------------------------------
