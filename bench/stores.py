@@ -23,10 +23,10 @@ from bench.far import Far
 from bench.marks import MARKS
 from bench.peers import LockPeer, Peers, QueuePeer, missing
 from bench.ratio import medians
-from tests.etcd_server import EtcdServer
-from tests.postgres_server import PostgresServer
-from tests.servers import Server, running
-from tests.valkey_server import ValkeyServer
+from proof.etcd_server import EtcdServer
+from proof.postgres_server import PostgresServer
+from proof.servers import Server, running
+from proof.valkey_server import ValkeyServer
 
 AWAY = 0.001
 PROCESSES = 8
