@@ -114,7 +114,9 @@ def _round(control: Control, seed: int, server: Server, directory: str) -> list[
         server=server.url(f"control{uuid.uuid4().hex}"),
         timeout=_TIMEOUT,
     )
-    open_store(plan.address).last_ticket("locks/a")  # makes the store, here, with what is patched
+    store = open_store(plan.address)
+    store.last_ticket("locks/a")  # makes it, here, with what is patched
+    store.close()
     crew = Crew(plan, server)
     with crew:
         for _ in range(_WORKERS):
