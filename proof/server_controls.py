@@ -187,10 +187,11 @@ class _Blind(_Passing):
 
 
 class _Trusting(_Passing):
-    """Takes its own ticket for the last one."""
+    """Takes its own ticket for the last one; sometimes it dawdles after drawing it."""
 
     def ticket(self, key: str) -> int:
         self._mine: int = self._inner.ticket(key)
+        time.sleep(random.choice((0.0, 0.0, 0.03)))
         return self._mine
 
     def last_ticket(self, key: str) -> int:
