@@ -142,7 +142,8 @@ def _torment(control: Control, crew: Crew, rng: random.Random) -> None:
         for _ in range(30):
             time.sleep(rng.expovariate(60))
             crew.wake()
-            crew.stop(rng.choice(crew.awake), rng.choice((0.03, 0.1)))
+            if len(crew.awake) > _WORKERS // 2:
+                crew.stop(rng.choice(crew.awake), rng.choice((0.03, 0.1)))
     time.sleep(0.3)
 
 
