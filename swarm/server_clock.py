@@ -32,11 +32,13 @@ class ServerClock(Clock):
         self._latest = 0.0
 
     def now(self) -> float:
-        return self._refreshed() + self._earliest
+        steady, drift = self._refreshed()
+        return steady + self._earliest - drift
 
     def latest(self) -> float:
         """To the next whole millisecond: what is written down is cut to one, and no lease shall be shorter for others."""
-        return math.ceil((self._refreshed() + self._latest) * 1000) / 1000
+        steady, drift = self._refreshed()
+        return math.ceil((steady + self._latest + drift) * 1000) / 1000
 
     def learn(self, before: float, after: float, earliest: float, latest: float) -> None:
         """The server's time was between two bounds, at some moment between two readings of the steady clock."""
@@ -52,9 +54,11 @@ class ServerClock(Clock):
         """From now on another server's clock is told: what is known says nothing about that one."""
         self._asked = None
 
-    def _refreshed(self) -> float:
+    def _refreshed(self) -> tuple[float, float]:
+        """The steady clock, and how far the two may have run apart since the server was asked, which is not long ago."""
         if self._asked is None or not 0 <= self.steady() - self._asked <= _FRESH:
             before = self.steady()
             bounds = self._ask()
             self.learn(before, self.steady(), *bounds)
-        return self.steady()
+        steady, asked = self.steady(), self._asked  # which another thread may forget
+        return steady, 0.0 if asked is None else abs(steady - asked) * _DRIFT

@@ -86,7 +86,7 @@ class TestClock:
         assert clock.now() == clock.latest() == pytest.approx(1000)
         hand.pass_time(5)
         hand.jump(10_000)
-        assert clock.now() == pytest.approx(1005)
+        assert 1004.99 < clock.now() < 1005 < clock.latest() < 1005.01, "the two clocks may run apart a little"
 
     def test_an_answer_that_took_long_is_worth_less(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)], took=3)
