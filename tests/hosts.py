@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
+from proof.namespaces import MORTAL, children, kept, run
 from tests.conftest import ROOT, script_environment
 
 needs_root = pytest.mark.skipif(
@@ -31,8 +32,6 @@ needs_root = pytest.mark.skipif(
 )
 
 SERVER_ADDRESS = "10.77.0.1"
-_SYSTEM_PATHS = ":/usr/sbin:/sbin"  # where ip is, and not in everybody's PATH
-_MORTAL = ("setpriv", "--pdeathsig", "KILL")  # ends with this process, also when that is killed
 _APART = ("unshare", "--net", "--mount", "--uts", "--pid", "--time", "--fork", "--kill-child", "--mount-proc")
 _SETTLE = """set -e
 mount -t tmpfs tmpfs /dev/shm
@@ -72,7 +71,7 @@ class Host:
     def start(self, *command: str, env: Mapping[str, str], output: Path | None = None) -> Process:
         """Starts a command there. Its exit code is that of the process; to signal it, see `signal`."""
         variables = [f"{name}={value}" for name, value in {**env, **self._clock}.items()]
-        enter = [*_MORTAL, "nsenter", "--target", str(self.pid), "--all", f"--wdns={ROOT}", "--", *_MORTAL, "env", *variables]
+        enter = [*MORTAL, "nsenter", "--target", str(self.pid), "--all", f"--wdns={ROOT}", "--", *MORTAL, "env", *variables]
         to = output.open("ab") if output else None
         try:
             return subprocess.Popen(
@@ -97,15 +96,15 @@ class Host:
 
     def processes(self) -> set[int]:
         """All that run there, by their numbers there, but the first."""
-        listed = _run("nsenter", "--target", str(self.pid), "--all", "sh", "-c", "echo /proc/[0-9]*; echo $$").split()
+        listed = run("nsenter", "--target", str(self.pid), "--all", "sh", "-c", "echo /proc/[0-9]*; echo $$").split()
         return {int(path.removeprefix("/proc/")) for path in listed[:-1]} - {1, int(listed[-1])}
 
     def cut_off(self) -> None:
         """From now on nothing that it sends arrives anywhere, and nothing reaches it; nobody is told."""
-        _run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "nomaster")
+        run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "nomaster")
 
     def heal(self) -> None:
-        _run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "master", "bridge")
+        run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "master", "bridge")
 
     def plug_in(self) -> None:
         """Gives it a link to the bridge, and its address. Who has which is known to all: nobody has to answer that question, so
@@ -113,12 +112,12 @@ class Host:
         at_switch = ("nsenter", "--target", str(self._switch), "--net", "ip")
         inside = ("nsenter", "--target", str(self.pid), "--net", "ip")
         peer = ("peer", "name", "eth0", "address", self.mac, "netns", str(self.pid))
-        _run(*at_switch, "link", "add", self._port, "type", "veth", *peer)
-        _run(*at_switch, "link", "set", self._port, "master", "bridge", "up")
-        _run(*at_switch, "neigh", "replace", self.address, "lladdr", self.mac, "dev", "bridge", "nud", "permanent")
-        _run(*inside, "address", "add", f"{self.address}/24", "dev", "eth0")
-        _run(*inside, "link", "set", "eth0", "up")
-        _run(*inside, "neigh", "replace", SERVER_ADDRESS, "lladdr", _SERVER_MAC, "dev", "eth0", "nud", "permanent")
+        run(*at_switch, "link", "add", self._port, "type", "veth", *peer)
+        run(*at_switch, "link", "set", self._port, "master", "bridge", "up")
+        run(*at_switch, "neigh", "replace", self.address, "lladdr", self.mac, "dev", "bridge", "nud", "permanent")
+        run(*inside, "address", "add", f"{self.address}/24", "dev", "eth0")
+        run(*inside, "link", "set", "eth0", "up")
+        run(*inside, "neigh", "replace", SERVER_ADDRESS, "lladdr", _SERVER_MAC, "dev", "eth0", "nud", "permanent")
 
 
 _SERVER_MAC = "02:00:00:00:77:01"
@@ -139,7 +138,7 @@ class Hosts:
         self.ahead = ahead
         self.behind = behind
         self.all = (right, ahead, behind)
-        self.for_server = Elsewhere(SERVER_ADDRESS, (*_MORTAL, "nsenter", "--target", str(server), "--net", "--"))
+        self.for_server = Elsewhere(SERVER_ADDRESS, (*MORTAL, "nsenter", "--target", str(server), "--net", "--"))
 
 
 @contextmanager
@@ -149,13 +148,13 @@ def three_hosts(directory: Path) -> Iterator[Hosts]:
     with ExitStack() as stack:
         bridge = f"ip link add bridge address {_SERVER_MAC} type bridge && ip address add {SERVER_ADDRESS}/24 dev bridge"
         up = "ip link set lo up && ip link set bridge up && echo ready && exec sleep 600"
-        server = stack.enter_context(_kept("unshare", "--net", "sh", "-c", f"{bridge} && {up}"))
+        server = stack.enter_context(kept("unshare", "--net", "sh", "-c", f"{bridge} && {up}"))
         made = []
         for number, (name, wall, boottime) in enumerate(
             (("right", "", 1000), ("ahead", "+7m", 100_000), ("behind", "-7m", 5_000_000)), 2
         ):
-            outer = stack.enter_context(_kept(*_APART, f"--boottime={boottime}", "sh", "-c", _SETTLE, "sh", name))
-            host = Host(name, _children(outer)[0], number, _false_time(wall, directory), server)
+            outer = stack.enter_context(kept(*_APART, f"--boottime={boottime}", "sh", "-c", _SETTLE, "sh", name))
+            host = Host(name, children(outer)[0], number, _false_time(wall, directory), server)
             host.plug_in()
             made.append(host)
         yield Hosts(server, *made)
@@ -163,7 +162,7 @@ def three_hosts(directory: Path) -> Iterator[Hosts]:
 
 def send(process: Process, number: signal.Signals) -> None:
     """Sends a signal to a command that was started on a host, rather than to what took it there."""
-    for pid in _children(process.pid):
+    for pid in children(process.pid):
         os.kill(pid, number)
 
 
@@ -183,27 +182,6 @@ def wait_until_gone(host: Host, before: set[int]) -> set[int]:
     return left
 
 
-@contextmanager
-def _kept(*command: str) -> Iterator[int]:
-    """Namespaces that live as long as a process, which says that it is ready; its pid."""
-    with subprocess.Popen(
-        [*_MORTAL, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=_environment()
-    ) as keeper:
-        try:
-            assert keeper.stdout is not None
-            assert keeper.stdout.readline() == "ready\n"
-            yield keeper.pid
-        finally:
-            keeper.kill()
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
-
-
 def _false_time(wall: str, directory: Path) -> dict[str, str]:
     """The variables that make a wall clock wrong, by so much, as libfaketime takes it."""
     if not wall:
@@ -212,13 +190,3 @@ def _false_time(wall: str, directory: Path) -> dict[str, str]:
     assert found, "install the package faketime"
     mended = {"PYTHONPATH": str(directory)}
     return {"LD_PRELOAD": found[0], "FAKETIME": wall, "FAKETIME_DONT_FAKE_MONOTONIC": "1", **mended}
-
-
-def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=_environment())
-    assert done.returncode == 0, (command, done.stderr)
-    return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PATH": os.environ["PATH"] + _SYSTEM_PATHS}
