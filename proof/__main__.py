@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from proof import chaos, interleavings, mutation, server_chaos, suites
+from proof import chaos, cluster_chaos, interleavings, mutation, server_chaos, suites
 from proof.random_depth import run_seeds
 from proof.report import Report
 
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "interleavings": interleavings.prove,
     "processes": chaos.prove,
     **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},
+    "cluster": cluster_chaos.prove,
     "input": suites.prove_input,
     "ground": suites.prove_ground,
     "mutation": mutation.prove,

@@ -73,6 +73,10 @@ class Crew:
         self.resume_server()
         self._store.close()
 
+    def now(self) -> float:
+        """By the clock of the notes."""
+        return self._notes.now()
+
     @property
     def acquisitions(self) -> int:
         return self.plan.tally.stat().st_size
@@ -80,6 +84,11 @@ class Crew:
     @property
     def awake(self) -> list[int]:
         return [pid for pid in self._workers if pid not in self._asleep]
+
+    @property
+    def workers(self) -> set[str]:
+        """By their names, without followers."""
+        return set(self._workers.values()) - set(self._followers.values())
 
     def start(self, *, false_clock: bool = False) -> None:
         """A worker that works until it is killed."""
@@ -128,19 +137,23 @@ class Crew:
         awake = self.awake
         what = rng.random()
         if what < 0.3:
-            pid = rng.choice(list(self._workers))
-            follower = self._followers.pop(pid, "")
-            self.kill(pid)
-            if follower:
-                self.follow(follower)
-            else:
-                self.start(false_clock=rng.random() < 0.25)
+            self.replace_one(rng)
         elif what < 0.9 and len(awake) > len(self._workers) // 2:
             self.stop(rng.choice(awake), rng.choice((0.01, 0.05, 0.1, 0.25, 0.6)))
         elif what < 0.95:
             self.remove(rng.choice(self.plan.tasks[:2] if self.server else self.plan.tasks))
         else:
             self.jump(rng.choice(SHIFTS))
+
+    def replace_one(self, rng: random.Random) -> None:
+        """Kills one, and another begins in its place."""
+        pid = rng.choice(list(self._workers))
+        follower = self._followers.pop(pid, "")
+        self.kill(pid)
+        if follower:
+            self.follow(follower)
+        else:
+            self.start(false_clock=rng.random() < 0.25)
 
     def _torment_server(self, rng: random.Random) -> None:
         self.resume_server_in_time()

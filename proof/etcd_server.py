@@ -191,7 +191,7 @@ class EtcdCluster:
 
         def elected() -> bool:
             found[:] = [member for member in self.members if member.is_leader()]
-            return bool(found)
+            return len(found) == 1  # one that was the leader may not know yet that it is not
 
-        wait_until(elected, "no member leads")
+        wait_until(elected, "not one member leads")
         return found[0]

@@ -30,8 +30,12 @@ class Follower:
 
     def follow(self) -> None:
         """Until it is killed."""
+        if self._plan.control:
+            from proof.server_controls import forget_the_others
+
+            forget_the_others(self._plan.control)
         rng = random.Random(f"{self._plan.seed} {self._name} {os.getpid()}")
-        store = self._open(self._plan.hasty_address)
+        store = self._open(self._plan.hasty_address(self._name))
         _, cursor = self._read()
         notes = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         os.ftruncate(notes, self._path.read_bytes().rfind(b"\n") + 1)  # a torn note is none

@@ -9,7 +9,7 @@ yet. Times are readings of the clock that leases are reckoned by, `Clock.steady(
     lost <task> <token> <when>                                 noted after a heartbeat or release said that it is another's
     wrote <task> <token> <value>                               the protected counter took a value
     refused <task> <token>                                     the protected counter refused a token as too old
-    appended <number>                                          an append to the log that returned
+    appended <number> [<called> <returned>]                    an append to the log that returned
     unknown <verb> <…>                                         acquire, heartbeat, release or append raised: the server was away
     killed <worker> <when>                                     noted before the SIGKILL, by whoever sends it
     removed <task> <before> <after>                            a person removed the lock's file, between these moments
@@ -41,6 +41,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from swarm.clock import Clock
 
@@ -83,6 +84,14 @@ class Hold:
         return f"{self.worker} held {self.task} with token {self.token} from {self.returned:.6f} to {self.end:.6f}"
 
 
+class Yes(NamedTuple):
+    """A call that had the answer "done": an acquisition, or an append."""
+
+    worker: str
+    called: float
+    returned: float
+
+
 @dataclass
 class History:
     """All that the processes of a run noted."""
@@ -91,6 +100,7 @@ class History:
     wrote: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     refused: int = 0
     appended: dict[str, list[int]] = field(default_factory=dict)
+    yeses: list[Yes] = field(default_factory=list)
     walls: set[int] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
     tried: dict[str, int] = field(default_factory=dict)  # by process, the number of the last append that it knows to have ended
@@ -121,6 +131,7 @@ class History:
                 hold = Hold(worker, task, int(token), float(called), float(returned), float(until), bound == "True")
                 mine[task, token] = hold
                 self.holds.append(hold)
+                self.yeses.append(Yes(worker, hold.called, hold.returned))
             elif kind == "beat":
                 mine[facts[0], facts[1]].until = max(mine[facts[0], facts[1]].until, float(facts[2]))
             elif kind == "free":
@@ -134,6 +145,7 @@ class History:
             elif kind == "appended":
                 self.appended.setdefault(worker, []).append(int(facts[0]))
                 self.tried[worker] = int(facts[0])
+                self.yeses += [Yes(worker, float(facts[1]), float(facts[2]))] if facts[1:] else []
             elif kind == "unknown":
                 self.unknown[facts[0]] += 1
                 if facts[0] == "append":

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from proof.counter import Counter
 from proof.history import Notes
@@ -66,6 +66,7 @@ class Plan:
     server: str = ""  # the address of a store on a server; "" for the directory `state`
     timeout: float = 1.0  # seconds that a worker tries to reach the server
     machines: int = 1  # workers of different ones judge each other's leases by the server's clock
+    clocks_apart: float = 0.0  # seconds that each etcd member's clock is ahead of the one before, as workers hear it
     logging: float = 0.4  # the share of holds in which a record is appended
 
     @property
@@ -73,10 +74,15 @@ class Plan:
         """Of the store, for whoever has time."""
         return self.server or str(self.state)
 
-    @property
-    def hasty_address(self) -> str:
-        """The same, for a worker."""
-        return f"{self.server}&timeout={self.timeout}" if self.server else self.address
+    def hasty_address(self, name: str) -> str:
+        """The same, for a process of the crew. Of the members of a cluster, each begins with another one."""
+        if not self.server:
+            return self.address
+        scheme, _, rest = self.server.partition("://")
+        places, _, options = rest.partition("?")
+        members = places.split(",")
+        first = number_of(name) % len(members)
+        return f"{scheme}://{','.join((*members[first:], *members[:first]))}?{options}&timeout={self.timeout}"
 
     @property
     def followed(self) -> Path:
@@ -120,7 +126,9 @@ class Worker:
     def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
         handover.PATIENCE = plan.patience
         if plan.machines > 1:
-            _belong_to(int(name.strip("abcdefghijklmnopqrstuvwxyz")) % plan.machines)
+            _belong_to(number_of(name) % plan.machines)
+        if plan.clocks_apart:
+            _hear_clocks_apart(plan)
         self.plan = plan
         self.name = name
         self.rng = random.Random(f"{plan.seed} {name}")
@@ -143,7 +151,7 @@ class Worker:
         if self._filesystem:
             self.store = FileStore(self.plan.address, log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
         else:
-            self.store = open_store(self.plan.hasty_address, log_max_bytes=self.plan.log_max_bytes)
+            self.store = open_store(self.plan.hasty_address(self.name), log_max_bytes=self.plan.log_max_bytes)
         self.locks = LockTable(self.store)
 
     def work(self) -> None:
@@ -213,12 +221,13 @@ class Worker:
 
     def log(self, task: str) -> None:
         self._appended += 1
+        called = self.notes.now()
         try:
             self.append(task, self.name, self._appended)
         except StoreError as error:
             self._note_unknown(error, "append", self._appended)
         else:
-            self.notes.note("appended", self._appended)
+            self.notes.note("appended", self._appended, called, self.notes.now())
 
     def _note_unknown(self, error: StoreError, *what: object) -> None:
         if not is_away(error):
@@ -232,6 +241,11 @@ class Worker:
         StatusLog(self.store).append("DONE", worker, task, meta={"number": number})
 
 
+def number_of(name: str) -> int:
+    """That of a process of the crew, such as w12; 0 if it has none."""
+    return int(name.strip("abcdefghijklmnopqrstuvwxyz") or 0)
+
+
 def is_away(error: StoreError) -> bool:
     """Whether it says that the server could not be reached. What a server refuses is never excused, nor what a file does."""
     return "cannot be reached" in str(error)
@@ -242,6 +256,22 @@ def _belong_to(machine: int) -> None:
     boot = f"{process.boot_id()[:-2]}{machine:02d}"
     process.boot_id = lambda: boot
     process._machine = lambda: f"machine {machine}"
+
+
+def _hear_clocks_apart(plan: Plan) -> None:
+    """From here on members of etcd tell times that are apart. libfaketime cannot move their clocks: etcd does not ask libc."""
+    from swarm.etcd_gateway import Wire
+    from swarm.server_address import Address
+
+    members = Address(plan.server).places(0)
+    said = Wire._answer
+
+    def answer(wire: Wire, verb: str, question: dict[str, Any]) -> dict[str, Any]:
+        told = said(wire, verb, question)
+        wire.date += plan.clocks_apart * members.index(wire._gateway.places[wire.place])
+        return told
+
+    Wire._answer = answer  # type: ignore[assignment, method-assign]
 
 
 def _until(lock: Lock) -> float:
