@@ -226,7 +226,9 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
 
 def _prove_at_work(report: Report, cluster: ClusterApart, seed: int, rounds: int, away: float) -> None:
     with kept_if_wrong() as (directory, wrong):
-        plan = Plan(directory, seed, TASKS, server=cluster.url("chaos"), timeout=3.0, machines=2, leases=(0.03, 0.1, 0.3))
+        plan = Plan(
+            directory, seed, TASKS, server=cluster.url("chaos"), timeout=3.0, machines=2, leases=(0.03, 0.1, 0.3), logging=0.8
+        )
         crew = Crew(plan, cluster)
         with crew:
             stage = _begun(cluster, crew, away)
