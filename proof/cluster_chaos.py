@@ -369,7 +369,7 @@ CONTROLS: tuple[tuple[str, Callable[[Stage], None], str], ...] = (
     (READS_ALONE, Stage.part_a_follower, "the member that is parted answered"),
     ("an append that is sent again as another", Stage.lose_the_majority, "the log holds records of"),
 )
-_ROUNDS = 5
+_ROUNDS = 20
 
 
 def caught(control: str, happen: Callable[[Stage], None], sign: str, cluster: ClusterApart, seed: int) -> str:
