@@ -123,10 +123,11 @@ do $make$ begin
 end $make$
 """
 # {0}: the schema. {1}: milliseconds. What was confirmed is on the disk, whatever the usual setting is. Everything is found by its
-# key, also by a plan that was made for a statement when the tables were small.
+# key and read in its order, whatever the server believes of the tables: they may have grown since it looked, or it has not yet.
 _OPEN = """
 select version, incarnation, set_config('statement_timeout', '{1}', false),
   set_config('default_transaction_isolation', 'read committed', false), set_config('enable_seqscan', 'off', false),
+  set_config('enable_bitmapscan', 'off', false),
   set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)
 from {0}.meta
 """
