@@ -168,6 +168,7 @@ def _family(pid: int) -> list[int]:
 
 def _cpu(pid: int) -> float:
     """Seconds of processor time so far, also of children that have ended; 0 where nobody tells."""
+    time.sleep(0.5)  # those that end just now are counted once their parent has noticed
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
             ended = sum(map(int, stat.read().rpartition(")")[2].split()[13:15])) / os.sysconf("SC_CLK_TCK")
