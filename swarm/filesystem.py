@@ -128,7 +128,7 @@ def insist(lay_out: Callable[[], None], place: str, attempt: Callable[[*Args], A
 
 def make_dirs(path: str) -> None:
     """Creates a directory and its missing parents, each 0700 less the umask; what exists is left as it is."""
-    while True:
+    for _ in range(ATTEMPTS):
         try:
             os.mkdir(path, DIR_MODE)
             return
@@ -140,6 +140,7 @@ def make_dirs(path: str) -> None:
             if parent == path:
                 raise
             make_dirs(parent)
+    raise FileNotFoundError(errno.ENOENT, "cannot be made there", path)  # as in /proc
 
 
 def _is_directory(path: str) -> bool:

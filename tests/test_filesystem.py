@@ -162,6 +162,13 @@ class TestDirectories:
             make_dirs("/a/b")
         assert error.value.filename == "/"
 
+    @pytest.mark.skipif(
+        not os.path.isdir("/proc/self"), reason="what says that nothing is there, and takes nothing, is Linux's /proc"
+    )
+    def test_where_nothing_can_be_made_it_gives_up(self) -> None:
+        with pytest.raises(FileNotFoundError, match="cannot be made there: '/proc/nope'"):
+            make_dirs("/proc/nope/results")
+
     def test_one_that_is_removed_while_we_look_at_it_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused = [FileExistsError(errno.EEXIST, "it was there a moment ago")]
         mkdir = os.mkdir
