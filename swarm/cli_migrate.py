@@ -40,9 +40,10 @@ def _opened(text: str, what: str) -> Store:
         raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE that has it.")
     if url == text:
         settings.refuse_secret(url, what)
+    url = settings.parse_store(url, what)
     if "://" not in url and what == "FROM" and not os.path.isdir(url):
         raise BadInput(f"FROM is {url[:200]!r}, and there is no such directory.")
-    return open_store(os.path.abspath(url) if "://" not in url else url)
+    return open_store(url)
 
 
 def _place(store: Store) -> str:

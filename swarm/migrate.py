@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from swarm import settings
 from swarm.errors import LockHeld, StoreError
+from swarm.lease import Lease
 from swarm.lock_table import SPACE, LockTable
 from swarm.status_log import LOG as STATUS
 from swarm.store import Store
 from swarm.task_record import LOG as TASKS
+
+_TASK = "migration"  # whose lock is held in the new store
+_TTL = 30.0
 
 
 class Moved(NamedTuple):
@@ -30,15 +35,19 @@ def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lam
     else, or somebody wrote to the old one meanwhile."""
     for store in (old, new):
         _refuse_held(store)
-    token = old.tickets_so_far(SPACE)
-    new.skip_tickets(SPACE, token)
-    status, tasks = (_copy(old, new, log, progress) for log in (STATUS, TASKS))
-    _refuse_held(old)
-    for log, copied in ((STATUS, status), (TASKS, tasks)):
-        if sum(1 for _ in _lines(old, log)) != copied:
-            raise StoreError(
-                f"somebody wrote to the log of {log} meanwhile. Stop whoever still uses the old store, then repeat it."
-            )
+    new.skip_tickets(SPACE, old.tickets_so_far(SPACE))
+    with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:  # two at once would copy everything twice
+        status, tasks = (_copy(old, new, log, progress) for log in (STATUS, TASKS))
+        lease.check()
+        _refuse_held(old)
+        for log, copied in ((STATUS, status), (TASKS, tasks)):
+            for store, which in ((old, "old"), (new, "new")):
+                if sum(1 for _ in _lines(store, log)) != copied:
+                    raise StoreError(
+                        f"somebody wrote to the log of {log} in the {which} store meanwhile. Stop who uses it, then repeat it."
+                    )
+        token = old.tickets_so_far(SPACE)  # a lock may have been taken and given back meanwhile
+        new.skip_tickets(SPACE, token)
     return Moved(status, tasks, token)
 
 

@@ -34,15 +34,20 @@ class Address:
                 f"this {self.scheme}:// address cannot be understood: in a name or password, write / ? # @ and : as "
                 "%2F %3F %23 %40 %3A."
             )
-        self.options = dict(parse_qsl(query, keep_blank_values=True))
+        pairs = parse_qsl(query, keep_blank_values=True)
+        self.options = dict(pairs)
+        if len(self.options) < len(pairs):
+            raise BadInput(f"this {self.scheme}:// address says something twice. Give each option once.")
         self.namespace = self._own_namespace()
         self.timeout = self._own_timeout()
 
     @property
     def shown(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
-        namespace = "" if self.namespace == DEFAULT_NAMESPACE else f"?namespace={self.namespace}"
-        return f"{self.scheme}://{user}{self.hosts}{self.path}{namespace}"
+        options = {} if self.namespace == DEFAULT_NAMESPACE else {"namespace": self.namespace}
+        options |= {name: value for name, value in self.options.items() if not _is_secret(name)}
+        query = f"?{urlencode(options, safe='/', quote_via=quote)}" if options else ""
+        return f"{self.scheme}://{user}{self.hosts}{self.path}{query}"
 
     @property
     def has_secret(self) -> bool:
@@ -70,17 +75,19 @@ class Address:
         """A text of somebody else's, without our secrets."""
         for secret in self._secrets():
             for form in (secret, quote(secret), quote(secret, safe="")):
-                text = text.replace(form, _HIDDEN)
+                edge = r"\b" if len(form) < 4 and form.isalnum() else ""  # one letter stands in many a word
+                text = re.sub(edge + re.escape(form) + edge, _HIDDEN, text)
         return text
 
     def _secrets(self) -> list[str]:
-        return [self.password, *(value for name, value in self.options.items() if "pass" in name.lower())][not self.password :]
+        options = (value for name, value in self.options.items() if _is_secret(name))
+        return [secret for secret in (self.password, *options) if secret]
 
     def _own_namespace(self) -> str:
         name = self.options.pop("namespace", DEFAULT_NAMESPACE)
-        if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
+        if not re.fullmatch("(?!pg_)[a-z][a-z0-9_]{0,39}", name):
             raise BadInput(
-                f"namespace is {name[:60]!r}, but must be 1 to 40 small letters, digits and _, and begin with a letter."
+                f"namespace is {name[:60]!r}, but must be 1 to 40 small letters, digits and _, begin with a letter, not with pg_."
             )
         return name
 
@@ -89,3 +96,7 @@ class Address:
         if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or not 0.1 <= float(text) <= 3600:
             raise BadInput(f"timeout is {text[:40]!r}, but must be a number of seconds from 0.1 to 3600.")
         return float(text)
+
+
+def _is_secret(option: str) -> bool:
+    return any(word in option.lower() for word in ("pass", "secret", "token"))

@@ -38,7 +38,18 @@ def state_dir() -> tuple[str, bool]:
 def store_url() -> str:
     """The store that SWARM_STORE names, a directory as an absolute path; "" if the state directory is the store."""
     url = os.environ.get("SWARM_STORE", "")
-    return os.path.abspath(url) if url and "://" not in url else url
+    return parse_store(url, "SWARM_STORE") if url else ""
+
+
+def parse_store(text: str, what: str) -> str:
+    """The address of a store as a person types it; a directory as an absolute path. A server's address that lacks something must
+    not be taken for a directory: each machine would have a swarm of its own."""
+    if "://" in text:
+        return text
+    first, slash, _ = text.partition("/")
+    if not slash or any(sign in first for sign in ":=@ "):
+        raise BadInput(f"{what} names neither a server, such as redis://host/0, nor a directory: write that with a /, as ./here.")
+    return os.path.abspath(text)
 
 
 def choose_store(url: str) -> None:

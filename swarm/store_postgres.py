@@ -438,6 +438,8 @@ class _MadeAnew(StoreError):
 
 
 def _connection_settings(address: Address) -> ConnDict:
+    if address.hosts:
+        address.places(5432)  # a port that is none would be tried again and again
     try:
         settings = conninfo_to_dict(address.url("postgresql"))
     except psycopg.Error as error:

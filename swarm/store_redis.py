@@ -8,6 +8,7 @@ See docs/STORES.md.
 
 import math
 import os
+import re
 import socket
 import struct
 import time
@@ -87,6 +88,7 @@ _parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
 _READ = "redis-cli CONFIG GET append*"
 _AOF = "redis-cli CONFIG SET appendonly yes  # and in its configuration"
 _SYNC = "redis-cli CONFIG SET appendfsync always  # and in its configuration"
+_MEMORY = "redis-cli CONFIG SET maxmemory 0  # or more than it has"
 _EVICTION = "redis-cli CONFIG SET maxmemory-policy noeviction"
 
 Wire = Any  # a redis.Connection: its methods have no types
@@ -231,7 +233,11 @@ class RedisStore:
         return f"redis-cli -h {host} -p {port} ping" if self.address.hosts else f"redis-cli -s {self.address.path} ping"
 
     def concerns(self) -> Iterator[tuple[str, str, str]]:
-        info = self._info()
+        try:
+            info = self._info()
+        except StoreError:
+            yield "warning", "its settings may not be read: whether it keeps what it confirms is not known", _READ
+            return
         yield "ok", f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}", ""
         try:
             names = ("appendonly", "appendfsync", "maxmemory-policy")
@@ -252,6 +258,12 @@ class RedisStore:
             yield "warning", text, _EVICTION
         elif eviction != "noeviction":
             yield "fault", f"when memory is short it forgets keys ({eviction}), also locks", _EVICTION
+        if 0 < int(info.get("maxmemory", "0")) <= int(info.get("used_memory", "0")):
+            yield (
+                "fault",
+                "its memory is full: it takes no more writes",
+                _MEMORY,
+            )
         if int(info.get("connected_slaves", "0")):
             text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"
             yield "warning", text, "redis-cli INFO replication"
@@ -360,6 +372,10 @@ class _Ended(Exception):
 
 def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
     try:
+        if address.hosts and not re.fullmatch("/?[0-9]*", address.path):
+            raise ValueError(f"the path must be the number of a database, as /0, and not {address.path}")
+        if not address.hosts and address.scheme.endswith("unix") and len(address.path) < 2:
+            raise ValueError("the path of a socket is missing, as redis+unix:///run/redis.sock")
         options: dict[str, Any] = dict(_parse_url(address.url(_SCHEMES[address.scheme])))
         kind = options.pop("connection_class", redis.Connection)
         if not options.get("password") and (password := os.environ.get("REDISCLI_AUTH", "")):
@@ -384,11 +400,13 @@ def _ask_all(wire: Wire, *commands: tuple[object, ...]) -> list[Any]:
     except redis.exceptions.NoScriptError:
         raise
     except redis.AuthenticationError as error:
-        raise StoreError(f"the server refuses: {error}. Check user and password, in the address and REDISCLI_AUTH.") from None
+        why = str(error).rstrip(".")
+        raise StoreError(f"the server refuses: {why}. Check user and password, in the address and REDISCLI_AUTH.") from None
     except redis.ResponseError as error:  # it has changed nothing
         if str(error).startswith(_AGAIN) or isinstance(error, redis.ReadOnlyError):
             raise Broken(str(error)) from None
-        raise StoreError(f"the server refuses: {error}. Look at its settings with: swarm doctor") from None
+        why = str(error).rstrip(".")
+        raise StoreError(f"the server refuses: {why}. Look at its settings with: swarm doctor") from None
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         raise Broken(str(error) or type(error).__name__) from None
 

@@ -123,8 +123,34 @@ def test_who_writes_meanwhile_is_noticed(old: FileStore) -> None:
         if (log, count) == ("tasks", 1):
             old.append("status", b"{}")
 
-    with pytest.raises(StoreError, match="somebody wrote to the log of status meanwhile"):
+    with pytest.raises(StoreError, match="somebody wrote to the log of status in the old store meanwhile"):
         migrate(old, MemoryStore(), write)
+
+
+def test_of_two_at_once_one_is_refused(old: FileStore, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def another(log: str, count: int) -> None:
+        if (log, count) == ("status", 2):
+            with pytest.raises(LockHeld) as caught:
+                migrate(old, FileStore(str(tmp_path / "new")))
+            refused.append(str(caught.value))
+
+    new = FileStore(str(tmp_path / "new"))
+    migrate(old, new, another)
+    assert len(refused) == 1
+    assert every_line(new, "status") == every_line(old, "status") and new.keys("locks") == []
+
+
+def test_a_lock_that_came_and_went_meanwhile_takes_its_token_along(old: FileStore) -> None:
+    def briefly(log: str, count: int) -> None:
+        for _ in range(5):
+            LockTable(old).acquire("t", "w", 60)
+            LockTable(old).release("t", "w")
+
+    new = MemoryStore()
+    migrate(old, new, briefly)
+    assert new.ticket("locks/t") > old.tickets_so_far("locks")
 
 
 class TestCommand:
@@ -153,6 +179,8 @@ class TestCommand:
             ((str(tmp_path / "absent"), old.root), "no such directory"),
             ((old.root, "env:NOTHING"), "env:VARIABLE"),
             ((old.root,), "missing arguments"),
+            ((old.root, "redis:u:geheim@h"), "neither a server"),
+            ((old.root, "password=geheim"), "neither a server"),
         ):
             done = run("migrate", *args)
             assert done.code == 2 and text.encode() in done.err, done.err

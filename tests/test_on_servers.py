@@ -232,6 +232,13 @@ def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swar
         (("lock", "list", "--store", "redis://h/0?timeout=never"), "timeout is"),
         (("lock", "list", "--store", "redis://u:ge/heim@h/0"), "%2F"),
         (("--store",), "needs a value"),
+        (("lock", "list", "--store", "postgresql:/u:geheim@h/db"), "neither a server"),
+        (("lock", "list", "--store", "host=db password=geheim"), "neither a server"),
+        (("lock", "list", "--store", "here"), "as ./here"),
+        (("lock", "list", "--store", "redis://h/abc"), "the number of a database"),
+        (("lock", "list", "--store", "redis+unix://"), "the path of a socket is missing"),
+        (("lock", "list", "--store", "postgresql://h:abc/db"), "names no host and port"),
+        (("lock", "list", "--store", "redis://h/0?namespace=a&namespace=b"), "twice"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_exit_2(args: tuple[str, ...], text: str, isolated_swarm_dir: Path) -> None:

@@ -29,7 +29,7 @@ class TestAddress:
         assert (address.namespace, address.timeout, address.options) == ("team_a", 2.5, {"sslmode": "require"})
         assert address.places(5432) == [("h1", 1), ("h2", 5432)]
         assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
-        assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a"
+        assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
 
     def test_without_anything_said_it_is_the_usual(self) -> None:
         address = Address("redis://")
@@ -44,7 +44,7 @@ class TestAddress:
         with pytest.raises(BadInput, match="names no host and port"):
             Address(f"etcd://{hosts}").places(2379)
 
-    @pytest.mark.parametrize("name", ["", "A", "1a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
+    @pytest.mark.parametrize("name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
     def test_a_namespace_that_some_server_would_not_take_is_refused(self, name: str) -> None:
         with pytest.raises(BadInput, match="namespace is"):
             Address(f"redis://h/0?namespace={name}")
@@ -65,6 +65,16 @@ class TestAddress:
         for text in ("bad: p @x", "bad: p%20%40x", "key/word is wrong", "third"):
             assert not any(secret in address.scrubbed(text) for secret in ("p @x", "p%20%40x", "key/word", "third"))
         assert address.has_secret
+
+    def test_a_secret_of_nothing_or_of_a_letter_does_not_garble_what_others_say(self) -> None:
+        assert Address("redis://h/0?password=").scrubbed("cannot execute") == "cannot execute"
+        assert not Address("redis://h/0?password=").has_secret
+        assert Address("redis://:x@h/0").scrubbed("cannot execute x") == "cannot execute …"
+
+    def test_what_is_shown_leads_to_the_same_store(self) -> None:
+        url = "postgresql://me@/db?namespace=a&host=/run/my%20sockets&port=5433"
+        assert Address(Address(url).shown).url("x") == Address(url).url("x")
+        assert "geheim" not in Address("redis://h/0?password=geheim&client_secret=geheim").shown
 
 
 class TestClock:

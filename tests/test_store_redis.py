@@ -22,6 +22,7 @@ from swarm.errors import BadInput, StoreError
 from swarm.server_address import Address
 from swarm.store import Store, open_store
 from swarm.store_redis import RedisStore
+from swarm.testing import CHECKS
 from tests.proxy import Proxy, certificate
 
 
@@ -242,6 +243,7 @@ class TestDoctor:
             ("appendfsync", "everysec", "warning", "syncs its append-only file everysec"),
             ("maxmemory-policy", "allkeys-lru", "fault", "forgets keys"),
             ("maxmemory-policy", "volatile-ttl", "warning", "forgets sessions"),
+            ("maxmemory", "100kb", "fault", "its memory is full"),
         ],
     )
     def test_a_setting_that_breaks_a_promise_is_told_with_the_command_that_mends_it(
@@ -262,6 +264,16 @@ class TestDoctor:
         command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
         store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
         assert any("may not be read" in text for _, text, _ in store.concerns())
+        store.close()
+
+    def test_the_documented_rights_are_enough_and_the_doctor_warns(self, server: ValkeyServer) -> None:
+        command(server, "ACL", "SETUSER", "least", "on", ">pw", "+@all", "-@dangerous", "~{least}:*", "&{least}:*")
+        store = RedisStore(Address(server.url("least").replace("redis://", "redis://least:pw@")))
+        for check in CHECKS:
+            if check.__name__ in ("replace_only_what_was_compared", "tickets_grow", "a_closed_store_may_be_used_again"):
+                check(store)
+                command(server, "FLUSHALL")
+        assert [state for state, _, _ in store.concerns()] == ["warning"]
         store.close()
 
 
