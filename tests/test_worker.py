@@ -389,7 +389,11 @@ class TestTroubleWithTheStore:
 
 
 class TestFlood:
-    """An agent that writes faster than anybody reads."""
+    """An agent that writes faster than anybody reads. The store has no part in that."""
+
+    @pytest.fixture
+    def store(self, isolated_swarm_dir: Path) -> Store:
+        return FileStore(str(isolated_swarm_dir))
 
     def test_it_ends_when_its_time_is_up(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", command="yes '' | head -c 40000000; sleep 60", max_attempts=1, timeout=0.5)
