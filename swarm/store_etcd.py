@@ -7,7 +7,6 @@ member's that answers, to the second. See docs/STORES.md.
 """
 
 import json
-import math
 import os
 import random
 import time
@@ -34,19 +33,19 @@ from swarm.etcd_gateway import (
     status,
     value,
 )
-from swarm.kept_files import KeptInMemory
 from swarm.server_address import Address
 from swarm.server_clock import ServerClock
 from swarm.server_link import FORGOTTEN, Broken, Link, Slot
 from swarm.server_log import Position
+from swarm.server_store import MadeAnew, OnServer
 from swarm.store import Kept
 
 VERSION = 1
-_LONGEST_WAIT = 1.0  # seconds that a change is waited for, or less, before somebody looks whether it was missed
 _LONG = 1 << 16  # bytes: a longer record is compared here, as the old and the new one may not fit into one request
 _NONCE = 12  # bytes before every line, by which a writer knows its own
 _CLEARING = 1 / 50  # of the dials
 _MUCH = 1_500_000_000  # bytes of a database; by default etcd takes 2 GiB
+_LOSING = ("3.5.0", "3.5.1", "3.5.2")
 _COMPACTION = "etcd --auto-compaction-retention=1h  # or in its configuration; then etcdctl defrag"
 _ASIDE = 0.02  # seconds, at most, that somebody steps aside for who was too slow to append
 
@@ -58,43 +57,28 @@ class _Opened(NamedTuple):
     incarnation: str
 
 
-class EtcdStore:
-    """A namespace of a cluster. Nothing is sent before the first verb; threads and forked children may share the object."""
+class EtcdStore(OnServer[Wire]):
+    """A namespace of a cluster."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
-        self.address = address
+        self._gateway = Gateway(address)
+        super().__init__(address, Link(address, lambda timeout: self._gateway.dial(timeout, self._greet), Wire.hang_up), kept)
         self._server_clock = ServerClock(self._ask_time)
         self.clock = clock or self._server_clock
         self._timed_by = -1
-        self._gateway = Gateway(address)
-        self._link: Link[Wire] = Link(address, lambda timeout: self._gateway.dial(timeout, self._greet), Wire.hang_up)
         self._opened = _Opened(b"", "")
         self._known: dict[tuple[str, str], int] = {}  # by incarnation and log: which line was the last
-        self._kept = kept or KeptInMemory()
-        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
         return value(self._get(self._name("record", key)))
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._swap(key, None, data)
-
-    def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        return self._swap(key, old, new)
-
-    def remove(self, key: str, old: bytes) -> bool:
-        return self._swap(key, old, None)
-
     def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
         first = self._name("record", f"{after}\0" if after else f"{space}/")
         last = self._name("record", f"{space}0")  # 0 comes right after /
         found = entries(self._get(first, last, keys_only=True, limit=str(limit)))
         return [each.key.removeprefix(self._name("record", "")) for each in found]
-
-    def age(self, key: str) -> float:
-        return math.inf
 
     def where(self, key: str) -> str:
         return f"{self._name('record', key)} on {self.address.shown}"
@@ -155,7 +139,7 @@ class EtcdStore:
         opened, start = self._start(cursor)
         try:
             lines, end = self._portions.gather(log, lambda at, count: self._fetch(opened, log, at, count), start, limit)
-        except _MadeAnew:
+        except MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(opened.incarnation, end)
 
@@ -165,7 +149,7 @@ class EtcdStore:
             last = _last(self._look(opened, self._head(log)))
             count = min(count, last)
             found = self._fetch(opened, log, (last - count,), count) if count else []
-        except _MadeAnew:
+        except MadeAnew:
             return self.tail(log, count)
         return [line for _, line in found], server_log.cursor(opened.incarnation, (last,))
 
@@ -176,7 +160,7 @@ class EtcdStore:
             opened, start = self._start(cursor)
             try:
                 return _last(self._look(opened, self._head(log))) <= start[0]
-            except _MadeAnew:
+            except MadeAnew:
                 return nothing_new()
 
         while nothing_new():
@@ -186,29 +170,12 @@ class EtcdStore:
             self._listen(self._name("head", log), nothing_new, left)
         return True
 
-    def resumes(self, before: str, after: str) -> bool:
-        return server_log.resumes(before, after)
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         opened, at = self._start("")
         while found := self._fetch(opened, log, at, 256):
             for position, line in found:
                 at = position
                 yield self._line(log, at[0]), line, True
-
-    def rotate(self, log: str) -> bool:
-        return False
-
-    # What can be found out again -------------------------------------------------------------------------------------
-
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept.keep(name, data)
-
-    def kept(self, name: str) -> bytes | None:
-        return self._kept.kept(name)
-
-    def close(self) -> None:
-        self._link.close()
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
@@ -219,17 +186,18 @@ class EtcdStore:
 
     def concerns(self) -> Iterator[tuple[str, str, str]]:
         said = self._ask(status())
-        yield "ok", f"etcd {said.get('version', '')}", ""
+        version = said.get("version", "")
+        if version in _LOSING:
+            text = f"etcd {version} may lose on a member what was confirmed when that is killed (etcd's issue 13766)"
+            yield "fault", text, "etcd --version  # install 3.5.6 or newer, or 3.4.22 or newer"
+        else:
+            yield "ok", f"etcd {version}", ""
         for error in said.get("errors", ()):
             yield "fault", f"it reports {error}", "etcdctl alarm list"
         if int(said.get("dbSize", 0)) > _MUCH:
             yield "warning", "its database grows towards its quota, beyond which it takes no more writes", _COMPACTION
 
     # How it is said to the server ------------------------------------------------------------------------------------
-
-    @property
-    def _longest_wait(self) -> float:
-        return min(_LONGEST_WAIT, self.address.timeout / 4)
 
     def _ask(self, request: Json) -> Json:
         """The answer to a question that may be put twice."""
@@ -338,7 +306,7 @@ class EtcdStore:
 
         def looked(slot: Slot[Wire]) -> Json:
             if self._opened != opened:
-                raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+                raise self._made_anew()
             answer = self._say(slot.wire, request)  # no transaction: a full database refuses those, too
             _check_same(opened.meta, value(self._say(slot.wire, get(self._name("meta"), serializable=True))))
             return answer
@@ -420,10 +388,6 @@ class _Ended(Exception):
 
 class _Gone(Broken):
     """The namespace is not the one that was opened, and nothing was changed; the next wire makes it anew."""
-
-
-class _MadeAnew(StoreError):
-    """The log is not the one that was asked about."""
 
 
 def _is_now(key: str, known: bytes) -> Json:

@@ -7,7 +7,6 @@ must give out whole sessions. See docs/STORES.md.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
@@ -22,16 +21,15 @@ from psycopg.conninfo import conninfo_attempts, conninfo_to_dict
 from swarm import server_log
 from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
-from swarm.kept_files import KeptInMemory
 from swarm.postgres_wire import GONE, Row, Wire, answered, ask, connect, hang_up, text_of
 from swarm.server_address import Address
 from swarm.server_clock import ServerClock
 from swarm.server_link import FORGOTTEN, Broken, Link, Slot
 from swarm.server_log import Position
+from swarm.server_store import MadeAnew, OnServer
 from swarm.store import Kept
 
 VERSION = 1
-_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: what a lost notification costs
 _SWEEPS = 0.02  # of all wires: so many clear away the sessions that have fallen silent
 # What a server says that will not take us, in words: a code is not told before a connection is made.
 _REFUSALS = (
@@ -133,41 +131,26 @@ from {0}.meta
 """
 
 
-class PostgresStore:
-    """A namespace of a database. Nothing is sent before the first verb; threads and forked children may share the object."""
+class PostgresStore(OnServer[Wire]):
+    """A namespace of a database."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
-        self.address = address
+        super().__init__(address, Link(address, self._dial, hang_up), kept)
         self.clock = clock or ServerClock(self._ask_time)
-        self._link: Link[Wire] = Link(address, self._dial, hang_up)
         self._settings = _connection_settings(address)
         self._schema = f'"{address.namespace}"'
         self._incarnation = ""
-        self._kept = kept or KeptInMemory()
-        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
         return self._link.call(lambda slot: self._value(slot.wire, key))
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._swap(key, None, data)
-
-    def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        return self._swap(key, old, new)
-
-    def remove(self, key: str, old: bytes) -> bool:
-        return self._swap(key, old, None)
-
     def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
         page = f"select key from {self._schema}.records where key > %s and key < %s order by key limit %s"
         first = max(after, f"{space}/")
         last = f"{space}0"  # 0 comes right after /
         return [key for (key,) in self._ask(page, first, last, limit or None)]
-
-    def age(self, key: str) -> float:
-        return math.inf
 
     def where(self, key: str) -> str:
         return f"{self.address.namespace}.records {key} on {self.address.shown}"
@@ -211,7 +194,7 @@ class PostgresStore:
         incarnation, start = self._start(cursor)
         try:
             lines, end = self._portions.gather(log, lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
-        except _MadeAnew:
+        except MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(incarnation, end)
 
@@ -239,29 +222,12 @@ class PostgresStore:
                 return True
         return False
 
-    def resumes(self, before: str, after: str) -> bool:
-        return server_log.resumes(before, after)
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         incarnation, at = self._start("")
         while found := self._fetch(incarnation, log, at, 256):
             for position, line in found:
                 at = position
                 yield f"{self.address.namespace}.lines {log} {at[0]}", line, True
-
-    def rotate(self, log: str) -> bool:
-        return False
-
-    # What can be found out again -------------------------------------------------------------------------------------
-
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept.keep(name, data)
-
-    def kept(self, name: str) -> bytes | None:
-        return self._kept.kept(name)
-
-    def close(self) -> None:
-        self._link.close()
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
@@ -271,7 +237,10 @@ class PostgresStore:
 
     def concerns(self) -> Iterator[tuple[str, str, str]]:
         names = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
-        found = self._ask("select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name)", list(names))
+        found = self._ask(
+            "select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name, place) order by place",
+            list(names),
+        )
         version, fsync, whole_pages, commit, standbys = (str(value) for (value,) in found)
         yield "ok", f"PostgreSQL {version.partition(' ')[0]}", ""
         unsafe = [f"{name} = off" for name, value in (("fsync", fsync), ("full_page_writes", whole_pages)) if value == "off"]
@@ -285,10 +254,6 @@ class PostgresStore:
             yield "warning", text, "psql -c 'SHOW synchronous_standby_names'"
 
     # How it is said to the server ------------------------------------------------------------------------------------
-
-    @property
-    def _longest_wait(self) -> float:
-        return min(_LONGEST_WAIT, self.address.timeout / 4)
 
     def _ask(self, statement: str, *values: object) -> list[Row]:
         """The answer to a statement that may be given twice."""
@@ -317,7 +282,7 @@ class PostgresStore:
         now, found = self._with_incarnation(page, log, after[0], count)
         if now != incarnation:
             self._incarnation = now
-            raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+            raise self._made_anew()
         return [((ordinal,), line) for ordinal, line in found]
 
     def _with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
@@ -431,10 +396,6 @@ class PostgresStore:
             f"{self.address.shown} refuses: {self.address.scrubbed(why)}. "
             "Check user, password, database and rights, also in PGPASSWORD and the other variables of PostgreSQL."
         )
-
-
-class _MadeAnew(StoreError):
-    """The log is not the one that was asked about."""
 
 
 def _connection_settings(address: Address) -> ConnDict:

@@ -6,7 +6,6 @@ an append-only file that is synced on every write, a crash loses what was confir
 See docs/STORES.md.
 """
 
-import math
 import os
 import re
 import socket
@@ -23,15 +22,14 @@ from redis import connection
 from swarm import server_log
 from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
-from swarm.kept_files import KeptInMemory
 from swarm.server_address import Address
 from swarm.server_clock import ServerClock
 from swarm.server_link import FORGOTTEN, Broken, Link, Slot
 from swarm.server_log import Position
+from swarm.server_store import MadeAnew, OnServer
 from swarm.store import Kept
 
 VERSION = 1
-_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: an answer must come well before it is given up
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "redis+unix": "unix"}
 _AGAIN = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "SWARMGONE")  # refused, and soon not any more
 
@@ -94,17 +92,14 @@ _EVICTION = "redis-cli CONFIG SET maxmemory-policy noeviction"
 Wire = Any  # a redis.Connection: its methods have no types
 
 
-class RedisStore:
-    """A namespace of a server. Nothing is sent before the first verb; threads and forked children may share the object."""
+class RedisStore(OnServer[Wire]):
+    """A namespace of a server."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
-        self.address = address
+        super().__init__(address, Link(address, self._dial, _hang_up), kept)
         self.clock = clock or ServerClock(self._ask_time)
-        self._link: Link[Wire] = Link(address, self._dial, _hang_up)
         self._settings = _connection_settings(address)
         self._incarnation = ""
-        self._kept = kept or KeptInMemory()
-        self._portions = server_log.Portions()
 
     # Records ---------------------------------------------------------------------------------------------------------
 
@@ -112,23 +107,11 @@ class RedisStore:
         found: bytes | None = self._ask("GET", self._name("record", key))
         return found
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._swap(key, None, data)
-
-    def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        return self._swap(key, old, new)
-
-    def remove(self, key: str, old: bytes) -> bool:
-        return self._swap(key, old, None)
-
     def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
         first = f"({after}" if after else f"[{space}/"
         last = f"({space}0"  # 0 comes right after /
         page = ("LIMIT", 0, limit) if limit else ()
         return [key.decode() for key in self._ask("ZRANGEBYLEX", self._name("index"), first, last, *page)]
-
-    def age(self, key: str) -> float:
-        return math.inf
 
     def where(self, key: str) -> str:
         return f"{self._name('record', key)} on {self.address.shown}"
@@ -181,7 +164,7 @@ class RedisStore:
         incarnation, start = self._start(cursor)
         try:
             lines, end = self._portions.gather(log, lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
-        except _MadeAnew:
+        except MadeAnew:
             return self.read_log(log, cursor, limit)
         return lines, server_log.cursor(incarnation, end)
 
@@ -201,9 +184,6 @@ class RedisStore:
             if time.monotonic() >= deadline:
                 return False
 
-    def resumes(self, before: str, after: str) -> bool:
-        return server_log.resumes(before, after)
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         incarnation, at = self._start("")
         name = self._name("log", log)
@@ -211,20 +191,6 @@ class RedisStore:
             for position, line in found:
                 at = position
                 yield f"{name} {_id(at)}", line, True
-
-    def rotate(self, log: str) -> bool:
-        return False
-
-    # What can be found out again -------------------------------------------------------------------------------------
-
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept.keep(name, data)
-
-    def kept(self, name: str) -> bytes | None:
-        return self._kept.kept(name)
-
-    def close(self) -> None:
-        self._link.close()
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
@@ -235,16 +201,11 @@ class RedisStore:
     def concerns(self) -> Iterator[tuple[str, str, str]]:
         try:
             info = self._info()
+            found = [self._ask("CONFIG", "GET", name) for name in ("appendonly", "appendfsync", "maxmemory-policy")]
         except StoreError:
             yield "warning", "its settings may not be read: whether it keeps what it confirms is not known", _READ
             return
         yield "ok", f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}", ""
-        try:
-            names = ("appendonly", "appendfsync", "maxmemory-policy")
-            found = [self._ask("CONFIG", "GET", name) for name in names]
-        except StoreError:
-            yield "warning", "its settings may not be read: whether it keeps what it confirms is not known", _READ
-            return
         appendonly, sync, eviction = (pair[1].decode() for pair in found)
         if appendonly != "yes":
             yield "warning", "it keeps no append-only file: a crash loses what it confirmed, also locks", _AOF
@@ -259,11 +220,7 @@ class RedisStore:
         elif eviction != "noeviction":
             yield "fault", f"when memory is short it forgets keys ({eviction}), also locks", _EVICTION
         if 0 < int(info.get("maxmemory", "0")) <= int(info.get("used_memory", "0")):
-            yield (
-                "fault",
-                "its memory is full: it takes no more writes",
-                _MEMORY,
-            )
+            yield "fault", "its memory is full: it takes no more writes", _MEMORY
         if int(info.get("connected_slaves", "0")):
             text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"
             yield "warning", text, "redis-cli INFO replication"
@@ -273,10 +230,6 @@ class RedisStore:
         return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
 
     # How it is said to the server ------------------------------------------------------------------------------------
-
-    @property
-    def _longest_wait(self) -> float:
-        return min(_LONGEST_WAIT, self.address.timeout / 4)
 
     def _ask(self, *command: object) -> Any:
         """The answer to a command that may be given twice."""
@@ -301,7 +254,7 @@ class RedisStore:
         now, found = self._with_incarnation("XRANGE", self._name("log", log), f"({_id(after)}", "+", "COUNT", count)
         if now != incarnation:
             self._incarnation = now
-            raise _MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+            raise self._made_anew()
         return [(_position(entry), fields[1]) for entry, fields in found]
 
     def _with_incarnation(self, *command: object) -> tuple[str, Any]:
@@ -360,10 +313,6 @@ class RedisStore:
                 "Use that one, or another namespace."
             )
         self._incarnation = incarnation.decode()
-
-
-class _MadeAnew(StoreError):
-    """The log is not the one that was asked about."""
 
 
 class _Ended(Exception):

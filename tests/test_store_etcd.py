@@ -17,7 +17,7 @@ import pytest
 
 from proof.etcd_server import EtcdCluster, EtcdServer
 from proof.servers import free_port, running
-from swarm import store_etcd
+from swarm import server_store, store_etcd
 from swarm.errors import BadInput, StoreError
 from swarm.etcd_gateway import Gateway, Json, Wire, delete, entries, get, put
 from swarm.server_address import Address
@@ -141,7 +141,7 @@ def test_eight_writers_lose_nothing_and_all_readers_see_one_order(opened: Opened
 
 
 def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_etcd, "_LONGEST_WAIT", 60.0)
+    monkeypatch.setattr(server_store, "_LONGEST_WAIT", 60.0)
     store.address.timeout = 240.0  # so that nobody looks again within this test
     store.create("locks/a", b"one")
     other = opened(url)
@@ -591,8 +591,7 @@ def test_appending_goes_on_when_the_leader_is_killed(opened: Opened, tmp_path: P
                 stop.set()
             for writer in writers:
                 writer.result()
-        leader.start()  # it has missed something
-        store = opened(leader.url(namespace))
+        store = opened(cluster.url(namespace))  # not the one that was killed: etcd 3.5.1 may lose what that had (its issue 13766)
         assert [line for _, line in sorted(confirmed)] == lines_of(store)
         assert len(set(confirmed)) == len(confirmed) == len(store.keys("locks"))
     finally:

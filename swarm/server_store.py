@@ -1,0 +1,67 @@
+"""What the stores on servers do alike; each driver adds how it is said to its server."""
+
+import math
+from typing import Generic, TypeVar
+
+from swarm import server_log
+from swarm.errors import StoreError
+from swarm.kept_files import KeptInMemory
+from swarm.server_address import Address
+from swarm.server_link import Link
+from swarm.store import Kept
+
+W = TypeVar("W")
+
+_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: an answer must come well before it is given up
+
+
+class MadeAnew(StoreError):
+    """The log is not the one that was asked about."""
+
+
+class OnServer(Generic[W]):
+    """A namespace of a server. Nothing is sent before the first verb; threads and forked children may share the object."""
+
+    def __init__(self, address: Address, link: Link[W], kept: Kept | None) -> None:
+        self.address = address
+        self._link = link
+        self._kept = kept or KeptInMemory()
+        self._portions = server_log.Portions()
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._swap(key, None, data)
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        return self._swap(key, old, new)
+
+    def remove(self, key: str, old: bytes) -> bool:
+        return self._swap(key, old, None)
+
+    def age(self, key: str) -> float:
+        return math.inf
+
+    def resumes(self, before: str, after: str) -> bool:
+        return server_log.resumes(before, after)
+
+    def rotate(self, log: str) -> bool:
+        return False
+
+    def keep(self, name: str, data: bytes) -> None:
+        self._kept.keep(name, data)
+
+    def kept(self, name: str) -> bytes | None:
+        return self._kept.kept(name)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
+        """Changes a record from `old` to `new`, None standing for no record; whether it was `old`. Carried out once."""
+        raise NotImplementedError
+
+    @property
+    def _longest_wait(self) -> float:
+        return min(_LONGEST_WAIT, self.address.timeout / 4)
+
+    def _made_anew(self) -> MadeAnew:
+        return MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
