@@ -669,8 +669,11 @@ def test_another_member_is_another_clock(
     assert forgotten == [True]
 
 
-def test_the_doctor_is_told_what_it_wants_to_know(server: EtcdServer, store: EtcdStore) -> None:
-    assert [how for how, _, _ in store.concerns()] == ["ok"]
+def test_the_doctor_is_told_what_it_wants_to_know(server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((how, what, mend),) = store.concerns()
+    assert how == "fault" and "etcd 3.5.1 may lose" in what and mend, "the one of the wheel is known for it"
+    monkeypatch.setattr(store_etcd, "_LOSING", ())
+    assert list(store.concerns()) == [("ok", "etcd 3.5.1", "")]
     assert store.check_command() == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
 
 
