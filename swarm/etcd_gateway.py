@@ -15,7 +15,7 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from email.utils import mktime_tz, parsedate_tz
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, NamedTuple
 
 from swarm.errors import BadInput, StoreError
@@ -211,7 +211,7 @@ class Wire:
         try:
             self._http.request("POST", f"/v3/{verb}", json.dumps(question).encode(), headers)
             return self._http.getresponse()
-        except RemoteDisconnected:
+        except ConnectionError:  # in the middle of the question, or instead of an answer
             hint = "" if self._gateway.tls or self.date else "; if it speaks TLS, write etcds://"
             raise self._broken(f"it has hung up{hint}") from None
         except (OSError, HTTPException) as error:
