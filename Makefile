@@ -11,6 +11,7 @@ PYTHON ?= python3
 ARGS ?=
 JOBS ?= 3# most tests wait for processes: more than there are cores
 BIN := .venv/bin
+MCP1 := .venv/mcp1# the previous major of the MCP SDK, for one test: the two cannot be installed side by side
 ENVIRONMENT := .venv/.complete
 PEERS := .venv/.peers
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
@@ -55,7 +56,7 @@ lock: python ## write requirements/*.txt anew from the *.in (ARGS=--upgrade for 
 	  $(PYTHON) -m venv .cache/uv; \
 	  .cache/uv/bin/pip install --quiet uv; \
 	}; \
-	for name in dev bench; do \
+	for name in dev bench mcp1; do \
 	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
 	    --output-file requirements/$$name.txt requirements/$$name.in; \
 	done
@@ -66,15 +67,17 @@ clean: ## remove what the other targets made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew, whole, whenever the locked requirements change.
-$(ENVIRONMENT): requirements/dev.txt | python
+$(ENVIRONMENT): requirements/dev.txt requirements/mcp1.txt | python
 	rm -rf .venv
 	if type -P uv >/dev/null; then \
 	  uv venv --quiet --no-python-downloads --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv; \
 	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt; \
+	  uv pip install --quiet --python $(BIN)/python --target $(MCP1) --require-hashes -r requirements/mcp1.txt; \
 	else \
 	  PYTHON=$(PYTHON) tests/install_debian_packages.sh environment; \
 	  $(PYTHON) -m venv .venv; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(MCP1) --require-hashes -r requirements/mcp1.txt; \
 	fi
 	touch $@
 

@@ -24,7 +24,19 @@ ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot 
 UNKNOWN = "unknown"  # the system does not tell
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_START_TICKS, _STATE, _GROUP, _THREADS = 19, 0, 2, 17  # fields of /proc/<pid>/stat, counted after the command's name
+# Fields of /proc/<pid>/stat, counted after the command's name.
+_STATE, _PARENT, _GROUP, _SESSION, _TERMINAL, _THREADS, _START_TICKS = 0, 1, 2, 3, 4, 17, 19
+
+
+class Parentage:
+    """Where a process stands among others; `leads_terminal`: it is what somebody's terminal runs, such as a login shell."""
+
+    __slots__ = ("leads_terminal", "name", "parent")
+
+    def __init__(self, name: str, parent: int, leads_terminal: bool) -> None:
+        self.name = name
+        self.parent = parent
+        self.leads_terminal = leads_terminal
 
 
 def identity(pid: int = 0) -> dict[str, object]:
@@ -37,6 +49,16 @@ def identity(pid: int = 0) -> dict[str, object]:
         "pid": pid or os.getpid(),
         "start": int(stat[_START_TICKS]) if stat else 0,
     }
+
+
+def parentage(pid: int) -> Parentage | None:
+    """Where a process of this namespace stands; None where the system does not tell."""
+    data = _read(f"/proc/{pid}/stat")
+    if not data:
+        return _parentage_by_ps(pid)
+    stat = _split(data)
+    leads = stat[_SESSION] == str(pid) and stat[_TERMINAL] != "0"
+    return Parentage(data[data.find("(") + 1 : data.rfind(")")], int(stat[_PARENT]), leads)
 
 
 def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:
@@ -162,6 +184,20 @@ def _all_dead(group: int) -> list[str] | None:
     except OSError:
         return None
     return dead
+
+
+def _parentage_by_ps(pid: int) -> Parentage | None:
+    """For systems without /proc."""
+    if os.path.exists("/proc/self/stat"):
+        return None
+    import subprocess
+
+    command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]
+    try:
+        told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout.split(None, 2)
+        return Parentage(os.path.basename(told[2].strip()), int(told[0]), "s" in told[1] and "+" in told[1])
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        return None
 
 
 def _machine() -> str:

@@ -24,6 +24,7 @@ case ${1-} in
     need util-linux unshare nsenter setpriv
     need mount mount
     need tmux tmux
+    need chromium chromium
     [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in everybody's PATH
     [[ -x /usr/sbin/ip || -x /sbin/ip || -x /bin/ip ]] || missing+=(iproute2) # nor is this
     [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
