@@ -37,9 +37,9 @@ class Call:
 
 
 class Command:
-    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets. One that
-    ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes optional. `exit_codes` says which it has besides
-    those of every command."""
+    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets, and of a last
+    one with … there may be any number. One that ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes
+    optional. `exit_codes` says which it has besides those of every command."""
 
     def __init__(
         self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "", exit_codes: str = ""
@@ -84,7 +84,7 @@ class Command:
             problem = "needs a command after --"
         elif given < needed:
             problem = "is missing arguments"
-        elif given > len(words):
+        elif given > len(words) and not (words and words[-1].endswith("…")):
             problem = "was given too many arguments"
         if problem:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")

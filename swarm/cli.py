@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("doctor", "migrate", "run", "status", "wait", "worker")  # each is a COMMAND
+_ALONE = ("doctor", "hook", "migrate", "prime", "reserve", "run", "status", "wait", "worker")  # each is a COMMAND
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
@@ -25,6 +25,8 @@ Usage: swarm COMMAND …
   worker   take tasks and have an agent do them       swarm worker --help
   status   what is wrong, and who works on what       swarm status --watch
   wait     sleep until a task is done, or free        swarm wait TASK
+  reserve  files that are one worker's to change      swarm reserve 'src/api/**'
+  prime    what an agent needs to know now            swarm prime
 
   lock     take, keep and give back task locks        swarm lock --help
   log      write and read the shared status log       swarm log --help
@@ -33,6 +35,8 @@ Usage: swarm COMMAND …
   up       start a master and workers in tmux         swarm up --workers 5
   attach   look at them       agents   how each is    send   type to one
   capture  what one shows     restart  one that died  down   end them all
+
+  hook     what coding agents call at their events    swarm hook --help
 
   doctor   find out what is wrong with the ground     swarm doctor
   migrate  move a swarm to a server, or back          swarm migrate --help
@@ -52,6 +56,11 @@ on a server if $SWARM_STORE or --store names one, such as redis://host/0.
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command; its exit code. Nothing but this prints an error or decides an exit code."""
+    code = _run_guarded(argv)
+    return 1 if code == 2 and _is_hook(argv) else code  # agents read 2 as "block", which is not for a mistake to say
+
+
+def _run_guarded(argv: Sequence[str]) -> int:
     try:
         return _run(argv)
     except SwarmError as error:
@@ -105,6 +114,11 @@ def _chosen_store(argv: Sequence[str]) -> Sequence[str]:
 
     choose_store(url if equals else argv[1])
     return argv[1 if equals else 2 :]
+
+
+def _is_hook(argv: Sequence[str]) -> bool:
+    """Also where what stands before it makes no sense."""
+    return argv[:1] == ["hook"] or (argv[0].startswith("--store") and "hook" in argv[1:3]) if argv else False
 
 
 def _run_face(title: str, face: object, args: Sequence[str]) -> int:

@@ -37,7 +37,22 @@ _FEW_INODES, _VERY_FEW = 2000, 50
 
 # What is in a state directory in which somebody has worked.
 _FILES = ("status.log", ".tasks/tasks.log")
-_DIRECTORIES = ("locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".status", ".tasks", ".kept", "results")
+_DIRECTORIES = (
+    "locks",
+    ".locks",
+    ".locks/hands",
+    ".locks/gates",
+    ".locks/tickets",
+    "paths",
+    ".paths",
+    ".paths/hands",
+    ".paths/gates",
+    ".paths/tickets",
+    ".status",
+    ".tasks",
+    ".kept",
+    "results",
+)
 
 
 @dataclass(frozen=True)

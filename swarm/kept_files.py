@@ -53,6 +53,14 @@ class KeptFiles:
         except OSError as error:
             raise self._directory.explained(error) from error
 
+    def forget(self, name: str) -> None:
+        try:
+            os.unlink(self._paths(name)[0])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._directory.explained(error) from error
+
     def _write(self, path: str, draft: str, data: bytes) -> None:
         self._directory.ensure(self._folder)
         try:

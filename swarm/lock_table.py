@@ -29,21 +29,30 @@ _ROUNDS = 100
 
 
 class LockTable:
-    """The locks of one store."""
+    """The locks of one store; in a `space` of their own, what others name alike does not meet them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, space: str = SPACE) -> None:
         self.store = store
         self.clock = store.clock
+        self._space = space
 
     def acquire(
-        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+        self,
+        task: str,
+        worker: str,
+        ttl: float | None,
+        *,
+        bound: bool = False,
+        group: int = 0,
+        wait: float = 0.0,
+        who: dict[str, object] | None = None,
     ) -> Lock:
         """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
-        the `group` that works for it. Raises LockHeld."""
+        the `group` that works for it; `who`: what else there is to say of its holder. Raises LockHeld."""
         deadline = self.clock.steady() + wait
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, _identity(group) if bound else None)
+                return self._acquire_now(task, worker, ttl, _identity(group) if bound else who)
             except LockHeld:
                 left = deadline - self.clock.steady()
                 if left <= 0:
@@ -54,7 +63,7 @@ class LockTable:
         """Gives the lock back; the lock as it was. Raises NotYours."""
         while True:
             data, lock = self._own(task, worker, token, NotYours)
-            if self._patiently(self.store.remove, _key(task), data):
+            if self._patiently(self.store.remove, self._key(task), data):
                 return lock
 
     def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0) -> Lock:
@@ -62,33 +71,39 @@ class LockTable:
         while True:
             data, lock = self._own(task, worker, token, LockLost)
             renewed = refreshed(lock, self.clock, group)
-            if self._patiently(self.store.replace, _key(task), data, renewed.encode()):
+            if self._patiently(self.store.replace, self._key(task), data, renewed.encode()):
                 return renewed
 
     def break_lock(self, task: str) -> Lock | None:
         """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if
         there is none."""
         while True:
-            data = self.store.read(_key(task))
+            data = self.store.read(self._key(task))
             if data is None:
                 raise NotYours(task, f"There is no lock for {task}.")
-            if self._patiently(self.store.remove, _key(task), data):
+            if self._patiently(self.store.remove, self._key(task), data):
                 return decode(data, task)
+
+    def sweep(self, task: str, is_over: Callable[[Lock | None, Verdict], bool]) -> None:
+        """Removes a lock that is over: the very record that was judged, if it still stands."""
+        data = self.store.read(self._key(task))
+        if data is not None and is_over(*self._judged(task, data)):
+            self._patiently(self.store.remove, self._key(task), data)
 
     def look(self, task: str) -> tuple[Lock | None, Verdict] | None:
         """The lock and whether it counts; None if there is none. An unreadable one is (None, its verdict)."""
-        data = self.store.read(_key(task))
+        data = self.store.read(self._key(task))
         if data is None:
             return None
         return self._judged(task, data)
 
     def tasks(self) -> Iterator[str]:
-        for key in self.store.keys(SPACE):
+        for key in self.store.keys(self._space):
             yield key.partition("/")[2]
 
     def await_change(self, task: str, timeout: float) -> None:
         """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""
-        data = self.store.read(_key(task))
+        data = self.store.read(self._key(task))
         if data is None:
             return
         lock, verdict = self._judged(task, data)
@@ -96,7 +111,7 @@ class LockTable:
             timeout = min(timeout, max(0.001, verdict.left + 0.001))
         if lock is None or "pid" in lock.holder:
             timeout = min(timeout, _GLANCE)
-        self.store.watch(_key(task), data, timeout)
+        self.store.watch(self._key(task), data, timeout)
 
     def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
         for _ in range(_ROUNDS):
@@ -107,7 +122,7 @@ class LockTable:
 
     def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
         """The lock, None if it has changed since it was judged."""
-        key = _key(task)
+        key = self._key(task)
         data = self.store.read(key)
         found = None
         if data is not None:
@@ -125,16 +140,16 @@ class LockTable:
 
     def _write(self, task: str, judged: bytes | None, found: Lock | None, lock: Lock) -> bool:
         if judged is None:
-            return self.store.create(_key(task), lock.encode())
+            return self.store.create(self._key(task), lock.encode())
         try:
-            return self.store.replace(_key(task), judged, lock.encode())
+            return self.store.replace(self._key(task), judged, lock.encode())
         except Busy:
             text = f"Lock already exists for {task}: another worker is taking it over now."
             raise LockHeld(task, found.worker if found else "", text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
         """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
-        key = _key(lock.task_id)
+        key = self._key(lock.task_id)
         if self.store.last_ticket(key) == lock.token:
             return lock
         settled = with_token(lock, self.store.ticket(key))
@@ -150,13 +165,13 @@ class LockTable:
     def _withdraw(self, lock: Lock) -> None:
         """Takes back a lock that may have been written, if it can be done: on the way out with another error."""
         try:
-            self._patiently(self.store.remove, _key(lock.task_id), lock.encode())
+            self._patiently(self.store.remove, self._key(lock.task_id), lock.encode())
         except StoreError:
             pass
 
     def _own(self, task: str, worker: str, token: int | None, error: type[NotYours | LockLost]) -> tuple[bytes, Lock]:
         """The record and the lock in it, if it is this worker's; raises `error` that says why it is not."""
-        data = self.store.read(_key(task))
+        data = self.store.read(self._key(task))
         lock = None if data is None else decode(data, task)
         if data is None:
             reason = f"There is no lock for {task}."
@@ -174,14 +189,13 @@ class LockTable:
 
     def _judged(self, task: str, data: bytes) -> tuple[Lock | None, Verdict]:
         lock = decode(data, task)
-        return lock, judge(lock, self.clock, lambda: self.store.age(_key(task)))
+        return lock, judge(lock, self.clock, lambda: self.store.age(self._key(task)))
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         return patiently(self.clock, _BUSY_FOR, change, *args)
 
-
-def _key(task: str) -> str:
-    return f"{SPACE}/{task}"
+    def _key(self, task: str) -> str:
+        return f"{self._space}/{task}"
 
 
 def _identity(group: int) -> dict[str, object]:

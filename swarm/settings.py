@@ -92,6 +92,11 @@ def worker() -> str:
     return os.environ.get("SWARM_WORKER", "")
 
 
+def task() -> str:
+    """The task that whoever started us holds, "" if it holds none."""
+    return os.environ.get("SWARM_TASK_ID", "")
+
+
 def token_for(task: str) -> str:
     """The token that whoever started us holds this very task with, "" if it holds another or none."""
     return os.environ.get("SWARM_TOKEN", "") if os.environ.get("SWARM_TASK_ID") == task else ""

@@ -78,7 +78,8 @@ def _write(fd: int, text: str | bytes) -> None:
 
 def read_stdin(limit: int) -> str:
     """Standard input as text, a little more than `limit` bytes at most; what is not UTF-8 comes through as lone surrogates."""
-    data = b""
-    while len(data) <= limit and (block := os.read(0, 1 << 20)):
-        data += block
-    return data.decode(errors="surrogateescape")
+    blocks, size = [], 0
+    while size <= limit and (block := os.read(0, 1 << 20)):
+        blocks.append(block)
+        size += len(block)
+    return b"".join(blocks).decode(errors="surrogateescape")

@@ -29,6 +29,9 @@ VARIABLES = (
     "SWARM_WORKER",
     "SWARM_LOG_MAX_BYTES",
     "SWARM_PYTHON",
+    "SWARM_TASK_ID",
+    "SWARM_TOKEN",
+    "CLAUDE_ENV_FILE",
 )
 
 # Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof

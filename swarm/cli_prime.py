@@ -1,0 +1,28 @@
+"""`swarm prime`: what an agent needs to know now."""
+
+from __future__ import annotations
+
+from swarm import agent_process, jsontext, settings, terminal
+from swarm.agent_brief import brief
+from swarm.arguments import Call, Command
+from swarm.home import Home
+from swarm.names import check_name
+
+
+def prime(call: Call) -> int:
+    worker = check_name(call.options.get("--worker") or settings.worker() or agent_process.find().worker, "worker")
+    told = brief(Home().store(), worker, settings.task())
+    terminal.out(jsontext.dumps(told.fields()) + "\n" if call.json else told.text())
+    return 0
+
+
+COMMAND = Command(
+    "[--worker W]",
+    "Prints what an agent needs to know now: who it is, its task, who else works, what waits for a person, which files others\n"
+    "have reserved, and the commands to go on with. It changes nothing.\n"
+    "\n"
+    "  --worker W   default: SWARM_WORKER, else the agent that runs this, by its process",
+    "swarm prime",
+    prime,
+    "--worker=",
+)

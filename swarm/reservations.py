@@ -1,0 +1,216 @@
+"""Files that are one worker's to change, by patterns: `src/api/**`.
+
+A reservation is a lock like any other, in a space of its own, and no two workers have patterns with a file in common: whoever
+reserves writes its lock first and looks at the others' then, so of two at once at least one sees the other, and gives way.
+
+One that was made for a task lasts as long as the claim of that task: it is over when the task is done, given back, or taken over,
+with nothing to be told. One made without a task has a lease of its own, and ends with its agent at the latest.
+
+It binds those who ask: `swarm hook` does so before an edit. It cannot stop a program that writes without asking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from swarm.errors import LockHeld, LockLost, NotYours, StoreError
+from swarm.lock_record import Lock, Verdict
+from swarm.lock_table import LockTable
+from swarm.path_pattern import lock_name, overlap, pattern_of
+from swarm.store import Store
+
+SPACE = "paths"
+_FOR, _FOR_TOKEN = "for", "for_token"  # in the lock's `holder`: the task that it was made for, and its token
+_YIELD = 0.5  # seconds in which one that began at the same time gives way
+_PAUSE = 0.01
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A pattern and whose it is; `task_id` is "" and `token` None where it has a lease of its own, until `expires_at`."""
+
+    pattern: str
+    worker: str
+    since: str
+    task_id: str
+    token: int | None
+    expires_at: str
+
+    def fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Reservations:
+    """The reservations of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._table = LockTable(store, SPACE)
+        self._tasks = LockTable(store)
+
+    def reserve_for_task(self, pattern: str, worker: str, task_id: str, token: int | None = None) -> Reservation:
+        """Reserves for as long as the worker has the task. Raises LockHeld, or LockLost if it has not."""
+        claim = self._claim(worker, task_id, token)
+        return self._reserve(pattern, worker, None, {_FOR: task_id, _FOR_TOKEN: claim.token})
+
+    def reserve(self, pattern: str, worker: str, ttl: float, who: dict[str, object] | None = None) -> Reservation:
+        """Reserves for `ttl` seconds, begun anew each time that it is asked for again; `who`: the process that it ends with.
+        Raises LockHeld."""
+        return self._reserve(pattern, worker, ttl, who or {})
+
+    def refresh(self, worker: str) -> None:
+        """Begins every lease of a worker's own reservations anew."""
+        for name, lock in self._alive():
+            if lock.worker == worker and lock.ttl is not None:
+                try:
+                    self._table.heartbeat(name, worker, lock.token)
+                except LockLost:
+                    pass
+
+    def release(self, worker: str, pattern: str | None = None) -> list[Reservation]:
+        """Gives back a pattern, or all that a worker has; what was given back. Raises NotYours for a pattern that is not its."""
+        found = [(name, lock) for name, lock in self._alive() if lock.worker == worker and pattern in (None, pattern_of(name))]
+        if pattern is not None and not found:
+            others = [lock.worker for name, lock in self._alive() if pattern_of(name) == pattern]
+            said = f"it is {others[0]}'s" if others else "nobody has reserved it"
+            raise NotYours(pattern, f"{pattern} is not reserved by {worker}: {said}.")
+        for name, lock in found:
+            self._remove(name, lock)
+        return [_reservation(name, lock) for name, lock in found]
+
+    def all(self) -> list[Reservation]:
+        """Those that count, in the order of their patterns."""
+        return sorted((_reservation(name, lock) for name, lock in self._alive()), key=lambda each: each.pattern)
+
+    def held_by_others(self, path: str, worker: str) -> Reservation | None:
+        """The reservation of another worker that a path, or a pattern, falls under."""
+        for name, lock in self._alive(lambda name: overlap(pattern_of(name), path)):
+            if lock.worker != worker:
+                return _reservation(name, lock)
+        return None
+
+    # Reserving -----------------------------------------------------------------------------------------------------
+
+    def _reserve(self, pattern: str, worker: str, ttl: float | None, who: dict[str, object]) -> Reservation:
+        name = lock_name(pattern)
+        lock = self._take(name, worker, ttl, who)
+        try:
+            self._check_others(name, worker)
+        except BaseException:
+            self._remove(name, lock)
+            raise
+        return _reservation(name, lock)
+
+    def _take(self, name: str, worker: str, ttl: float | None, who: dict[str, object]) -> Lock:
+        """The lock of this very pattern."""
+        while True:
+            found = self._look(name)
+            if found is not None and found[1]:
+                lock = found[0]
+                if lock is None or lock.worker != worker:
+                    raise _reserved(pattern_of(name), name, lock)
+                if ttl is None and _for(lock) == (who[_FOR], who[_FOR_TOKEN]):
+                    return lock
+                try:
+                    if ttl is not None and lock.ttl == ttl:
+                        return self._table.heartbeat(name, worker, lock.token)
+                    self._table.release(name, worker, lock.token)  # it is to be had on other terms
+                except (LockLost, NotYours):
+                    continue
+            self._table.sweep(name, self._is_over)
+            try:
+                return self._table.acquire(name, worker, ttl, who=who)
+            except LockHeld:
+                time.sleep(_PAUSE)
+
+    def _check_others(self, name: str, worker: str) -> None:
+        """Raises LockHeld if somebody else has a pattern with a file in common. What is over is removed on the way: whoever
+        let it run out must not find it again, and refresh it. Of two who began at the same time, the one whose pattern comes
+        later gives way at once, the other waits for that."""
+        deadline = time.monotonic() + _YIELD
+        while True:
+            rival = self._rival(name, worker)
+            if rival is None:
+                return
+            if name > rival[0] or time.monotonic() > deadline:
+                raise _reserved(pattern_of(name), *rival)
+            time.sleep(_PAUSE)
+
+    def _rival(self, name: str, worker: str) -> tuple[str, Lock | None] | None:
+        mine = pattern_of(name)
+        for other in self._table.tasks():
+            if other == name:
+                continue
+            self._table.sweep(other, self._is_over)
+            found = self._look(other)
+            if found is None or not overlap(mine, pattern_of(other)):
+                continue
+            if found[0] is None or found[0].worker != worker:
+                return other, found[0]
+        return None
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def _claim(self, worker: str, task_id: str, token: int | None) -> Lock:
+        found = self._tasks.look(task_id)
+        lock = found[0] if found and found[1].active else None
+        if lock is None or lock.worker != worker or (token is not None and lock.token != token):
+            whose = f"it is {lock.worker}'s" if lock else "nobody has it"
+            raise LockLost(task_id, f"{worker} does not have the task {task_id}: {whose}. Stop working on it.")
+        return lock
+
+    def _alive(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
+        for name in self._table.tasks():
+            if of_interest(name):
+                found = self._look(name)
+                if found is not None and found[0] is not None and found[1]:
+                    yield name, found[0]
+
+    def _look(self, name: str) -> tuple[Lock | None, bool] | None:
+        """A reservation and whether it counts; None if there is none."""
+        found = self._table.look(name)
+        return None if found is None else (found[0], not self._is_over(*found))
+
+    def _is_over(self, lock: Lock | None, verdict: Verdict) -> bool:
+        if lock is None or not verdict.active or _FOR not in lock.holder:
+            return not verdict.active
+        task, token = _for(lock)
+        found = self._tasks.look(task) if isinstance(task, str) else None
+        if found is None or found[0] is None or not found[1].active:
+            return True
+        return (found[0].worker, found[0].token) != (lock.worker, token)
+
+    def _remove(self, name: str, lock: Lock) -> None:
+        try:
+            self._table.release(name, lock.worker, lock.token)
+        except (NotYours, StoreError):
+            pass  # somebody else has removed or taken it; or it stays, and is over when its time is up
+
+
+def _for(lock: Lock) -> tuple[object, object]:
+    return lock.holder.get(_FOR), lock.holder.get(_FOR_TOKEN)
+
+
+def _reservation(name: str, lock: Lock) -> Reservation:
+    task, token = _for(lock)
+    return Reservation(
+        pattern=pattern_of(name),
+        worker=lock.worker,
+        since=lock.acquired_at,
+        task_id=task if isinstance(task, str) else "",
+        token=token if isinstance(token, int) else None,
+        expires_at=lock.expires_at,
+    )
+
+
+def _reserved(wanted: str, name: str, lock: Lock | None) -> LockHeld:
+    pattern, worker = pattern_of(name), lock.worker if lock else ""
+    task = _for(lock)[0] if lock else None
+    about = f", who works on {task}" if task else ""
+    also = "" if wanted == pattern else f" (as {pattern})"
+    text = (
+        f"{wanted} is reserved{also} by {worker or 'somebody who cannot be named'}{about}. Do not change it: work on other files."
+    )
+    return LockHeld(pattern, worker, text)
