@@ -38,6 +38,7 @@ from tests.conftest import ROOT, Run, script_environment
 EXECUTED = [
     "README.md",
     "docs/GUIDE.md",
+    "docs/HOOKS.md",
     "docs/QUEUE.md",
     "docs/SPRINT.md",
     "docs/STATUS_PROTO.md",
