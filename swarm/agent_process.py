@@ -15,6 +15,7 @@ from swarm.names import check_name
 _STARTERS = {
     *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
     *("env", "nice", "nohup", "setsid", "stdbuf", "timeout", "uv", "uvx"),
+    *("bwrap", "codex-linux-san", "sandbox-exec"),  # as long as the system lets a name be
 }
 
 
