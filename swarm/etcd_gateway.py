@@ -182,6 +182,7 @@ class Wire:
 
     def _log_in(self) -> None:
         who = {"name": self._gateway.user, "password": self._gateway.password}
+        self._gateway.token = ""  # etcd 3.4 lets nobody in who shows one that is too old
         try:
             self._gateway.token = self._answer("auth/authenticate", who)["token"]
         except _AuthOff:
