@@ -102,6 +102,12 @@ def token_for(task: str) -> str:
     return os.environ.get("SWARM_TOKEN", "") if os.environ.get("SWARM_TASK_ID") == task else ""
 
 
+def agent_config_dir(agent: str) -> str:
+    """Where an agent keeps its user's settings, as an absolute path; "" if in the usual directory."""
+    chosen = os.environ.get("CLAUDE_CONFIG_DIR", "") if agent == "claude" else os.environ.get("CODEX_HOME", "")
+    return os.path.abspath(chosen) if chosen else ""
+
+
 def user() -> str:
     """Who runs this, as a name that may stand in a log."""
     import pwd

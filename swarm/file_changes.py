@@ -1,0 +1,124 @@
+"""Changes to files of others, made all or none: what is to be written is on the disk before the first file changes.
+
+If a file is not any more what its change was made from, none is changed. A symbolic link stays one: the file that it leads to is
+changed. Modes and owners stay. What is not undone is a crash between two renames: each file is whole then, old or new.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from swarm.errors import BadInput, StoreError, SwarmError
+
+
+class Change(NamedTuple):
+    """A file's content before and after; None where there is none."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+
+
+def read(path: str) -> bytes | None:
+    """The content of a file that may be changed, None if there is none; raises if it is nothing that can be changed."""
+    real = _real(path)
+    try:
+        kind = os.stat(real).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(kind):
+        what = "a directory" if stat.S_ISDIR(kind) else "not a regular file"
+        raise BadInput(f"{path} is {what}. Nothing was changed.")
+    with open(real, "rb") as file:
+        content = file.read()
+    if not os.access(real, os.W_OK):
+        raise StoreError(f"{path} is read-only. Nothing was changed; allow it with chmod u+w.")
+    return content
+
+
+def make(changes: Sequence[Change], root: str) -> None:
+    """Makes all changes, below the directory `root`. Whoever does the same there at the same time comes before or after."""
+    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(changes, root)
+    finally:
+        os.close(lock)
+
+
+def _make(changes: Sequence[Change], root: str) -> None:
+    drafts: list[tuple[Change, str]] = []
+    directories: list[str] = []
+    try:
+        for change in changes:
+            if change.after is not None:
+                directories += _made_directories(os.path.dirname(_real(change.path)))
+                drafts.append((change, f"{_real(change.path)}.swarm-{os.urandom(4).hex()}"))
+                _write(drafts[-1][1], change.after, _real(change.path))
+        for change in changes:
+            _refuse_if_changed(change)
+        for change, draft in drafts:
+            os.rename(draft, _real(change.path))
+    except BaseException:
+        for _, draft in drafts:
+            with suppress(OSError):
+                os.unlink(draft)
+        for directory in reversed(directories):
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise
+    for change in changes:
+        if change.after is None:
+            os.unlink(change.path)
+            _remove_empty_directories(os.path.dirname(change.path), root)
+
+
+def _refuse_if_changed(change: Change) -> None:
+    if read(change.path) != change.before:
+        raise SwarmError(f"{change.path} was changed by somebody else meanwhile, and is as they left it. Try again.")
+
+
+def _real(path: str) -> str:
+    if not os.path.islink(path):
+        return path
+    try:
+        return os.path.realpath(path, strict=True)
+    except OSError as error:
+        raise BadInput(f"{path} is a symbolic link that leads nowhere: {error.strerror}. Nothing was changed.") from None
+
+
+def _made_directories(path: str) -> list[str]:
+    missing: list[str] = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.mkdir(directory)
+    return missing[::-1]
+
+
+def _write(draft: str, content: bytes, instead_of: str) -> None:
+    with open(draft, "xb") as file:
+        with suppress(FileNotFoundError):
+            old = os.stat(instead_of)
+            if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):
+                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_empty_directories(path: str, root: str) -> None:
+    while path != root and path.startswith(root.rstrip("/") + "/"):
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
+        path = os.path.dirname(path)
