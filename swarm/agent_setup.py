@@ -67,6 +67,11 @@ def changes(agent: str, where: Places, command: Sequence[str], *, skill: bool) -
     """What has to change so that the agent knows swarm, which `command` starts; nothing if it does."""
     server: dict[str, object] = {"command": command[0], "args": [*command[1:], "mcp"]}
 
+    def put_hooks(text: str | None, name: str) -> str:
+        if text is not None:
+            json_entries.parsed(text, name)
+        return hook_entries.put(text or "", _groups(agent, command), name)
+
     def put_server(text: str | None, name: str) -> str:
         if agent == "codex":
             return toml_server.put(text, {**server, "env_vars": list(FORWARDED)}, name)
@@ -81,7 +86,7 @@ def changes(agent: str, where: Places, command: Sequence[str], *, skill: bool) -
 
     return _changes(
         [
-            (where.hooks, lambda text, name: hook_entries.put(text or "", _groups(agent, command), name)),
+            (where.hooks, put_hooks),
             (where.servers, put_server),
             (where.instructions, lambda text, name: marked_block.put(text, instructions(command), MARKDOWN, name)),
             (where.skill, put_skill),
@@ -92,15 +97,15 @@ def changes(agent: str, where: Places, command: Sequence[str], *, skill: bool) -
 def removals(agent: str, where: Places) -> list[Change]:
     """What has to change so that nothing of swarm's is left; nothing if nothing is."""
 
-    def where_there_is(take: Callable[[str, str], str | None]) -> Callable[[str | None, str], str | None]:
-        return lambda text, name: None if text is None else take(text, name)
+    def where_ours_may_be(take: Callable[[str, str], str | None]) -> Callable[[str | None, str], str | None]:
+        return lambda text, name: take(text, name) if text and "swarm" in text else text
 
     return _changes(
         [
-            (where.hooks, where_there_is(lambda text, name: hook_entries.taken_out(text, name) or None)),
-            (where.servers, where_there_is(toml_server.taken_out if agent == "codex" else _server_taken_out)),
-            (where.instructions, where_there_is(lambda text, name: marked_block.taken_out(text, MARKDOWN, name))),
-            (where.skill, where_there_is(lambda text, name: None if _SKILL_MARK in text else text)),
+            (where.hooks, where_ours_may_be(lambda text, name: hook_entries.taken_out(text, name) or None)),
+            (where.servers, where_ours_may_be(toml_server.taken_out if agent == "codex" else _server_taken_out)),
+            (where.instructions, where_ours_may_be(lambda text, name: marked_block.taken_out(text, MARKDOWN, name))),
+            (where.skill, where_ours_may_be(lambda text, name: None if _SKILL_MARK in text else text)),
         ]
     )
 

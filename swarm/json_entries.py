@@ -42,8 +42,9 @@ def put(text: str, path: Path, value: object, name: str) -> str:
         return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
     at = _root(text)
     for depth, step in enumerate(path):
+        _refuse_other_kind(text, at, step, name)
         kids = _kids(text, at)
-        kid = _find(text, at, kids, step, name)
+        kid = _find(kids, step, name)
         if kid is None:
             return _inserted(text, at, kids, step, _nested(path[depth + 1 :], value), depth)
         at = kid.value
@@ -56,7 +57,7 @@ def taken_out(text: str, path: Path, name: str) -> str:
     cut: tuple[int, int] | None = None
     for depth, step in enumerate(path):
         kids = _kids(text, at)
-        kid = _find(text, at, kids, step, name)
+        kid = _find(kids, step, name)
         assert kid is not None, path
         if len(kids) > 1:
             cut = _among_others(kids, kids.index(kid))
@@ -103,20 +104,20 @@ def _skip(text: str, here: int) -> int:
     return here
 
 
-def _find(text: str, at: int, kids: list[_Kid], step: str | int, name: str) -> _Kid | None:
+def _refuse_other_kind(text: str, at: int, step: str | int, name: str) -> None:
     if text[at] != ("{" if isinstance(step, str) else "["):
         line = text.count("\n", 0, at) + 1
-        raise BadInput(f"{name}, line {line}, is not what it should be, {_kind(step)}. Nothing was changed.")
+        kind = "an object" if isinstance(step, str) else "a list"
+        raise BadInput(f"{name}, line {line}: what stands there should be {kind}. Nothing was changed.")
+
+
+def _find(kids: list[_Kid], step: str | int, name: str) -> _Kid | None:
     if isinstance(step, int):
         return kids[step] if step < len(kids) else None
     same = [kid for kid in kids if kid.key == step]
     if len(same) > 1:
         raise BadInput(f"{name} has {step!r} twice in one object. Nothing was changed; take one out.")
     return same[0] if same else None
-
-
-def _kind(step: str | int) -> str:
-    return "an object" if isinstance(step, str) else "a list"
 
 
 def _shown(path: Path) -> str:

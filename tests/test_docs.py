@@ -40,6 +40,7 @@ EXECUTED = [
     "docs/GUIDE.md",
     "docs/HOOKS.md",
     "docs/QUEUE.md",
+    "docs/SETUP.md",
     "docs/SPRINT.md",
     "docs/STATUS_PROTO.md",
     "docs/STORES.md",
