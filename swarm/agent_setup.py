@@ -39,7 +39,7 @@ _SKILL_MARK = "source: swarm-coordination"  # in its frontmatter: tells ours fro
 
 
 class Places(NamedTuple):
-    """Where an agent looks, as absolute paths below `root`."""
+    """Where an agent looks, as absolute paths; `root` is the directory above them unless the user has chosen another."""
 
     root: str
     hooks: str
@@ -55,9 +55,7 @@ def places(agent: str, *, project: str = "", config: str = "") -> Places:
         place = config or os.path.join(project or home, ".claude")
         servers = f"{project}/.mcp.json" if project else f"{config or home}/.claude.json"
         instructions = f"{project or place}/CLAUDE.md"
-        return Places(
-            project or config or home, f"{place}/settings.json", servers, instructions, f"{place}/skills/swarm/SKILL.md"
-        )
+        return Places(project or home, f"{place}/settings.json", servers, instructions, f"{place}/skills/swarm/SKILL.md")
     place = config or os.path.join(project or home, ".codex")
     skill = f"{project or home}/.agents/skills/swarm/SKILL.md"
     return Places(project or home, f"{place}/hooks.json", f"{place}/config.toml", f"{project or place}/AGENTS.md", skill)

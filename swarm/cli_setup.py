@@ -60,20 +60,29 @@ def _places(agent: str, call: Call) -> Places:
     chosen = call.options.get("--project")
     if chosen is not None and not os.path.isdir(chosen):
         raise BadInput(f"--project is {chosen[:200]!r}, and there is no such directory.")
-    project = os.path.abspath(chosen) if chosen is not None else _project(os.getcwd())
+    project = os.path.abspath(chosen) if chosen is not None else _project()
     if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
         raise BadInput(f"{project} is your home directory, not a project. Give --user, or --project with another directory.")
     return places(agent, project=project)
 
 
-def _project(directory: str) -> str:
-    """The nearest directory above that is a checkout, else this one."""
-    place = directory
+def _project() -> str:
+    """The checkout around the working directory, else that itself."""
+    directory = place = _here()
+    if not directory:
+        raise BadInput("the working directory is gone. Go to one that exists, or name one with --project.")
     while not os.path.lexists(os.path.join(place, ".git")):
         if place == os.path.dirname(place):
             return directory
         place = os.path.dirname(place)
     return place
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _confirm(made: list[Change], call: Call) -> None:
@@ -105,8 +114,8 @@ def _diff(change: Change) -> str:
 
 def _shown(path: str) -> str:
     """A path as a person would type it here."""
-    for base, name in ((os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
-        if path.startswith(base.rstrip("/") + "/"):
+    for base, name in ((_here(), ""), (os.path.expanduser("~"), "~/")):
+        if base and path.startswith(base.rstrip("/") + "/"):
             return _line(name + path[len(base.rstrip("/")) + 1 :])
     return _line(path)
 

@@ -116,10 +116,11 @@ def test_with_user_the_files_of_the_user_are_meant(agent: str, project: Path, ho
 def test_settings_of_the_user_may_be_elsewhere(
     agent: str, variable: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "elsewhere").mkdir()
     monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
     run("setup", agent, "--user", "--yes")
     assert len(tree(tmp_path / "elsewhere")) == 3
+    run("setup", agent, "--user", "--remove", "--yes")
+    assert tree(tmp_path / "elsewhere") == {}
 
 
 def test_the_project_is_the_checkout_around_the_working_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +294,15 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -
 def test_wrong_usage_is_told(args: list[str], said: str, project: Path) -> None:
     answer = run("setup", *args)
     assert answer.code == 2 and said in answer.err.decode()
+
+
+def test_a_working_directory_that_is_gone_is_told(project: Path) -> None:
+    (project / "gone").mkdir()
+    os.chdir(project / "gone")
+    (project / "gone").rmdir()
+    answer = run("setup", "codex", "--yes")
+    assert answer.code == 2 and b"--project" in answer.err
+    assert run("setup", "codex", "--yes", "--project", str(project)).code == 0
 
 
 def test_the_home_directory_is_no_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
