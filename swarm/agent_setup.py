@@ -31,7 +31,12 @@ Run `{prime}` before anything else: it prints your worker name, your task, who e
 on what, and the commands to use. If a command answers `must_stop`, stop at once: the task is
 not yours any more, and nothing may be written for it.
 """
-FORWARDED = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN")
+FORWARDED = (  # what swarm and the clients of its stores take from the environment
+    *("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES"),
+    *("SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN"),
+    *("REDISCLI_AUTH", "ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"),
+    *("PGUSER", "PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT"),
+)
 _TIMEOUT = 10  # seconds that a hook may take
 _AT_THE_END = 3  # Codex allows no more, Claude Code gives 1.5 unless told
 _EDITS = {"claude": "Edit|Write|MultiEdit|NotebookEdit", "codex": "apply_patch|Edit|Write"}

@@ -113,7 +113,9 @@ def _diff(change: Change) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path as a person would type it here."""
+    """A path as a person would type it here; one that is a link, with the file that will be changed."""
+    if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
+        return _line(f"{path} -> {os.path.realpath(path)}")
     for base, name in ((_here(), ""), (os.path.expanduser("~"), "~/")):
         if base and path.startswith(base.rstrip("/") + "/"):
             return _line(name + path[len(base.rstrip("/")) + 1 :])
@@ -125,13 +127,9 @@ def _line(text: str) -> str:
 
 
 def _painted(diff: str) -> str:
-    lines = diff.splitlines(keepends=True)
-    return "".join(terminal.paint(line, "bold") if number < 2 else _coloured(line) for number, line in enumerate(lines))
-
-
-def _coloured(line: str) -> str:
-    colour = _COLOURS.get(line[0])
-    return terminal.paint(line.rstrip("\n"), colour) + "\n" if colour else line
+    colours = ["bold", "bold", *(_COLOURS.get(line[0]) for line in diff.splitlines()[2:])]
+    lines = zip(diff.splitlines(), colours, strict=True)
+    return "".join(f"{terminal.paint(line, colour) if colour else line}\n" for line, colour in lines)
 
 
 def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> str:

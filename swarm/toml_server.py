@@ -31,11 +31,10 @@ def put(text: str | None, server: Mapping[str, object], name: str) -> str:
         raise BadInput(
             f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; take it out, or rename it."
         )
-    if present is not None and {**present, **server} == present:
-        assert text is not None
+    fields = {**(present or {}), **server, "env_vars": _both(server.get("env_vars"), (present or {}).get("env_vars"))}
+    if text is not None and fields == present:
         return text
     rest = taken_out(text, name) if text else text
-    fields = {**(present or {}), **server}
     body = "[mcp_servers.swarm]\n" + "".join(f"{key} = {_written(value)}\n" for key, value in fields.items())
     after = marked_block.put(rest, body, TOML, name)
     _check(before, after, name)
@@ -55,7 +54,7 @@ def taken_out(text: str, name: str) -> str | None:
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text.removeprefix(_BOM), parse_float=str)
+        return tomllib.loads(text.removeprefix(_BOM), parse_float=_Float)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{name} is not TOML: {error}. Nothing was changed.") from None
     except RecursionError:
@@ -67,11 +66,25 @@ def _server(value: dict[str, Any]) -> Any:
     return servers.get("swarm") if isinstance(servers, dict) else None
 
 
+class _Float(str):
+    """A float as it is written, so that it stays so, and that nan is equal to itself."""
+
+    __slots__ = ()
+
+
+def _both(ours: object, present: object) -> list[object]:
+    """Ours, and what somebody added."""
+    first = list(ours) if isinstance(ours, list) else []
+    return [*first, *(item for item in (present if isinstance(present, list) else []) if item not in first)]
+
+
 def _written(value: object) -> str:
     """A value as TOML: what somebody added to the server may be a table."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{jsontext.dumps(key)} = {_written(item)}" for key, item in value.items()) + " }"
-    return jsontext.dumps(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return str(value) if isinstance(value, _Float) else jsontext.dumps(value)
 
 
 def _is_whole(text: str, name: str) -> bool:
@@ -101,7 +114,7 @@ def _cut(text: str) -> str:
 def _check(before: dict[str, Any], after: str, name: str) -> None:
     """Raises BadInput if anything but the server would change."""
     try:
-        value = tomllib.loads(after.removeprefix(_BOM), parse_float=str)
+        value = tomllib.loads(after.removeprefix(_BOM), parse_float=_Float)
     except tomllib.TOMLDecodeError:
         value = {"": None}
     if _without_server(value) != _without_server(before):

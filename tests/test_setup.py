@@ -272,6 +272,23 @@ def test_what_somebody_wrote_between_the_markers_is_shown_before_it_goes(project
     assert b"\n-My own rule.\n" in run("setup", "claude", "--dry-run").out
 
 
+def test_the_diff_is_coloured_for_a_person(project: Path) -> None:
+    (project / "AGENTS.md").write_text("a\n")
+    screen, side = os.openpty()
+    try:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+        environment.pop("NO_COLOR", None)
+        command = [*SWARM, "setup", "codex", "--dry-run"]
+        subprocess.run(command, cwd=project, env=environment, stdout=side, timeout=60, check=True)
+        shown = b""
+        while b"that is what would be" not in shown:
+            shown += os.read(screen, 65536)
+    finally:
+        os.close(screen)
+        os.close(side)
+    assert b"\x1b[1m+++ AGENTS.md\x1b[0m\r\n\x1b[2m@@ -1 +1,10 @@\x1b[0m\r\n a\r\n\x1b[32m+\x1b[0m\r\n" in shown
+
+
 def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -> None:
     (project / "CLAUDE.md").write_text("a\x1b[31mb\tc")
     out = run("setup", "claude", "--dry-run").out
@@ -386,7 +403,8 @@ def test_a_symbolic_link_stays_one_and_modes_stay(project: Path, tmp_path: Path)
     (tmp_path / "dotfiles.json").chmod(0o640)
     (project / ".claude").mkdir()
     (project / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
-    run("setup", "claude", "--yes")
+    answer = run("setup", "claude", "--yes")
+    assert f"+++ {project}/.claude/settings.json -> {tmp_path}/dotfiles.json\n".encode() in answer.out
     assert (project / ".claude/settings.json").is_symlink()
     assert "swarm hook" in (tmp_path / "dotfiles.json").read_text()
     assert stat.S_IMODE((tmp_path / "dotfiles.json").stat().st_mode) == 0o640

@@ -166,7 +166,7 @@ def test_codexs_server_that_is_put_in_and_taken_out_leaves_every_byte(wanted: li
             put_codex(text)
         return
     after = put_codex(text)
-    assert tomllib.loads(after)["mcp_servers"]["swarm"] == {"command": "swarm", "args": ["mcp"]}
+    assert tomllib.loads(after)["mcp_servers"]["swarm"] == {"command": "swarm", "args": ["mcp"], "env_vars": ["A"]}
     assert put_codex(after) == after
     assert toml_server.taken_out(after, "x") == text
 
@@ -198,12 +198,20 @@ def put_claude(text: str) -> str:
 
 
 def put_codex(text: str | None) -> str:
-    return toml_server.put(text, {"command": "swarm", "args": ["mcp"]}, "x")
+    return toml_server.put(text, {"command": "swarm", "args": ["mcp"], "env_vars": ["A"]}, "x")
+
+
+def test_what_somebody_added_to_codexs_server_stays_as_it_was_written() -> None:
+    text = put_codex(None).replace('["A"]', '["A", "PGSERVICE", { name = "B", source = "local" }]\nstartup_timeout_sec = 2.50')
+    assert put_codex(text) == text
+    moved = put_codex(text.replace('"swarm"', '"/old/swarm"'))
+    assert tomllib.loads(moved) == tomllib.loads(text) and "startup_timeout_sec = 2.50\n" in moved
 
 
 def test_codex_may_write_its_file_anew_around_the_server() -> None:
     """What `codex mcp add` of Codex 0.166 makes of the block: no first marker, and a foreign table before the last."""
-    text = '[mcp_servers.swarm]\ncommand = "swarm"\nargs = ["mcp"]\n\n[mcp_servers.other]\ncommand = "foo"\n# swarm: end\n'
+    table = '[mcp_servers.swarm]\ncommand = "swarm"\nargs = ["mcp"]\nenv_vars = ["A"]\n'
+    text = f'{table}\n[mcp_servers.other]\ncommand = "foo"\n# swarm: end\n'
     assert put_codex(text) == text
     assert toml_server.taken_out(text, "x") == '[mcp_servers.other]\ncommand = "foo"\n'
     moved = put_codex(text.replace('"swarm"\n', '"/old/swarm"\n'))
