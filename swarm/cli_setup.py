@@ -143,8 +143,8 @@ def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> s
 
 COMMAND = Command(
     "claude|codex [--project DIR] [--user] [--skill] [--remove] [--dry-run] [--yes]",
-    "Tells Claude Code or Codex about swarm: hooks, the MCP server, and a few lines of instructions. Shows every change,\n"
-    "asks, and touches nothing that it did not write. Done twice it changes nothing.\n"
+    "Tells Claude Code or Codex about swarm: hooks, MCP server, a few instructions.\n"
+    "Shows every change, asks, and touches nothing that it did not write.\n"
     "\n"
     "  --project DIR   into the files of this project; without it, of the checkout around the working directory\n"
     "  --user          into your own files, for all projects\n"

@@ -265,6 +265,13 @@ def test_a_person_is_asked_and_only_a_yes_is_one(typed: str, changed: bool, proj
     assert ("nothing was changed" in ended.shown) != changed
 
 
+def test_a_program_that_sees_no_diff_is_not_asked(project: Path) -> None:
+    with terminal() as at:
+        at.start(*SWARM, "setup", "claude", "--json", cwd=project)
+        ended = at.wait()
+    assert (ended.code, json.loads(ended.out)["exit_code"]) == (1, 1) and "[y/N]" not in ended.shown
+
+
 def test_what_somebody_wrote_between_the_markers_is_shown_before_it_goes(project: Path) -> None:
     run("setup", "claude", "--yes")
     path = project / "CLAUDE.md"

@@ -96,6 +96,18 @@ def test_a_server_that_is_put_in_and_taken_out_leaves_every_byte(text: str) -> N
     assert agent_setup._server_taken_out(after, "x") == text
 
 
+def test_what_is_put_in_follows_the_files_own_style() -> None:
+    put = json_entries.put
+    assert put('{\r\n\t"a": {"b": 1}\r\n}\r\n', ("c",), {"d": [1]}, "x") == (
+        '{\r\n\t"a": {"b": 1},\r\n\t"c": {\r\n\t\t"d": [\r\n\t\t\t1\r\n\t\t]\r\n\t}\r\n}\r\n'
+    )
+    assert put('{\r\n\t"a": {"b": 1}\r\n}\r\n', ("a", "c"), {"d": 1}, "x") == '{\r\n\t"a": {"b": 1, "c": {"d": 1}}\r\n}\r\n'
+    assert put('{"a":1}', ("b",), 2, "x") == '{"a":1,"b": 2}'
+    first = put("{}", ("a", "b"), 1, "x")
+    assert first == '{ \n  "a": {\n    "b": 1\n  }\n}'
+    assert put(first, ("c",), 2, "x") == '{ \n  "a": {\n    "b": 1\n  },\n  "c": 2\n}'
+
+
 @given(json_texts())
 def test_what_a_formatter_makes_of_it_can_still_be_taken_out(text: str) -> None:
     """All that may go with it is what was empty: whether that was there before, nobody can tell then."""
@@ -174,7 +186,17 @@ def test_codexs_server_that_is_put_in_and_taken_out_leaves_every_byte(wanted: li
 # What is whose ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["FOO=1 swarm hook", "swarm hook | tee log", "my-swarm hook", "swarm hook '", "swarm hooks"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "FOO=1 swarm hook",
+        "python3 -I /x/swarm/__main__.py hook",
+        "swarm hook | tee log",
+        "my-swarm hook",
+        "swarm hook '",
+        "swarm hooks",
+    ],
+)
 def test_a_command_that_is_not_ours_is_nobodys_but_theirs(command: str) -> None:
     text = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
     assert hook_entries.taken_out(text, "x") == text
