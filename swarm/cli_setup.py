@@ -11,6 +11,7 @@ from swarm.arguments import Call, Command
 from swarm.errors import BadInput, SwarmError
 from swarm.file_changes import Change
 from swarm.own_command import own_command
+from swarm.path_pattern import project_root
 
 _PATIENCE = 600.0  # seconds for an answer
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
@@ -68,14 +69,10 @@ def _places(agent: str, call: Call) -> Places:
 
 def _project() -> str:
     """The checkout around the working directory, else that itself."""
-    directory = place = _here()
+    directory = _here()
     if not directory:
         raise BadInput("the working directory is gone. Go to one that exists, or name one with --project.")
-    while not os.path.lexists(os.path.join(place, ".git")):
-        if place == os.path.dirname(place):
-            return directory
-        place = os.path.dirname(place)
-    return place
+    return project_root(directory)
 
 
 def _here() -> str:
