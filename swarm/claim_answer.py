@@ -1,9 +1,10 @@
 """What whoever asks for a task is answered, so that neither a person nor a language model can misread it: claimed or not, who
-holds what, and what to do next, as a command that can be pasted.
+holds what, and what to do next, as a command that can be pasted. A face with other words for that says how to wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from swarm.errors import LockHeld, NoTask, WrongState
@@ -61,8 +62,8 @@ def text(claimed: Claim) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refusal(error: NoTask | LockHeld | WrongState, worker: str) -> dict[str, Any]:
-    """The same for one who did not get a task."""
+def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:
+    """The same for one who did not get a task. `to_wait` says how to wait for one, so many seconds."""
     why, holders, ready_in = "state", {}, None
     if isinstance(error, NoTask):
         why, holders, ready_in = error.why, dict(error.holders), error.ready_in
@@ -73,10 +74,15 @@ def refusal(error: NoTask | LockHeld | WrongState, worker: str) -> dict[str, Any
     elif why == "unknown":
         advice = "Stop: do not work on this task."
     else:
-        wait = f"swarm task claim --worker {quoted(worker)} --wait {max(300, round(ready_in or 0) + 1)}"
+        wait = to_wait(max(300, round(ready_in or 0) + 1))
         advice = f"Stop: do not work on any task now. To wait for one: {wait}"
     answer = {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders}
     return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
+
+
+def command_to_wait(worker: str) -> Callable[[int], str]:
+    """How somebody with a shell waits for a task."""
+    return lambda seconds: f"swarm task claim --worker {quoted(worker)} --wait {seconds}"
 
 
 def refusal_text(fields: dict[str, Any]) -> str:

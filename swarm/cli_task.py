@@ -6,8 +6,9 @@ from swarm import claim_answer, jsontext, settings, terminal
 from swarm.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.names import check_name
+from swarm.patience import claim_patiently
 from swarm.settings import MAX_RECORD_BYTES
-from swarm.task_queue import Claim, Task, TaskQueue
+from swarm.task_queue import Task, TaskQueue
 from swarm.task_record import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.terminal import shown
 
@@ -108,9 +109,9 @@ def claim(call: Call) -> int:
     task = call.positional[0] if call.positional else None
     ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None
     try:
-        claimed = _claim_patiently(queue, worker, task, ttl, _seconds(call, "--wait") or 0.0)
+        claimed = claim_patiently(queue, worker, task, ttl=ttl, wait=_seconds(call, "--wait") or 0.0)
     except (NoTask, LockHeld, WrongState) as error:
-        fields = claim_answer.refusal(error, worker)
+        fields = claim_answer.refusal(error, claim_answer.command_to_wait(worker))
         if not _json(call, fields):
             terminal.out(claim_answer.refusal_text(fields))
         terminal.error(str(error))
@@ -172,24 +173,6 @@ def cancel(call: Call) -> int:
     if not _json(call, {"cancelled": True, "task": task.fields()}):
         terminal.out(f"Task cancelled: {task.id}\n")
     return 0
-
-
-# Claiming --------------------------------------------------------------------------------------------------------
-
-
-def _claim_patiently(queue: TaskQueue, worker: str, task: str | None, ttl: float | None, wait: float) -> Claim:
-    import time
-
-    deadline = time.monotonic() + wait
-    while True:
-        try:
-            return queue.claim(worker, task, ttl=ttl)
-        except (NoTask, LockHeld, WrongState) as error:
-            left = deadline - time.monotonic()
-            if left <= 0 or (isinstance(error, NoTask) and error.why == "unknown"):
-                raise
-        due = queue.seconds_until_due()
-        queue.wait(min(left, 0.5 if due is None else max(0.01, min(due, 0.5))))
 
 
 # Texts -------------------------------------------------------------------------------------------------------------

@@ -8,27 +8,30 @@
 
 A state that can only come about if somebody steps in (a failed task is retried, a cancelled one, one that another blocks) will
 `never` be so: waiting for it ends at once. A task that nobody knows yet is waited for. Sleeps until the store reports a change;
-what nothing reports, such as the end of a process, is looked at every second, and every half for a lock.
+what nothing reports, such as the end of a process, is looked at every second, and every half for a lock. `claim_patiently` waits
+for a task to be had.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from swarm import jsontext
-from swarm.errors import BadInput, NoTask, Unreachable
+from swarm.errors import BadInput, LockHeld, NoTask, Unreachable, WrongState
 from swarm.lock_table import LockTable
 from swarm.names import check_name
 from swarm.status_log import LOG, STATES, parse_record
 from swarm.store import Store
-from swarm.task_queue import Task, TaskQueue
+from swarm.task_queue import Claim, Task, TaskQueue
 from swarm.task_record import DONE, ENDED
 from swarm.task_record import STATES as QUEUE_STATES
 
 FREE = "free"
 CONDITIONS = (FREE, *QUEUE_STATES, *STATES)
 _GLANCE = 1.0  # seconds between looks for what nothing announces
+_PAUSE = 0.5  # seconds between tries to claim, at most
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,30 @@ def wait_for(
             if away is None or (deadline is not None and store.clock.steady() >= deadline):
                 raise
             away(error)
+
+
+def claim_patiently(
+    queue: TaskQueue,
+    worker: str,
+    task: str | None = None,
+    *,
+    ttl: float | None = None,
+    bound: bool = False,
+    wait: float = 0.0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Claim:
+    """Claims as the queue does, after up to `wait` seconds; gives up soon after it was `stopped`. A named task that is not in the
+    queue is not waited for."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return queue.claim(worker, task, ttl=ttl, bound=bound)
+        except (NoTask, LockHeld, WrongState) as error:
+            left = deadline - time.monotonic()
+            if left <= 0 or stopped() or (isinstance(error, NoTask) and error.why == "unknown"):
+                raise
+        due = queue.seconds_until_due()
+        queue.wait(min(left, _PAUSE if due is None else max(0.01, min(due, _PAUSE))))
 
 
 class _OfLock:

@@ -108,6 +108,12 @@ def agent_config_dir(agent: str) -> str:
     return os.path.abspath(chosen) if chosen else ""
 
 
+def errand() -> tuple[str, int] | None:
+    """The task that whoever started us holds, and its token; None if nobody said so, or not so that it can be believed."""
+    task, token = os.environ.get("SWARM_TASK_ID", ""), os.environ.get("SWARM_TOKEN", "")
+    return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None
+
+
 def user() -> str:
     """Who runs this, as a name that may stand in a log."""
     import pwd
