@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("doctor", "hook", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "worker")  # each is a COMMAND
+_ALONE = ("doctor", "hook", "mcp", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "worker")  # each is a COMMAND
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
@@ -37,6 +37,7 @@ Usage: swarm COMMAND …
   capture  what one shows     restart  one that died  down   end them all
 
   hook     what coding agents call at their events    swarm hook --help
+  mcp      tools for an agent, over MCP               swarm mcp --help
 
   doctor   find out what is wrong with the ground     swarm doctor
   setup    tell Claude Code or Codex about it         swarm setup claude

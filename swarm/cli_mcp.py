@@ -1,0 +1,39 @@
+"""`swarm mcp`: tools for an agent, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import sys
+
+from swarm import agent_process, settings
+from swarm.agent_session import AgentSession
+from swarm.arguments import Call, Command
+from swarm.errors import StoreError
+from swarm.home import Home
+
+
+def run(call: Call) -> int:
+    worker = call.options.get("--worker") or settings.worker() or agent_process.find().worker
+    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    try:
+        from swarm.mcp_server import serve
+    except ImportError as error:
+        if (error.name or "").startswith("swarm"):
+            raise
+        install = f"{sys.executable} -m pip install 'swarm-coordination[mcp]'"
+        raise StoreError(f"swarm mcp needs the package {error.name}, 2 or newer. Run: {install}") from None
+    serve(AgentSession(Home().store(), worker, ttl, errand=settings.errand()))
+    return 0
+
+
+COMMAND = Command(
+    "[--worker W] [--ttl S]",
+    "Serves an agent over standard input and output (Model Context Protocol): claim tasks and end them, lock, wait, report.\n"
+    "An agent's own configuration starts it; docs/MCP.md shows how. What the agent has is kept alive while its session lives,\n"
+    "and given back when that ends.\n"
+    "\n"
+    "  --worker W     who the agent is (SWARM_WORKER, else the process that started this)\n"
+    "  --ttl S        seconds that a lease lasts without a heartbeat (AI_SWARM_LOCK_TTL, else 300)",
+    "claude mcp add swarm -- swarm mcp",
+    run,
+    "--worker= --ttl=",
+)
