@@ -75,7 +75,7 @@ TOOLS = {
         idempotent=True,
     ),
     "fail": ToolWords(
-        "A task you claimed is not done. then: retry (default); never; give_back: the attempt does not count.",
+        "A task you claimed is not done. then: retry (default), never, give_back (the attempt does not count).",
         {"task": _TEXT, "reason": _TEXT, "then": {"enum": list(THEN)}},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
         ("task", "reason"),
@@ -83,13 +83,13 @@ TOOLS = {
         idempotent=True,
     ),
     "say": ToolWords(
-        "Tell everybody how a task is going (default: the one you have). HELP: you need a person.",
+        "Report how a task (default: yours) is going. HELP: you need a person.",
         {"state": {"enum": list(STATES)}, "text": _TEXT, "task": _TEXT},
         {"said": _YES_NO},
         ("state", "text"),
     ),
     "lock": ToolWords(
-        "Keep others off a thing, such as a file, until unlock or the end of this session.",
+        "Keep others off a thing, such as a file, until unlock.",
         {"name": _TEXT, "wait": _WAIT},
         {"locked": _YES_NO, "token": _NUMBER, **_REFUSED},
         ("name",),
