@@ -50,6 +50,7 @@ class AgentSession:
         self._holdings: dict[str, Holding] = {}
         self._over: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
         self._guard = threading.Lock()
+        self._taking = threading.Lock()  # so that nothing is taken behind the back of the end
         self._ended = False
 
     def errand(self) -> str:
@@ -86,12 +87,7 @@ class AgentSession:
         errand = self.errand()
         if errand:
             raise WrongState(errand, f"You work on {errand} already: it is held for you, and your exit ends it.")
-        claim = claim_patiently(self.queue, self.worker, task, ttl=self.ttl, bound=True, wait=wait, stopped=stopped)
-        holding: Holding
-        lease = self.queue.keep(claim, on_lost=lambda lost: self._lose(holding, lost))
-        holding = Holding(claim.task.id, lease, claim)
-        self._keep(holding)
-        return claim
+        return claim_patiently(self.queue, lambda: self._claim_now(task), wait, stopped)
 
     def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
         """Ends a claim: `how` is done, fail or release. Raises LockLost if another has the task by now, NotYours if this session
@@ -134,13 +130,6 @@ class AgentSession:
                     raise
             self._locks.await_change(name, min(left, _GLANCE))
 
-    def _lock_now(self, name: str) -> Lease:
-        holding: Holding
-        lease = Lease(self._locks, name, self.worker, self.ttl, on_lost=lambda lost: self._lose(holding, lost))
-        holding = Holding(name, lease)
-        self._keep(holding)
-        return lease
-
     def unlock(self, name: str) -> None:
         """Raises LockLost if it is another's by now, NotYours if this session has no such lock."""
         holding = self._holding(check_name(name, "name"))
@@ -165,11 +154,11 @@ class AgentSession:
 
     def close(self, timeout: float = 1.0) -> bool:
         """Gives everything back; whether that was done in time. What was not is free when this process ends."""
-        with self._guard:
-            self._ended = True
-            left = sorted(self._holdings.values(), key=lambda holding: holding.claim is not None)  # locks are quicker
+        self._ended = True
 
         def give_back() -> None:
+            with self._taking, self._guard:
+                left = sorted(self._holdings.values(), key=lambda holding: holding.claim is not None)  # locks are quicker
             for holding in left:
                 self._give_back(holding, _ENDED)
 
@@ -190,16 +179,33 @@ class AgentSession:
 
     # Holdings --------------------------------------------------------------------------------------------------------
 
+    def _claim_now(self, task: str | None) -> Claim:
+        with self._taking:
+            self._check_open()
+            claim = self.queue.claim(self.worker, task, ttl=self.ttl, bound=True)
+            holding: Holding
+            lease = self.queue.keep(claim, on_lost=lambda lost: self._lose(holding, lost))
+            holding = Holding(claim.task.id, lease, claim)
+            self._keep(holding)
+            return claim
+
+    def _lock_now(self, name: str) -> Lease:
+        with self._taking:
+            self._check_open()
+            holding: Holding
+            lease = Lease(self._locks, name, self.worker, self.ttl, on_lost=lambda lost: self._lose(holding, lost))
+            holding = Holding(name, lease)
+            self._keep(holding)
+            return lease
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise StoreError("the session has ended.")
+
     def _keep(self, holding: Holding) -> None:
-        """Begins the lease. Nothing begins in a session that has ended."""
         holding.lease.__enter__()
         with self._guard:
-            ended = self._ended
-            if not ended:
-                self._holdings[holding.name] = holding
-        if ended:
-            self._give_back(holding, _ENDED)
-            raise StoreError("the session has ended.")
+            self._holdings[holding.name] = holding
 
     def _holding(self, name: str) -> Holding | None:
         with self._guard:

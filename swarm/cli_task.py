@@ -109,7 +109,7 @@ def claim(call: Call) -> int:
     task = call.positional[0] if call.positional else None
     ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None
     try:
-        claimed = claim_patiently(queue, worker, task, ttl=ttl, wait=_seconds(call, "--wait") or 0.0)
+        claimed = claim_patiently(queue, lambda: queue.claim(worker, task, ttl=ttl), _seconds(call, "--wait") or 0.0)
     except (NoTask, LockHeld, WrongState) as error:
         fields = claim_answer.refusal(error, claim_answer.command_to_wait(worker))
         if not _json(call, fields):

@@ -76,21 +76,14 @@ def wait_for(
 
 
 def claim_patiently(
-    queue: TaskQueue,
-    worker: str,
-    task: str | None = None,
-    *,
-    ttl: float | None = None,
-    bound: bool = False,
-    wait: float = 0.0,
-    stopped: Callable[[], bool] = lambda: False,
+    queue: TaskQueue, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False
 ) -> Claim:
-    """Claims as the queue does, after up to `wait` seconds; gives up soon after it was `stopped`. A named task that is not in the
+    """Claims as `claim` does, after up to `wait` seconds; gives up soon after it was `stopped`. A named task that is not in the
     queue is not waited for."""
     deadline = time.monotonic() + wait
     while True:
         try:
-            return queue.claim(worker, task, ttl=ttl, bound=bound)
+            return claim()
         except (NoTask, LockHeld, WrongState) as error:
             left = deadline - time.monotonic()
             if left <= 0 or stopped() or (isinstance(error, NoTask) and error.why == "unknown"):
