@@ -83,7 +83,9 @@ class AgentTools:
         try:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
-            return _not_locked(name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait=55.")
+            return _not_locked(
+                name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={LONGEST_WAIT:g}."
+            )
         end = f"It is kept for you until you call unlock with name={_q(name)}."
         return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
 
@@ -147,21 +149,27 @@ class AgentTools:
             "problems": problems,
             "workers": workers,
             "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
-            "queue": {**board.queue, "blocked": board.blocked},
+            "queue": {state: count for state, count in {**board.queue, "blocked": board.blocked}.items() if count},
             "next": "Call claim for the next task." if board.queue["ready"] else "No task is ready now.",
         }
 
     # Answers -----------------------------------------------------------------------------------------------------------
 
     def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
-        told = claim_answer.refusal(error, lambda seconds: "call claim with wait=55.")
-        reason, advice, mine = told["reason"], told["next"], self._session.has(task) if task else None
+        told = claim_answer.refusal(error, lambda _: f"call claim with wait={LONGEST_WAIT:g}.")
+        reason, advice = told["reason"], told["next"]
+        has = [holding.name for holding in self._session.holds()]
         if told["why"] == "unknown":
             reason = f"There is no task {task} in the queue."
-        elif mine is not None:
-            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _IF_YOU
         elif isinstance(error, WrongState) and error.task_id == self._session.errand():
             advice = f"Take no other task. Go on with {error.task_id}, and exit when it is done."
+        elif task is not None and (mine := self._session.has(task)):
+            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _IF_YOU
+        elif task is not None:
+            wait = f" To wait for it: call claim with task={_q(task)} and wait={LONGEST_WAIT:g}." * (told["why"] == "held")
+            advice = f"Stop: do not work on {task} now.{wait} For another: call claim without a task."
+        elif has:
+            advice = f"Stop: take no other task now. Go on with what you have: {', '.join(has[:_MANY])}."
         holders = dict(list(told["held_by"].items())[:_MANY])
         due = {} if told["ready_in"] is None else {"ready_in": told["ready_in"]}
         about = {"why": told["why"], "reason": reason, "held_by": holders}
@@ -183,8 +191,11 @@ class AgentTools:
         return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
 
     def _only_task(self) -> str:
-        names = [holding.name for holding in self._session.holds()] or [self._session.errand()]
-        if len(names) != 1 or not names[0]:
+        """The one that a report is about if nobody says so."""
+        holds, errand = self._session.holds(), self._session.errand()
+        names = [holding.name for holding in holds if holding.claim] + [errand] * bool(errand)
+        names = names or [holding.name for holding in holds]
+        if len(names) != 1:
             raise BadInput("which task is meant? Give task.")
         return names[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,8 @@ import jsonschema
 import mcp_types as types
 import pytest
 
-from proof.servers import Server, wait_until
+from proof.servers import Server, running, wait_until
+from proof.valkey_server import ValkeyServer
 from swarm import mcp_server
 from swarm.home import Home
 from swarm.lock_table import LockTable
@@ -28,6 +30,7 @@ from swarm.store import open_store
 from swarm.task_queue import TaskQueue
 from tests.conftest import ROOT
 from tests.mcp_client import Wire, agent, ask, command, refused
+from tests.test_docs import blocks, blurred, quoted, tables
 
 MCP1 = Path(sys.prefix) / "mcp1"
 BYTES_PER_TOKEN = 3.98  # of the list of tools, as docs/MCP.md says it was counted
@@ -143,6 +146,32 @@ def test_without_the_sdk_the_error_names_the_cure() -> None:
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert "pip install 'swarm-coordination[mcp]'" in done.stderr
+
+
+def test_the_exchange_that_the_document_shows_is_what_agents_see(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+    queue.add("login", "Fix the login bug")
+    (shown,) = (block.text for block in blocks("docs/MCP.md") if " → " in block.text)
+    steps = re.findall(r"^(\w+) → (\w+) (\{.*\})\n((?: .*\n)+)", shown, re.MULTILINE)
+    assert len(steps) == shown.count(" → ")
+    with Wire(isolated_swarm_dir, "ann") as ann, Wire(isolated_swarm_dir, "bob") as bob:
+        for who, tool, arguments, expected in steps:
+            answer = {"ann": ann, "bob": bob}[who].call(tool, **json.loads(arguments))
+            assert blurred(json.dumps(answer)) == blurred(json.dumps(json.loads(expected))), f"{who} → {tool} {arguments}"
+
+
+def test_every_tool_is_documented_with_what_it_takes() -> None:
+    (table,) = tables("docs/MCP.md", "The tools")
+    assert [quoted(row[0])[0] for row in table] == [
+        f"{name}({', '.join(key if key in words.required else key + '?' for key in words.takes)})"
+        for name, words in TOOLS.items()
+    ]
+
+
+def test_the_documented_count_of_tokens_is_of_these_very_tools() -> None:
+    """Where this fails, count anew, as the document says."""
+    told = len(json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode())
+    (counted,) = re.findall(r"([\d,]+) bytes", (ROOT / "docs/MCP.md").read_text())
+    assert int(counted.replace(",", "")) == told
 
 
 # One task, one agent --------------------------------------------------------------------------------------------------
@@ -317,9 +346,7 @@ def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolat
     run(test)
 
 
-def test_a_client_that_asks_for_progress_gets_signs_of_life(
-    queue: TaskQueue, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_asks_for_progress_gets_signs_of_life(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
     seen: list[float] = []
 
@@ -370,6 +397,11 @@ def test_what_an_agent_gets_wrong_is_said_clearly_and_loses_nothing(queue: TaskQ
                 assert why in text and len(text) < 500, (tool, arguments)
             unknown = await ask(client, "claim", task="nothing")
             assert (unknown["why"], unknown["must_stop"]) == ("unknown", True)
+            busy = await ask(client, "claim", task="b")
+            assert busy["claimed"]
+            nothing = await ask(client, "claim")
+            assert nothing["must_stop"] and nothing["next"].endswith("Go on with what you have: a, b.")
+            assert (await ask(client, "fail", task="b", reason="not mine", then="give_back"))["state"] == "ready"
             again = await ask(client, "claim", task="a")
             assert (again["claimed"], again["held_by"]) == (False, {"a": "w"}) and "claimed a already" in again["reason"]
             assert (await ask(client, "done", task="b"))["must_stop"]
@@ -474,7 +506,7 @@ def test_a_state_directory_that_is_removed_is_noticed_and_the_session_goes_on(qu
         assert wire.call("claim")["task"] == "b"
 
 
-def test_on_a_server_everything_is_the_same_and_its_silence_is_an_error_and_no_hang(redis: Server) -> None:
+def test_on_a_server_everything_is_the_same(redis: Server) -> None:
     url = redis.url("mcp")
     queue = TaskQueue(open_store(url))
     queue.add("a", "x")
@@ -490,3 +522,20 @@ def test_on_a_server_everything_is_the_same_and_its_silence_is_an_error_and_no_h
 
     run(test)
     assert queue.get("a").state == "done"
+
+
+def test_a_server_that_is_away_is_an_error_for_a_call_and_holds_up_no_end(tmp_path: Path) -> None:
+    with running(ValkeyServer(tmp_path / "valkey")) as server:
+        url = server.url("mcp", timeout="1")
+        TaskQueue(open_store(url)).add("a", "x")
+        with Wire(tmp_path, "w", "--ttl", "300", env={"SWARM_STORE": url}) as wire:
+            assert wire.call("claim")["claimed"]
+            server.stop()
+            result = wire.request("tools/call", name="done", arguments={"task": "a"})["result"]
+            assert result["isError"] and "cannot be reached" in result["content"][0]["text"], result
+            begun = time.monotonic()
+            wire.process.send_signal(signal.SIGTERM)
+            assert wire.process.wait(20) == 0
+            assert time.monotonic() - begun < 2
+        server.start()
+        assert TaskQueue(open_store(url)).claim("other", "a").worker == "other"
