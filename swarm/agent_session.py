@@ -72,6 +72,12 @@ class AgentSession:
             holding = self._holdings.get(name)
             return holding if holding is not None and not self._why_lost(holding) else None
 
+    def why_lost(self, name: str) -> str:
+        """Why it has not any more what it had, "" if it never had that, or has it."""
+        with self._guard:
+            holding = self._holdings.get(name)
+            return self._why_lost(holding) if holding is not None else ""
+
     def news(self) -> list[Holding]:
         """What was lost since somebody was told last."""
         with self._guard:

@@ -102,6 +102,9 @@ class AgentTools:
 
     def say(self, stopped: Stopped, state: str, text: str = "", task: str | None = None) -> Answer:
         task = task if task is not None else self._only_task()
+        lost = self._session.why_lost(task)
+        if lost:
+            return {"said": False, "must_stop": True, "reason": lost, "next": _stop(task)}
         mine, errand = self._session.has(task), task == self._session.errand()
         queued = errand or self._is_queued(task)
         if queued and state == "DONE":

@@ -27,12 +27,14 @@ def run(call: Call) -> int:
 
 COMMAND = Command(
     "[--worker W] [--ttl S]",
-    "Serves an agent over standard input and output (Model Context Protocol): claim tasks and end them, lock, wait, report.\n"
-    "An agent's own configuration starts it; docs/MCP.md shows how. What the agent has is kept alive while its session lives,\n"
-    "and given back when that ends.\n"
+    "Serves an agent over standard input and output (Model Context Protocol):\n"
+    "it claims tasks and ends them, locks, waits, reports, looks at the board.\n"
+    "The agent's configuration starts it; docs/MCP.md shows how. What the agent has\n"
+    "is kept alive while its session lives, and given back when that ends.\n"
     "\n"
-    "  --worker W     who the agent is (SWARM_WORKER, else the process that started this)\n"
-    "  --ttl S        seconds that a lease lasts without a heartbeat (AI_SWARM_LOCK_TTL, else 300)",
+    "  --worker W   who the agent is (SWARM_WORKER, else after what started this)\n"
+    "  --ttl S      how long a lease lasts without a heartbeat\n"
+    "               (AI_SWARM_LOCK_TTL, else 300 seconds)",
     "claude mcp add swarm -- swarm mcp",
     run,
     "--worker= --ttl=",

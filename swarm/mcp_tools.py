@@ -85,7 +85,7 @@ TOOLS = {
     "say": ToolWords(
         "Report how a task (default: yours) is going. HELP: you need a person.",
         {"state": {"enum": list(STATES)}, "text": _TEXT, "task": _TEXT},
-        {"said": _YES_NO},
+        {"said": _YES_NO, "reason": _TEXT},
         ("state", "text"),
     ),
     "lock": ToolWords(

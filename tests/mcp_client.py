@@ -60,7 +60,7 @@ class Wire:
 
     def __init__(self, state: Path, worker: str, *options: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            command("--worker", worker, *options),
+            command(*(("--worker", worker) if worker else ()), *options),
             cwd=ROOT,
             env={**os.environ, "SWARM_STATE_DIR": str(state), **(env or {})},
             stdin=subprocess.PIPE,

@@ -21,7 +21,8 @@ import pytest
 
 from proof.servers import Server, running, wait_until
 from proof.valkey_server import ValkeyServer
-from swarm import mcp_server
+from swarm import mcp_server, process
+from swarm.agent_process import AgentProcess
 from swarm.home import Home
 from swarm.lock_table import LockTable
 from swarm.mcp_tools import INSTRUCTIONS, TOOLS
@@ -279,6 +280,8 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
             assert [(it["name"], it["must_stop"]) for it in granted["lost"]] == [("a", True)]
             assert "other" in granted["lost"][0]["reason"]
             assert "lost" not in await ask(client, "board")
+            said = await ask(client, "say", state="WAIT", text="I think", task="a")
+            assert (said["said"], said["must_stop"]) == (False, True)
             late = await ask(client, "done", task="a", result="too late")
             assert (late["ended"], late["must_stop"]) == (False, True)
             assert "other" in late["reason"] and late["next"].startswith("Stop working on a")
@@ -344,6 +347,25 @@ def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolat
             assert (queue.get("a").state, locks.look("README")) == ("ready", None)
 
     run(test)
+
+
+def test_whenever_a_claim_is_cancelled_the_agent_has_the_task_only_if_it_was_told(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
+    for number in range(40):
+        queue.add(f"t{number}", "x")
+    told: set[str] = set()
+    with Wire(isolated_swarm_dir, "w") as wire:
+        for number in range(40):
+            call = wire.begin_call("claim")
+            time.sleep(number / 4000)
+            wire.write({"method": "notifications/cancelled", "params": {"requestId": call}})
+            asked = wire.begin("ping")
+            while (message := wire.read())["id"] != asked:
+                if "structuredContent" in message.get("result", {}):
+                    told.add(message["result"]["structuredContent"]["task"])
+        wait_until(lambda: set(wire.call("board")["you_hold"]) == told, "what nobody was told of is given back")
+    assert sum(task.attempts for task in queue.tasks() if task.id not in told) == 0
 
 
 def test_a_client_that_asks_for_progress_gets_signs_of_life(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
@@ -478,6 +500,12 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(queue: Tas
 
     run(test)
     assert queue.get("a").state == "running" and queue.done("a", "worker-1", claim.token).state == "done"
+
+
+def test_an_agent_whom_nobody_named_is_called_after_the_process_that_started_the_server(isolated_swarm_dir: Path) -> None:
+    with Wire(isolated_swarm_dir, "") as wire:
+        me = process.parentage(os.getpid())
+        assert me and wire.call("board")["you"] == AgentProcess(os.getpid(), me.name).worker
 
 
 # Stores ------------------------------------------------------------------------------------------------------------------
