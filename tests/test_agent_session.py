@@ -17,6 +17,7 @@ from swarm.status_log import StatusLog
 from swarm.store import Store
 from swarm.store_file import FileStore
 from swarm.task_queue import TaskQueue
+from tests.conftest import HandClock
 
 
 @pytest.fixture
@@ -109,27 +110,63 @@ def test_the_task_that_an_agent_was_started_for_is_its_parents_to_end(live_store
     session.close()
 
 
-class _Stuck(FileStore):
-    """A store that does not answer any more."""
+def test_a_lease_that_ran_out_while_everything_stood_still_is_lost_before_any_heartbeat_says_so(
+    store: Store, clock: HandClock
+) -> None:
+    session = AgentSession(store, "agent", 300)
+    session.lock("README")
+    clock.pass_time(400)
+    assert session.holds() == [] and session.has("README") is None
+    assert "ran out" in session.why_lost("README")
+    assert [holding.name for holding in session.news()] == ["README"]
+    session.close()
 
-    stuck = False
+
+class _Stuck(FileStore):
+    """A store that does not answer for a while."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = threading.Event()
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.asked.set()
+        self.answers.wait()
+        return super().create(key, data)
 
     def remove(self, key: str, old: bytes) -> bool:
-        while self.stuck:
-            time.sleep(0.05)
+        self.answers.wait()
         return super().remove(key, old)
 
 
 def test_a_store_that_does_not_answer_holds_up_the_end_for_no_longer_than_it_may(tmp_path: Path) -> None:
-    store = _Stuck(str(tmp_path / "swarm"))
+    store = _Stuck(tmp_path / "swarm")
     session = AgentSession(store, "agent", 60.0)
     session.lock("README")
-    store.stuck = True
+    store.answers.clear()
     begun = time.monotonic()
     assert not session.close(0.3)
     assert time.monotonic() - begun < 2
-    store.stuck = False
+    store.answers.set()
     wait_until(lambda: LockTable(store).look("README") is None, "it was only late")
+
+
+def test_what_is_being_taken_while_the_session_ends_is_given_back_too(tmp_path: Path) -> None:
+    store = _Stuck(tmp_path / "swarm")
+    session = AgentSession(store, "agent", 60.0)
+    store.answers.clear()
+    taking = threading.Thread(target=session.lock, args=("README",))
+    taking.start()
+    assert store.asked.wait(10)
+    ending = threading.Thread(target=session.close, args=(10,))
+    ending.start()
+    ending.join(0.2)
+    store.answers.set()
+    ending.join()
+    taking.join()
+    assert list(LockTable(store).tasks()) == []
 
 
 def test_nothing_begins_in_a_session_that_has_ended(tmp_path: Path) -> None:
