@@ -20,7 +20,7 @@ def run(call: Call) -> int:
         if (error.name or "").startswith("swarm"):
             raise
         install = f"{sys.executable} -m pip install 'swarm-coordination[mcp]'"
-        raise StoreError(f"swarm mcp needs the package {error.name}, 2 or newer. Run: {install}") from None
+        raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
     serve(AgentSession(Home().store(), worker, ttl, errand=settings.errand()))
     return 0
 

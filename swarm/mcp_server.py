@@ -29,7 +29,7 @@ from swarm.agent_tools import AgentTools, Answer, with_losses
 from swarm.errors import SwarmError
 from swarm.mcp_tools import INSTRUCTIONS, TOOLS, ToolWords
 
-_TICK = 5.0  # seconds between signs of life, for a client that asked for them
+_TICK = 2.0  # seconds between signs of life, for a client that asked for them
 
 Context = ServerRequestContext[dict[str, Any]]
 

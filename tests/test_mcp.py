@@ -268,13 +268,13 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w", "--ttl", "1") as client:
             token = (await ask(client, "claim", task="a"))["token"]
-            await anyio.sleep(2.5)
+            await anyio.sleep(2)
             held = locks.look("a")
             assert held and held[0] and held[1].active and held[0].token == token
             assert "lost" not in await ask(client, "board")
             locks.break_lock("a")
             queue.claim("other", "a")
-            await anyio.sleep(1)
+            await anyio.sleep(0.8)
             granted = await ask(client, "claim", task="b")
             assert (granted["claimed"], granted["must_stop"]) == (True, False)
             assert [(it["name"], it["must_stop"]) for it in granted["lost"]] == [("a", True)]
@@ -377,12 +377,12 @@ def test_a_client_that_asks_for_progress_gets_signs_of_life(queue: TaskQueue, is
 
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w") as client:
-            result = await client.call_tool("wait", {"task": "a", "timeout": 6}, progress_callback=note)
+            result = await client.call_tool("wait", {"task": "a", "timeout": 2.5}, progress_callback=note)
             answer = result.structured_content
             assert (answer["met"], answer["never"], answer["next"]) == (False, False, "Not yet: call wait again.")
 
     run(test)
-    assert seen == [5.0]
+    assert seen == [2.0]
 
 
 # What agents get wrong ---------------------------------------------------------------------------------------------------
@@ -540,9 +540,9 @@ def test_on_a_server_everything_is_the_same(redis: Server) -> None:
     queue.add("a", "x")
 
     async def test() -> None:
-        async with agent(url, "w", "--ttl", "2") as client:
+        async with agent(url, "w", "--ttl", "1") as client:
             await ask(client, "claim")
-            await anyio.sleep(3)
+            await anyio.sleep(1.5)
             assert queue.get("a").state == "running"
             await ask(client, "done", task="a")
             await ask(client, "lock", name="README")
