@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import select
 import signal
 import threading
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import mcp_types as types
 from jsonschema import Draft202012Validator
 from mcp.server.context import ServerRequestContext
@@ -29,6 +31,7 @@ from swarm.agent_tools import AgentTools, Answer, with_losses
 from swarm.errors import SwarmError
 from swarm.mcp_tools import INSTRUCTIONS, TOOLS, ToolWords
 
+_ESCAPES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)")  # \\, both halves, or one
 _TICK = 2.0  # seconds between signs of life, for a client that asked for them
 
 Context = ServerRequestContext[dict[str, Any]]
@@ -147,6 +150,7 @@ class _Call:
             while not (await asyncio.wait([waiter], timeout=_TICK))[0]:
                 seconds += _TICK
                 await progress(seconds)
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a call that was cancelled meanwhile is not answered any more
             return waiter.result()
         except asyncio.CancelledError:
             with self._guard:
@@ -209,10 +213,21 @@ def _pump(source: int, feed: int, client: int, end: Callable[[], None]) -> None:
     awaited = select.poll()
     awaited.register(source, select.POLLIN)
     awaited.register(client, 0)  # tells when nobody reads our answers any more
+    begun: list[bytes] = []
     try:
         while client not in dict(awaited.poll()) and (block := os.read(source, 1 << 16)):
-            while block:
-                block = block[os.write(feed, block) :]
+            lines, newline, rest = block.rpartition(b"\n")
+            begun.append(lines + newline or rest)
+            if not newline:
+                continue
+            whole, begun = _readable(b"".join(begun)), [rest]
+            while whole:
+                whole = whole[os.write(feed, whole) :]
     except OSError:
         pass
     end()
+
+
+def _readable(lines: bytes) -> bytes:
+    """Without the halves of characters that some clients send when they cut a text: the SDK would never answer such a call."""
+    return _ESCAPES.sub(lambda found: b"\\ufffd" if found["half"] else found[0], lines)

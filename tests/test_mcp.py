@@ -453,7 +453,11 @@ def test_a_line_that_is_no_message_costs_only_itself_and_weird_text_comes_throug
         assert (claimed["task"], claimed["prompt"]) == ("任务 1", "⚡\x1b[2J\u2028 end")
         assert claimed["meta"] == {"torn": "a?"}
         assert wire.call("say", state="HELP", text="a\nb\x00")["said"]
+        cut = {"state": "HELP", "text": "cut \ud83d", "task": "t"}  # as JavaScript cuts a text in the middle of a 🙂
+        assert wire.call("say", **cut)["said"]
+        assert wire.call("say", state="HELP", text="\\ud83d 🙂", task="t")["said"]
         assert wire.call("fail", task="任务 1", reason="\x07", then="give_back")["state"] == "ready"
+    assert [record["message"] for _, record in StatusLog(Home().store()).query("t")] == ["cut \ufffd", "\\ud83d 🙂"]
 
 
 # Reports, and agents that a worker has started ----------------------------------------------------------------------------
