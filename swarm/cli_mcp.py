@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from swarm import agent_process, settings
+from swarm import agent_process, settings, terminal
 from swarm.agent_session import AgentSession
 from swarm.arguments import Call, Command
 from swarm.errors import StoreError
@@ -21,6 +22,8 @@ def run(call: Call) -> int:
             raise
         install = f"{sys.executable} -m pip install 'swarm-coordination[mcp]'"
         raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
+    if os.isatty(0):
+        terminal.err("This speaks to agents, in JSON, until its input ends. See: swarm mcp --help\n")
     serve(AgentSession(Home().store(), worker, ttl, errand=settings.errand()))
     return 0
 

@@ -4,7 +4,7 @@ sessions, so there are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from swarm.agent_tools import LONGEST_WAIT, STATES, THEN
@@ -22,6 +22,7 @@ _NUMBER: Schema = {"type": "integer"}
 _OBJECT: Schema = {"type": "object"}
 _LIST: Schema = {"type": "array"}
 _WAIT: Schema = {"type": "number", "description": f"seconds, up to {LONGEST_WAIT:g}"}
+_ALWAYS: Schema = {"must_stop": _YES_NO, "next": _TEXT}
 _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
 
 
@@ -36,7 +37,6 @@ class ToolWords:
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
-    always: Schema = field(default_factory=lambda: {"must_stop": _YES_NO, "next": _TEXT})
 
     @property
     def input_schema(self) -> Schema:
@@ -45,9 +45,8 @@ class ToolWords:
 
     @property
     def output_schema(self) -> Schema:
-        answers = {**self.answers, **self.always}
         first = next(iter(self.answers))
-        return {"type": "object", "properties": {**answers, "lost": _LIST}, "required": [first, *self.always]}
+        return {"type": "object", "properties": {**self.answers, **_ALWAYS, "lost": _LIST}, "required": [first, *_ALWAYS]}
 
 
 TOOLS = {
