@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from swarm import settings
@@ -18,6 +18,7 @@ from swarm.lease import Lease
 from swarm.lock_table import LockTable
 from swarm.names import check_name
 from swarm.patience import claim_patiently
+from swarm.reservations import Reservations
 from swarm.store import Store
 from swarm.task_queue import Claim, Task, TaskQueue
 
@@ -47,6 +48,8 @@ class AgentSession:
         self.queue = TaskQueue(store)
         self._errand = errand
         self._locks = LockTable(store)
+        self._files = Reservations(store)
+        self._for_files = f"files of {self.worker}"
         self._holdings: dict[str, Holding] = {}
         self._over: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
         self._guard = threading.Lock()
@@ -149,6 +152,42 @@ class AgentSession:
             self._lose(holding, lost, told=True)
             raise lost from None
         self._let_go(holding)
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def reserve(self, patterns: Sequence[str]) -> None:
+        """Reserves files, all or none, for the task that it has; without one, until the session ends. Raises LockHeld."""
+        had = self.has(self._for_files)
+        task, token = self._reason_to_reserve()
+        before = {each.pattern for each in self._files.all() if each.worker == self.worker}
+        made: list[str] = []
+        try:
+            for pattern in patterns:
+                self._files.reserve_for_task(pattern, self.worker, task, token)
+                made.append(pattern)
+        except BaseException:
+            self.unreserve([pattern for pattern in made if pattern not in before])
+            if task == self._for_files and not had:
+                self.unlock(task)
+            raise
+
+    def unreserve(self, patterns: Sequence[str]) -> None:
+        for pattern in patterns:
+            try:
+                self._files.release(self.worker, pattern)
+            except NotYours:
+                pass
+
+    def _reason_to_reserve(self) -> tuple[str, int | None]:
+        """What the files are kept for: the only task; else a lock that stands for the session, and ends with it."""
+        errand = self.errand()
+        if errand:
+            return errand, self._errand[1] if self._errand else None
+        claims = [holding for holding in self.holds() if holding.claim]
+        if len(claims) == 1:
+            return claims[0].name, claims[0].lease.token
+        mine = self.has(self._for_files)
+        return self._for_files, mine.lease.token if mine else self.lock(self._for_files).token
 
     # The end ---------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ the last answer stands in `lost`. A refusal is an answer; what raises is a mista
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from swarm import claim_answer, patience
 from swarm.agent_session import AgentSession
 from swarm.columns import duration
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
+from swarm.path_pattern import checked_pattern, project_root
 from swarm.settings import check_wait
 from swarm.status_log import StatusLog
 from swarm.task_record import DONE, FAILED
@@ -97,6 +99,22 @@ class AgentTools:
         except NotYours as error:
             return {"unlocked": False, "must_stop": False, "reason": str(error), "next": "Nothing was changed."}
         return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more without locking it again."}
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
+        here = os.getcwd()
+        patterns = [checked_pattern(path, project_root(here), here) for path in paths]
+        if release:
+            self._session.unreserve(patterns)
+            return {"reserved": False, "must_stop": False, "paths": patterns, "next": "Do not change these files any more."}
+        try:
+            self._session.reserve(patterns)
+        except LockHeld as held:
+            advice = "Stop: do not change these files, and work on others. Nothing was reserved."
+            told = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
+            return {"reserved": False, "must_stop": True, **told, "next": advice}
+        return {"reserved": True, "must_stop": False, "paths": patterns, "next": "Change them as you need; others are kept off."}
 
     # Telling and looking -----------------------------------------------------------------------------------------------
 

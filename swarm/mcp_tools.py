@@ -101,6 +101,13 @@ TOOLS = {
         ("name",),
         idempotent=True,
     ),
+    "reserve": ToolWords(
+        "Keep other agents from editing files (globs) while you have your task; release gives them up.",
+        {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
+        {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
+        ("paths",),
+        idempotent=True,
+    ),
     "wait": ToolWords(
         "Sleep until a task is done, in another state, or unlocked.",
         {"task": _TEXT, "until": {"type": "string", "description": "done (default), free or a state"}, "timeout": _WAIT},

@@ -13,6 +13,7 @@ from proof.servers import wait_until
 from swarm.agent_session import AgentSession
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError, WrongState
 from swarm.lock_table import LockTable
+from swarm.reservations import Reservations
 from swarm.status_log import StatusLog
 from swarm.store import Store
 from swarm.store_file import FileStore
@@ -91,6 +92,33 @@ def test_who_waits_for_a_lock_gets_it_when_it_is_free_and_gives_up_when_stopped(
     with pytest.raises(LockHeld):
         other.lock("README", wait=20, stopped=lambda: time.monotonic() - begun > 0.2)
     assert time.monotonic() - begun < 5
+
+
+def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(session: AgentSession, live_store: Store) -> None:
+    queue, files = TaskQueue(live_store), Reservations(live_store)
+    queue.add("login", "Fix it")
+    session.claim("login")
+    session.reserve(["src/login"])
+    assert [(each.pattern, each.task_id) for each in files.all()] == [("src/login", "login")]
+    session.end("done", "login")
+    assert files.all() == []
+    session.reserve(["docs", "README.md"])
+    session.reserve(["docs"])
+    time.sleep(1.5)  # longer than the lease
+    assert [each.pattern for each in files.all()] == ["README.md", "docs"]
+    session.unreserve(["README.md", "never had"])
+    assert [each.pattern for each in files.all()] == ["docs"]
+    session.close(10)
+    assert files.all() == []
+
+
+def test_files_are_reserved_all_or_none(session: AgentSession, live_store: Store) -> None:
+    files = Reservations(live_store)
+    files.reserve("docs", "other", 60)
+    session.reserve(["mine"])
+    with pytest.raises(LockHeld, match="docs"):
+        session.reserve(["mine", "src", "docs/x"])
+    assert [each.pattern for each in files.all() if each.worker == "agent"] == ["mine"]
 
 
 def test_the_task_that_an_agent_was_started_for_is_its_parents_to_end(live_store: Store) -> None:
