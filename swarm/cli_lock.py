@@ -139,12 +139,14 @@ def break_lock(call: Call) -> int:
     if "--yes" not in call.options:
         raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
     who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else settings.user()
+    from swarm.lock_breaking import log_break
+
     table = _table()
     trouble = ""
     try:
         lock = table.break_lock(task)
         try:
-            _log_break(table, task, lock, who)
+            log_break(table.store, task, lock, who)
         except StoreError as error:
             trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
     finally:
@@ -205,15 +207,6 @@ def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[st
         ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
     ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
     return ways
-
-
-def _log_break(table: LockTable, task: str, lock: Lock | None, who: str) -> None:
-    """The holder, and whoever watches, must be able to see who did this."""
-    from swarm.status_log import StatusLog
-
-    was = {"worker": lock.worker, "token": lock.token} if lock else {}
-    text = f"lock broken by {who}" + (f"; it was held by {lock.worker}" if lock else "")
-    StatusLog(table.store).append("ERROR", who, task, text, {"event": "lock-broken", "by": who, "user": settings.user(), **was})
 
 
 def _table() -> LockTable:

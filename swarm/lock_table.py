@@ -84,6 +84,20 @@ class LockTable:
             if self._patiently(self.store.remove, self._key(task), data):
                 return decode(data, task)
 
+    def break_seen(self, task: str, worker: str, token: int | None) -> Lock | None:
+        """The same for a lock that somebody has seen, with this worker and token ("" and None where it was unreadable). Raises
+        NotYours if it is another by now: what somebody who came later holds is not broken."""
+        while True:
+            data = self.store.read(self._key(task))
+            if data is None:
+                raise NotYours(task, f"There is no lock for {task} any more.")
+            lock = decode(data, task)
+            if (lock.worker, lock.token) != (worker, token) if lock else (worker, token) != ("", None):
+                held = f"held by {lock.worker} with token {lock.token}" if lock else "one that makes no sense"
+                raise NotYours(task, f"The lock for {task} has changed since it was looked at: it is {held} now. Look again.")
+            if self._patiently(self.store.remove, self._key(task), data):
+                return lock
+
     def sweep(self, task: str, is_over: Callable[[Lock | None, Verdict], bool]) -> None:
         """Removes a lock that is over: the very record that was judged, if it still stands."""
         data = self.store.read(self._key(task))

@@ -372,6 +372,52 @@ class TestBreaking:
         assert broken is not None and (broken.worker, broken.task_id) == ("bob", "t")
 
 
+class TestBreakingWhatWasSeen:
+    def test_it_frees_the_task_and_tells_whose_it_was(self, locks: LockTable) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        broken = locks.break_seen("t", "alice", seen.token)
+        assert broken is not None and (broken.worker, broken.token) == ("alice", seen.token)
+        assert locks.look("t") is None
+
+    def test_a_heartbeat_meanwhile_does_not_matter(self, locks: LockTable) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        locks.heartbeat("t", "alice")
+        locks.break_seen("t", "alice", seen.token)
+        assert locks.look("t") is None
+
+    @pytest.mark.parametrize("successor", ["alice", "bob"])
+    def test_a_successor_is_left_alone(self, locks: LockTable, successor: str) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        locks.release("t", "alice")
+        later = locks.acquire("t", successor, 60)
+        with pytest.raises(NotYours, match=rf"changed since .* held by {successor} with token {later.token} now") as refused:
+            locks.break_seen("t", "alice", seen.token)
+        assert refused.value.task_id == "t" and locks.look("t") is not None
+
+    def test_also_one_that_comes_in_the_very_moment(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="alice", token=1)
+        shared.before("remove", lambda: shared.write(worker="alice", token=2))
+        with pytest.raises(NotYours, match="held by alice with token 2 now"):
+            locks.break_seen("t", "alice", 1)
+        assert locks.look("t") is not None
+
+    def test_another_worker_with_the_same_token_is_another(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="bob")
+        with pytest.raises(NotYours, match="held by bob with token None now"):
+            locks.break_seen("t", "alice", None)
+
+    def test_what_makes_no_sense_is_freed_as_that(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write()
+        with pytest.raises(NotYours, match="one that makes no sense now"):
+            locks.break_seen("t", "alice", 1)
+        assert locks.break_seen("t", "", None) is None and locks.look("t") is None
+
+    def test_there_must_be_one(self, locks: LockTable) -> None:
+        with pytest.raises(NotYours, match=r"^There is no lock for t any more\.$") as refused:
+            locks.break_seen("t", "alice", 1)
+        assert refused.value.task_id == "t"
+
+
 def test_every_lock_is_listed(locks: LockTable) -> None:
     for task in ("b", "a"):
         locks.acquire(task, "w", 60)
