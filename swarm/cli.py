@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = ("doctor", "hook", "mcp", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "worker")  # each is a COMMAND
+_ALONE = ("doctor", "hook", "mcp", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "web", "worker")  # each is COMMAND
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
@@ -24,6 +24,7 @@ Usage: swarm COMMAND …
   task     add tasks to the queue, claim, finish      swarm task --help
   worker   take tasks and have an agent do them       swarm worker --help
   status   what is wrong, and who works on what       swarm status --watch
+  web      the same as a live page in a browser       swarm web --help
   wait     sleep until a task is done, or free        swarm wait TASK
   reserve  files that are one worker's to change      swarm reserve 'src/api/**'
   prime    what an agent needs to know now            swarm prime

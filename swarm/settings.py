@@ -97,6 +97,11 @@ def task() -> str:
     return os.environ.get("SWARM_TASK_ID", "")
 
 
+def web_token() -> str:
+    """The token of `swarm web` that somebody has chosen, "" if one is to be drawn."""
+    return os.environ.get("SWARM_WEB_TOKEN", "")
+
+
 def token_for(task: str) -> str:
     """The token that whoever started us holds this very task with, "" if it holds another or none."""
     return os.environ.get("SWARM_TOKEN", "") if os.environ.get("SWARM_TASK_ID") == task else ""

@@ -141,6 +141,23 @@ class Viewer:
         self._store = store
         self._status = Digest(store, STATUS, StatusPicture)
         self._tasks = Digest(store, TASKS, TaskPicture)
+        self._dead: frozenset[str] = frozenset()
+
+    @property
+    def queue(self) -> TaskPicture:
+        """As of the last look."""
+        return self._tasks.picture
+
+    @property
+    def queue_version(self) -> object:
+        """Equal to what it was at an earlier look if every task is in the state that it was in then."""
+        return self._tasks.cursor, self._dead
+
+    def state_of(self, entry: Entry) -> str:
+        """The state of a task at the last look, where one whose worker has died is ready, or has failed."""
+        if entry.id not in self._dead:
+            return entry.shown_state
+        return FAILED if entry.attempts >= entry.max_attempts else READY
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
         """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
@@ -152,9 +169,8 @@ class Viewer:
         # A claim has died if it stood before the locks were read and still stands after: lock, claim; end of claim, end of lock.
         running = self._tasks.picture.running
         dead = {name for name, token in before.items() if name in running and running[name].token == token}
-        return _Drawing(
-            self._store, self._status, self._tasks.picture, locks, {n for n in dead if _is_free(locks.get(n))}
-        ).board()
+        self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
+        return _Drawing(self._store, self._status, self._tasks.picture, locks, self._dead).board()
 
     def wait(self, timeout: float) -> bool:
         """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
@@ -178,7 +194,7 @@ class _Drawing:
     """One board in the making."""
 
     def __init__(
-        self, store: Store, status: Digest[StatusPicture], queue: TaskPicture, locks: dict[str, Look], dead: set[str]
+        self, store: Store, status: Digest[StatusPicture], queue: TaskPicture, locks: dict[str, Look], dead: frozenset[str]
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()

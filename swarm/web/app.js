@@ -1,0 +1,174 @@
+// The page: begins with a snapshot, goes on with events, and begins anew when it has missed some.
+
+import { BoardView } from "./board.js";
+import { Dialogs } from "./dialogs.js";
+import { $, ask, later, now, plain, setClock, setText, tickAll } from "./dom.js";
+import { LogView } from "./log.js";
+import { TaskView } from "./tasks.js";
+import { Timeline } from "./timeline.js";
+
+const AGAIN = 2000; // milliseconds between tries
+const STATES = { opening: "Opening", live: "Live", away: "Store away", lost: "No connection" };
+
+const dialogs = new Dialogs();
+const openTask = (id) => dialogs.openTask(id);
+const announce = (text) => { $("announcer").textContent = text; };
+const boardView = new BoardView({ openTask, act: (action, about) => dialogs.ask(action, about), announce });
+const tasks = new TaskView(openTask);
+const log = new LogView((record) => dialogs.openRecord(record));
+const timeline = new Timeline(openTask);
+let events = null;
+let actions = false;
+
+// The connection ----------------------------------------------------------------------------------------------------
+
+async function begin() {
+  events?.close();
+  try {
+    const snapshot = await ask("/api/snapshot");
+    setClock(snapshot.now);
+    actions = snapshot.actions;
+    dialogs.setActions(actions, snapshot.person);
+    $("mode").hidden = false;
+    setText($("mode"), actions ? `acting as ${plain(snapshot.person)}` : "read-only");
+    log.replace(snapshot.records);
+    timeline.replace(snapshot.records);
+    showBoard(snapshot.board);
+    link(snapshot.away ? "away" : "live", snapshot.away);
+    listen(snapshot.place);
+    await tasks.load();
+  } catch (error) {
+    const text = error.status === 401 ? "This page was opened with another token. Open the address that swarm web printed." : error.status ? error.message : "The server does not answer. Is swarm web still running? Trying again.";
+    link(error.status === 503 ? "away" : "lost", text);
+    setTimeout(begin, AGAIN);
+  }
+}
+
+function listen(place) {
+  const stream = new EventSource(`/api/events?after=${encodeURIComponent(place)}`);
+  events = stream;
+  const on = (name, act) => stream.addEventListener(name, (event) => { if (stream === events) act(JSON.parse(event.data)); });
+  on("board", (board) => { showBoard(board); link("live"); });
+  on("tasks", (change) => (change.all ? reload() : tasks.change(change.rows)));
+  on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });
+  on("away", ({ text }) => link("away", text));
+  on("reset", () => begin());
+  stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") link("live"); });
+  stream.addEventListener("error", () => {
+    if (stream !== events) return;
+    link("lost", "The server does not answer. Is swarm web still running? Trying again.");
+    if (stream.readyState === EventSource.CLOSED) setTimeout(begin, AGAIN);
+  });
+}
+
+const reload = later(() => tasks.load().catch(() => {}), 300);
+
+function showBoard(board) {
+  boardView.show(board, actions);
+  tasks.setCounts(board.queue);
+  timeline.setHeld(board.workers);
+}
+
+function link(how, text = "") {
+  $("link").dataset.is = how;
+  setText($("link-text"), STATES[how]);
+  setText($("banner"), text ? plain(text) : "");
+  $("banner").hidden = !text;
+}
+
+// Light and dark ----------------------------------------------------------------------------------------------------
+
+const THEMES = ["auto", "light", "dark"];
+
+function theme(chosen) {
+  if (chosen === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = chosen;
+  setText($("theme"), { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[chosen]);
+  $("theme").setAttribute("aria-label", `Colours: ${chosen}. Change`);
+  remember("swarm-theme", chosen);
+}
+
+function nextTheme() {
+  theme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "auto") + 1) % 3]);
+}
+
+function remember(name, value) {
+  try {
+    if (value !== undefined) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
+  } catch {
+    return null; // storage may be forbidden
+  }
+}
+
+// Keys --------------------------------------------------------------------------------------------------------------
+
+const SECTIONS = ["problems", "workers", "tasks", "locks", "timeline", "log"];
+const LISTS = { "task-list": tasks.list, "log-list": log.list };
+
+function visit(section) {
+  const list = { tasks: tasks.list, log: log.list }[section];
+  const place = list ? list.element : $(section).querySelector("button, [tabindex='0'], summary") ?? $(section);
+  $(section).scrollIntoView({ block: "start" });
+  place.focus({ preventScroll: true });
+}
+
+function step(by) {
+  const here = document.activeElement;
+  if (LISTS[here.id]) return LISTS[here.id].move(by);
+  const group = here.closest("#problem-list, #worker-list, #lock-rows, #span-rows");
+  if (!group) {
+    tasks.list.element.focus();
+    return tasks.list.move(by);
+  }
+  const items = [...group.children];
+  const at = items.findIndex((item) => item.contains(here));
+  items[Math.max(0, Math.min(items.length - 1, at + by))]?.querySelector("button")?.focus();
+  return undefined;
+}
+
+const KEYS = {
+  "/": () => $("task-search").focus(),
+  l: () => $("log-search").focus(),
+  j: () => step(1),
+  k: () => step(-1),
+  p: () => log.pause(),
+  t: nextTheme,
+  "?": () => $("help").showModal(),
+  ...Object.fromEntries(SECTIONS.map((section, at) => [String(at + 1), () => visit(section)])),
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches?.("input:not([type='checkbox']), select, textarea");
+  if (event.key === "Escape" && typing && event.target.type === "search") {
+    if (event.target.value) {
+      event.target.value = "";
+      event.target.dispatchEvent(new Event("input"));
+    } else event.target.blur();
+    event.preventDefault();
+    return;
+  }
+  if (typing && event.key === "Enter" && event.target.id === "task-search") return void visit("tasks");
+  if (typing && event.key === "Enter" && event.target.id === "log-search") return void visit("log");
+  if (event.ctrlKey || event.metaKey || event.altKey || typing || document.querySelector("dialog[open]") || !$("keys-on").checked) return;
+  const arrow = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (arrow && event.target.closest?.("#problem-list, #worker-list, #lock-rows")) step(arrow);
+  else if (KEYS[event.key]) KEYS[event.key]();
+  else return;
+  event.preventDefault();
+});
+
+// The beginning -----------------------------------------------------------------------------------------------------
+
+$("theme").addEventListener("click", nextTheme);
+$("help-button").addEventListener("click", () => $("help").showModal());
+$("help-close").addEventListener("click", () => $("help").close());
+$("keys-on").checked = remember("swarm-keys") !== "off";
+$("keys-on").addEventListener("change", () => remember("swarm-keys", $("keys-on").checked ? "on" : "off"));
+theme(document.documentElement.dataset.theme ?? "auto");
+setInterval(() => {
+  tickAll();
+  setText($("clock"), new Date(now()).toISOString().slice(11, 19) + " UTC");
+}, 1000);
+setInterval(() => timeline.soon(), 5000);
+begin();

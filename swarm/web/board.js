@@ -1,0 +1,168 @@
+// The board: figures, what waits for a person, workers, locks.
+
+import { $, age, duration, fill, gauge, make, plain, say, setText, until } from "./dom.js";
+
+const KINDS = { waiting: "Waits", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
+const MOST = 50; // problems and workers that are drawn; nobody looks through more
+const IDLE = 12;
+
+export class BoardView {
+  constructor({ openTask, act, announce }) {
+    Object.assign(this, { openTask, act, announce });
+    this.known = null;
+  }
+
+  show(board, actions) {
+    this.actions = actions;
+    this.figures(board);
+    this.problems(board);
+    this.workers(board);
+    this.locks(board);
+    setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} lines that make no sense` : ""}`);
+  }
+
+  figures(board) {
+    const waits = board.kinds.waiting;
+    const others = board.totals.problems - waits;
+    const { queue } = board;
+    const rows = [
+      ["Wait for you", waits, waits ? "warn" : ""],
+      ["Problems", others, others ? "bad" : ""],
+      ["At work", new Set(board.workers.map((work) => work.worker)).size, "busy"],
+      ["Ready", queue.ready, ""],
+      ["Waiting", queue.waiting, ""],
+      ["Done", queue.done, queue.done ? "good" : ""],
+      ["Failed", queue.failed, queue.failed ? "bad" : ""],
+      ["Records", board.log.records, ""],
+    ];
+    fill($("figures"), rows, (row) => row[0], ([name, count, tone]) =>
+      make("div", tone ? { data: { tone } } : {}, make("dt", {}, name), make("dd", {}, count.toLocaleString("en"))));
+    const told = STATES.filter((state) => queue[state]).map((state) => `${queue[state]} ${state}`).join(", ");
+    $("progress").setAttribute("aria-label", `The queue: ${told || "empty"}`);
+    $("progress").title = told;
+    fill($("progress"), STATES.filter((state) => queue[state]).map((state) => [state, queue[state]]), (row) => row[0], ([state, count]) => {
+      const part = make("span", { data: { state } });
+      part.style.flexGrow = count;
+      return part;
+    });
+    document.title = board.totals.problems ? `(${board.totals.problems}) swarm` : "swarm";
+  }
+
+  problems(board) {
+    const drawn = board.problems.slice(0, MOST).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
+    fill($("problem-list"), drawn, (problem) => `${problem.kind} ${problem.task_id}`, (problem) => this.problem(problem));
+    const more = board.totals.problems - drawn.length;
+    setText($("problems-count"), board.totals.problems ? `${board.totals.problems.toLocaleString("en")}${more ? `, ${more.toLocaleString("en")} of them not shown` : ""}` : "");
+    $("no-problems").hidden = board.totals.problems > 0;
+    this.tell(board.problems);
+  }
+
+  seenLock(board, problem) {
+    const lock = board.locks.find((found) => found.task_id === problem.task_id);
+    return lock ? { lock: { worker: lock.worker, token: lock.token } } : {};
+  }
+
+  problem(problem) {
+    const command = say(problem.mend, { name: "code" });
+    const copy = make("button", { type: "button", class: "small", data: { does: "copy" }, "aria-label": `Copy ${plain(problem.mend)}`, on: { click: () => this.copy(problem.mend, copy, command) } }, "Copy");
+    const about = make("p", { class: "about" }, this.link(problem.task_id));
+    if (problem.worker) about.append(" · ", say(problem.worker));
+    if (problem.since) about.append(" · ", age(problem.since));
+    const does = make("div", { class: "does" }, command, copy);
+    if (problem.actions && problem.kind === "failed") does.append(this.button("retry", "Retry", problem));
+    if (problem.actions && ["waiting", "failed", "error"].includes(problem.kind) && problem.mend.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
+    if (problem.actions && problem.lock && ["gone", "lease", "unreadable"].includes(problem.kind)) does.append(this.button("release", "Release", { ...problem, ...problem.lock }));
+    return make("li", { class: "problem", data: { kind: problem.kind } },
+      make("span", { class: "kind" }, KINDS[problem.kind] ?? problem.kind),
+      make("div", { class: "what" }, say(problem.text, { name: "p", kind: "said" }), about),
+      does);
+  }
+
+  tell(problems) {
+    const keys = new Set(problems.map((problem) => `${problem.kind} ${problem.task_id}`));
+    const fresh = this.known ? problems.filter((problem) => !this.known.has(`${problem.kind} ${problem.task_id}`)) : [];
+    this.known = keys;
+    if (fresh.length > 3) this.announce(`${fresh.length} new problems`);
+    else if (fresh.length) this.announce(fresh.map((problem) => `${KINDS[problem.kind]}: ${plain(problem.task_id)}, ${plain(problem.text)}`).join(". "));
+  }
+
+  async copy(text, button, element) {
+    try {
+      await navigator.clipboard.writeText(text);
+      setText(button, "Copied");
+    } catch { // only addresses that browsers call secure may write to the clipboard
+      getSelection().selectAllChildren(element);
+      setText(button, "Selected");
+    }
+    setTimeout(() => setText(button, "Copy"), 1500);
+  }
+
+  link(task) {
+    const link = say(task, { name: "button", kind: "link" });
+    link.type = "button";
+    link.dataset.does = "open";
+    link.addEventListener("click", () => this.openTask(task));
+    return link;
+  }
+
+  button(action, text, about) {
+    return make("button", { type: "button", class: "small", data: { does: action }, "aria-label": `${text} ${plain(about.task_id)}`, on: { click: () => this.act(action, about) } }, `${text}…`);
+  }
+
+  workers(board) {
+    const at = Date.parse(board.generated_at);
+    const busy = board.workers.slice(0, MOST).map((work) => ({
+      key: `${work.worker} ${work.task_id}`, worker: work.worker, task: work.task_id, state: work.state, text: work.text, since: work.since,
+      ends: work.lease_left === null ? null : Math.round((at + work.lease_left * 1000) / 500) * 500,
+    }));
+    const names = new Set(board.workers.map((work) => work.worker));
+    const idle = board.seen.filter((seen) => !names.has(seen.worker) && !seen.worker.endsWith("(web)")).slice(0, IDLE)
+      .map((seen) => ({ key: seen.worker, idle: true, worker: seen.worker, task: seen.task_id, state: seen.state, since: seen.at }));
+    fill($("worker-list"), [...busy, ...idle], (work) => work.key, (work) => (work.idle ? this.idle(work) : this.worker(work)));
+    setText($("workers-count"), board.totals.workers ? `${names.size} at work${board.totals.workers > MOST ? `, ${MOST} tasks shown` : ""}` : "");
+    $("no-workers").hidden = busy.length + idle.length > 0;
+  }
+
+  worker(work) {
+    const lease = work.ends === null ? "no end" : until(work.ends, (over) => `ended ${duration(over)} ago`);
+    return make("li", { class: "worker" },
+      make("div", { class: "who" }, say(work.worker, { kind: "name" }), this.link(work.task), work.state && work.state !== "START" ? make("span", { class: "tag", data: { type: work.state } }, work.state) : ""),
+      make("div", { class: "time" }, age(work.since)),
+      work.text ? say(work.text, { name: "div", kind: "said" }) : make("div"),
+      make("div", { class: "lease" }, "lease ", lease));
+  }
+
+  idle(work) {
+    return make("li", { class: "worker idle" },
+      make("div", { class: "who" }, say(work.worker, { kind: "name" }), make("span", { class: "tag", data: { type: work.state } }, plain(work.state)), this.link(work.task)),
+      make("div", { class: "time" }, age(work.since), " ago"));
+  }
+
+  locks(board) {
+    const at = Date.parse(board.generated_at);
+    const drawn = board.locks.slice(0, 100).map((lock) => ({
+      ...lock, actions: this.actions, seconds_left: undefined,
+      ends: lock.seconds_left === null ? null : Math.round((at + lock.seconds_left * 1000) / 500) * 500,
+    }));
+    drawn.sort((a, b) => (a.ends ?? Infinity) - (b.ends ?? Infinity));
+    fill($("lock-rows"), drawn, (lock) => lock.task_id, (lock) => this.lock(lock));
+    setText($("locks-count"), board.totals.locks ? `${board.totals.locks.toLocaleString("en")}${board.totals.locks > drawn.length ? `, ${drawn.length} shown` : ""}` : "");
+    $("no-locks").hidden = drawn.length > 0;
+    $("lock-table").hidden = !drawn.length;
+  }
+
+  lock(lock) {
+    const left = make("td", { class: "num" });
+    if (lock.status !== "Active") left.append(make("span", { class: "over" }, lock.status === "Expired" ? `expired${lock.why ? ` (${plain(lock.why)})` : ""}` : "cannot be read"));
+    else if (lock.ends === null) left.append("no end");
+    else left.append(until(lock.ends, () => "ends now"), lock.ttl ? gauge(lock.ends, lock.ttl) : "");
+    return make("tr", {},
+      make("td", {}, this.link(lock.task_id)),
+      make("td", {}, say(lock.worker || "unknown")),
+      left,
+      make("td", { class: "num token" }, lock.token === null ? "none" : String(lock.token)),
+      make("td", { class: "act" }, lock.actions && lock.status !== "Unknown" ? this.button("release", "Release", lock) : ""));
+  }
+}
+

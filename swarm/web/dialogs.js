@@ -1,0 +1,146 @@
+// What opens over the page: one task, one record, and the question before an action.
+
+import { $, age, ask, fullTime, make, plain, say, setText } from "./dom.js";
+
+const ASKED = {
+  release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "Somebody")} loses the task at once, also if it still works on it, and others may take it. That is logged.` },
+  retry: { title: (it) => `Try ${it} again?`, yes: "Try it again", text: () => "The task becomes ready, and its attempts begin anew. That is logged." },
+  cancel: { title: (it) => `Cancel ${it}?`, yes: "Cancel the task", text: () => "It is not to be done any more. A worker that is at it loses its lock and stops. That is logged." },
+};
+
+export class Dialogs {
+  constructor() {
+    this.actions = false;
+    this.task = "";
+    $("drawer-close").addEventListener("click", () => $("drawer").close());
+    $("drawer").addEventListener("close", () => { this.task = ""; });
+    $("drawer").addEventListener("click", (event) => { if (event.target === $("drawer")) $("drawer").close(); });
+    $("confirm-no").addEventListener("click", () => $("confirm").close());
+    $("confirm-yes").addEventListener("click", () => this.confirmed());
+    for (const input of [$("confirm-reason"), $("confirm-name")]) input.addEventListener("keydown", (event) => { if (event.key === "Enter") this.confirmed(); });
+  }
+
+  setActions(allowed, person) {
+    this.actions = allowed;
+    this.person = person;
+  }
+
+  // One task ---------------------------------------------------------------------------------------------------------
+
+  async openTask(id) {
+    this.task = id;
+    this.drawer(id, make("p", { class: "empty" }, "Reading its history …"));
+    await this.refresh(id);
+  }
+
+  async refresh(id) {
+    try {
+      const found = await ask(`/api/tasks/${encodeURIComponent(id)}`);
+      if (this.task === id) this.drawer(id, ...this.taskParts(found));
+    } catch (error) {
+      if (this.task !== id) return;
+      if (error.status === 404) await this.withoutTask(id);
+      else this.drawer(id, make("p", { class: "wrong" }, plain(error.message)));
+    }
+  }
+
+  async withoutTask(id) {
+    const { records } = await ask(`/api/log?limit=200&task=${encodeURIComponent(id)}`);
+    if (this.task === id) this.drawer(id, make("p", { class: "empty" }, "It is not a task of the queue."), make("h3", {}, "History"), this.history(records));
+  }
+
+  taskParts({ task, history, blocked_by: blockedBy, whole }) {
+    const facts = [
+      ["State", make("span", { class: "tag", data: { state: task.state } }, task.state)],
+      ["Since", task.since && make("span", {}, fullTime(task.since), " (", age(task.since), ")")],
+      ["Worker", task.worker && say(task.worker)],
+      ["Attempts", `${task.attempts} of ${task.max_attempts}`],
+      ["Reason", task.reason && say(task.reason)],
+      ["Priority", String(task.priority)],
+      ["After", task.after.length && say(task.after.join(", "))],
+      ["Blocked by", blockedBy && say(blockedBy)],
+      ["Again at", task.ready_at && fullTime(task.ready_at)],
+      ["Timeout", task.timeout && `${task.timeout} s`],
+      ["Token", task.token && String(task.token)],
+      ["Added", task.added_at && fullTime(task.added_at)],
+    ].filter(([, value]) => value);
+    const parts = [make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))];
+    if (this.actions) {
+      const buttons = make("div", { class: "buttons" });
+      if (["failed", "cancelled"].includes(task.state)) buttons.append(this.button("retry", "Retry…", task.id));
+      if (["ready", "waiting", "running"].includes(task.state)) buttons.append(this.button("cancel", "Cancel…", task.id));
+      parts.push(buttons);
+    }
+    if (task.prompt) parts.push(make("h3", {}, "Prompt"), say(task.prompt, { name: "pre", lines: true }));
+    if (task.command) parts.push(make("h3", {}, "Command"), say(task.command, { name: "pre", lines: true }));
+    if (Object.keys(task.meta).length) parts.push(make("h3", {}, "Meta"), say(JSON.stringify(task.meta, null, 2), { name: "pre", lines: true }));
+    parts.push(make("h3", {}, whole ? "History" : "History, the latest"), this.history(history));
+    return parts;
+  }
+
+  history(records) {
+    if (!records.length) return make("p", { class: "empty" }, "Nothing was said of it.");
+    return make("ol", { class: "history" }, ...[...records].reverse().map((record) => make("li", {},
+      make("span", { class: "tag", data: { type: record.type } }, plain(record.type)),
+      make("span", { class: "when" }, fullTime(record.timestamp), record.worker ? " · " : "", record.worker ? say(record.worker) : ""),
+      record.message ? say(record.message, { name: "div", lines: true }) : "")));
+  }
+
+  button(action, text, id) {
+    return make("button", { type: "button", on: { click: () => this.ask(action, { task_id: id }) } }, text);
+  }
+
+  openRecord(record) {
+    if (record.gap) return;
+    this.task = "";
+    const facts = [["Type", make("span", { class: "tag", data: { type: record.type } }, plain(record.type))], ["Time", fullTime(record.timestamp)], ["Worker", say(record.worker)], ["Task", say(record.task_id)]];
+    const parts = [make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))];
+    if (record.message) parts.push(make("h3", {}, "Message"), say(record.message, { name: "pre", lines: true }));
+    if (record.meta) parts.push(make("h3", {}, "Meta"), say(JSON.stringify(record.meta, null, 2), { name: "pre", lines: true }));
+    if (record.task_id) parts.push(make("div", { class: "buttons" }, make("button", { type: "button", on: { click: () => this.openTask(record.task_id) } }, "Open its task")));
+    this.drawer("Record", ...parts);
+  }
+
+  drawer(title, ...parts) {
+    $("drawer-title").replaceChildren(say(title));
+    $("drawer-body").replaceChildren(...parts);
+    if (!$("drawer").open) $("drawer").showModal();
+  }
+
+  // The question before an action ------------------------------------------------------------------------------------
+
+  ask(action, about) {
+    const asked = ASKED[action];
+    this.asked = { action, about };
+    setText($("confirm-title"), asked.title(plain(about.task_id)));
+    setText($("confirm-text"), asked.text(about));
+    setText($("confirm-yes"), asked.yes);
+    setText($("confirm-wrong"), "");
+    $("reason-field").hidden = action !== "cancel";
+    $("confirm-reason").value = "";
+    $("confirm-name").placeholder = this.person ?? "";
+    $("confirm").showModal();
+    $("confirm-no").focus();
+  }
+
+  async confirmed() {
+    const { action, about } = this.asked;
+    const body = {};
+    if ($("confirm-name").value.trim()) body.by = $("confirm-name").value.trim();
+    if (action === "cancel" && $("confirm-reason").value) body.reason = $("confirm-reason").value;
+    if (action === "release") Object.assign(body, { worker: about.worker, token: about.token });
+    const place = action === "release" ? "locks" : "tasks";
+    $("confirm-yes").disabled = true;
+    try {
+      await ask(`/api/${place}/${encodeURIComponent(about.task_id)}/${action}`, {
+        method: "POST", headers: { "content-type": "application/json", "x-swarm-action": "yes" }, body: JSON.stringify(body),
+      });
+      $("confirm").close();
+      if (this.task === about.task_id) await this.refresh(about.task_id);
+    } catch (error) {
+      setText($("confirm-wrong"), plain(error.message));
+    } finally {
+      $("confirm-yes").disabled = false;
+    }
+  }
+}

@@ -1,0 +1,170 @@
+// Making elements, and the only ways to put text into them. Text by agents is text: no markup is ever made of it, and characters
+// that are invisible, move others around or end a line are shown as what they are.
+
+const HIDDEN = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Co}]|(?![\u200c\u200d])\p{Cf}/gu;
+
+export const $ = (id) => document.getElementById(id);
+
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "class") element.className = value;
+    else if (key === "data") Object.assign(element.dataset, value);
+    else if (key === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+
+// Text that somebody else wrote. With `lines`, line breaks and tabs stay what they are.
+export function say(text, { lines = false, name = "span", kind = "" } = {}) {
+  const element = make(name, { class: kind ? `say ${kind}` : "say" });
+  put(element, text, lines);
+  return element;
+}
+
+export function put(element, text, lines = false) {
+  if (element.shownText === text) return;
+  element.shownText = text;
+  element.textContent = "";
+  let at = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    const sign = found[0];
+    if (lines && (sign === "\n" || sign === "\t")) continue;
+    element.append(text.slice(at, found.index), make("span", { class: "ctl", title: codePoint(sign) }, picture(sign)));
+    at = found.index + sign.length;
+  }
+  element.append(text.slice(at));
+}
+
+// The same where there is no room for elements, as in a title or a label.
+export const plain = (text) => text.replace(HIDDEN, (sign) => (sign === "\n" ? " ↵ " : `⟨${codePoint(sign)}⟩`));
+
+const codePoint = (sign) => `U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+function picture(sign) {
+  const code = sign.codePointAt(0);
+  if (code === 10) return "↵";
+  if (code < 32) return String.fromCodePoint(0x2400 + code);
+  return code === 127 ? "␡" : codePoint(sign);
+}
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// Puts these elements into a parent, each made anew only where what it shows has changed.
+export function fill(parent, items, key, render) {
+  const old = new Map([...parent.children].map((child) => [child.itemKey, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const name = key(item);
+    const content = JSON.stringify(item);
+    let child = old.get(name);
+    old.delete(name);
+    if (!child || child.itemContent !== content) {
+      const focused = child?.contains(document.activeElement) ? document.activeElement.dataset.does : "";
+      const made = render(item);
+      made.itemKey = name;
+      made.itemContent = content;
+      if (child === place) place = child.nextElementSibling;
+      child?.remove();
+      child = made;
+      parent.insertBefore(child, place);
+      if (focused) child.querySelector(`[data-does="${CSS.escape(focused)}"]`)?.focus();
+    } else if (child !== place) parent.insertBefore(child, place);
+    else place = place.nextElementSibling;
+  }
+  for (const child of old.values()) child.remove();
+}
+
+// Time ------------------------------------------------------------------------------------------------------------
+
+let ahead = 0; // milliseconds that the swarm's clock is ahead of this machine's
+
+export const setClock = (now) => { ahead = Date.parse(now) - Date.now() || 0; };
+export const now = () => Date.now() + ahead;
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const long = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+
+export function clockTime(text) {
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? plain(text) : short.format(at);
+}
+
+export function fullTime(text) {
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? plain(text) : long.format(at);
+}
+
+// Elements that show how long ago something was, or how long it will still be.
+const ticking = new Set();
+
+export function age(since, prefix = "") {
+  const at = Date.parse(since);
+  if (Number.isNaN(at)) return make("span");
+  return tick(make("span", { title: fullTime(since) }), () => prefix + duration((now() - at) / 1000));
+}
+
+export function until(at, over) {
+  return tick(make("span", { class: "left" }), (element) => {
+    const left = (at - now()) / 1000;
+    element.classList.toggle("over", left <= 0);
+    return left > 0 ? duration(left) : over(-left);
+  });
+}
+
+export function gauge(at, whole) {
+  const bar = make("i");
+  tick(bar, () => {
+    const share = Math.max(0, Math.min(1, (at - now()) / 1000 / whole));
+    bar.style.width = `${(share * 100).toFixed(1)}%`;
+    bar.toggleAttribute("data-low", share < 0.2);
+    return "";
+  });
+  return make("span", { class: "gauge", "aria-hidden": "true" }, bar);
+}
+
+function tick(element, text) {
+  element.tick = () => setText(element, text(element));
+  element.tick();
+  ticking.add(element);
+  return element;
+}
+
+export function tickAll() {
+  for (const element of ticking) {
+    if (element.isConnected) element.tick();
+    else ticking.delete(element);
+  }
+}
+
+export function later(act, milliseconds) {
+  let timer = 0;
+  return (...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => act(...args), milliseconds);
+  };
+}
+
+export async function ask(path, options) {
+  const answer = await fetch(path, { cache: "no-store", ...options });
+  let body = {};
+  try {
+    body = await answer.json();
+  } catch {
+    // Not our server, perhaps. The status says enough.
+  }
+  if (!answer.ok) throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
+  return body;
+}

@@ -1,0 +1,122 @@
+// The log as it flows, the newest first. A search looks through what the page holds and, on the server, through what came before.
+
+import { $, ask, clockTime, later, make, plain, say, setText } from "./dom.js";
+import { List } from "./list.js";
+
+const MOST = 3000; // records that the page holds
+const TYPES = ["START", "DONE", "WAIT", "HELP", "ERROR", "SKIP"];
+
+export class LogView {
+  constructor(openRecord) {
+    this.records = []; // the newest first
+    this.shown = [];
+    this.found = null; // what the server found, while something is searched for
+    this.paused = null; // what was there when it was paused
+    this.number = 0;
+    this.list = new List($("log-list"), { height: [32, 50], name: "record", render: (record, row) => this.render(record, row), open: openRecord });
+    $("log-type").append(...TYPES.map((type) => make("option", { value: type }, type)));
+    this.search = later(() => this.look(), 200);
+    $("log-search").addEventListener("input", () => this.search());
+    $("log-type").addEventListener("change", () => this.look());
+    $("pause").addEventListener("click", () => this.pause());
+  }
+
+  replace(records) {
+    this.records = records.map((record) => this.numbered(record)).reverse();
+    this.found = null;
+    this.look();
+  }
+
+  add(records, skipped) {
+    const fresh = records.map((record) => this.numbered(record)).reverse();
+    if (skipped) fresh.push(this.numbered({ timestamp: "", type: "", worker: "", task_id: "", message: `${skipped.toLocaleString("en")} records came too fast to be shown here`, meta: null, gap: true }));
+    this.records.unshift(...fresh);
+    this.records.length = Math.min(this.records.length, MOST);
+    if (this.found) this.found.unshift(...fresh.filter((record) => this.wanted(record)));
+    if (!this.paused) this.show(this.found ? fresh.filter((record) => this.wanted(record)).length : fresh.length);
+    else this.note();
+  }
+
+  numbered(record) {
+    this.number += 1;
+    record.number = this.number;
+    return record;
+  }
+
+  wanted(record) {
+    const type = $("log-type").value;
+    if (type && record.type !== type) return false;
+    const whole = `${record.message}\n${record.task_id}\n${record.worker}\n${record.type}`.toLowerCase();
+    return this.words().every((word) => whole.includes(word));
+  }
+
+  words() {
+    return $("log-search").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  }
+
+  async look() {
+    const words = this.words().join(" ");
+    const type = $("log-type").value;
+    this.list.element.scrollTop = 0;
+    if (!words && !type) {
+      this.found = this.whole = null;
+      this.show();
+      return;
+    }
+    this.found = this.records.filter((record) => this.wanted(record));
+    this.whole = null;
+    this.show();
+    const asked = (this.asked = {});
+    const before = this.number;
+    try {
+      const answer = await ask(`/api/log?limit=500&q=${encodeURIComponent(words)}${type ? `&type=${type}` : ""}`);
+      if (this.asked !== asked || this.words().join(" ") !== words) return;
+      const came = this.records.filter((record) => record.number > before && this.wanted(record));
+      const same = new Set(answer.records.slice(-50).map(identity));
+      this.found = [...came.filter((record) => !same.has(identity(record))), ...answer.records.map((record) => this.numbered(record)).reverse()];
+      this.whole = answer;
+    } catch (error) {
+      this.whole = { error: error.message };
+    }
+    this.show();
+  }
+
+  show(added = 0) {
+    const shown = this.paused ?? this.found ?? this.records;
+    this.list.show([...shown], (record) => record?.number, added);
+    this.note();
+  }
+
+  note() {
+    const shown = this.list.items.length;
+    setText($("log-count"), this.found ? `${shown.toLocaleString("en")} found` : shown ? `the latest ${shown.toLocaleString("en")}` : "");
+    const note = $("log-note");
+    const came = this.paused ? (this.found ?? this.records).findIndex((record) => record === this.paused[0]) : 0;
+    let text = "";
+    if (this.paused) text = came > 0 ? `Held. ${came.toLocaleString("en")} newer records wait.` : "Held.";
+    else if (this.whole?.error) text = `Older records could not be searched: ${this.whole.error}`;
+    else if (this.whole && !this.whole.whole) text = `The latest ${this.whole.searched.toLocaleString("en")} records were searched. For the rest: swarm log tail`;
+    else if (!shown) text = this.found ? "No record is like that." : "The log is empty.";
+    setText(note, text);
+    note.hidden = !text;
+  }
+
+  pause() {
+    this.paused = this.paused ? null : [...(this.found ?? this.records)];
+    $("pause").setAttribute("aria-pressed", String(Boolean(this.paused)));
+    setText($("pause"), this.paused ? "Go on" : "Pause");
+    this.show();
+  }
+
+  render(record, row) {
+    row.className = record.gap ? "row record gap" : "row record";
+    row.append(
+      make("time", { title: plain(record.timestamp) }, record.timestamp ? clockTime(record.timestamp) : ""),
+      record.type ? make("span", { class: "tag", data: { type: record.type } }, plain(record.type)) : make("span"),
+      say(record.worker, { kind: "worker-name" }),
+      say(record.task_id, { kind: "id" }),
+      say(record.message, { kind: "message" }));
+  }
+}
+
+const identity = (record) => `${record.timestamp}\n${record.type}\n${record.worker}\n${record.task_id}\n${record.message}`;

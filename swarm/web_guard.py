@@ -1,0 +1,171 @@
+"""Who may come in: every request passes here first, and every answer last.
+
+A request must name a host that this server goes by (a foreign name that points here is an attack), must not come from another
+site's page, and where the door has a token must carry it: as `Authorization: Bearer`, or in the cookie that the address with
+`?token=` was exchanged for. Every answer tells the browser to run nothing but this server's own files.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LONGEST_QUERY = 8000
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what is bound to it."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def authority(host: str, port: int) -> str:
+    """Host and port as an address has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Door:
+    """By which names the server goes, and its token, "" where none is needed. `more` are names by which others reach it, with
+    the port they use, or without where any will do."""
+
+    def __init__(self, host: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
+        self.port = port
+        self.token = token
+        self.cookie = f"swarm_web_{port}"
+        self._more = frozenset(name.lower() for name in more)
+        self._names = {authority(host.lower(), 0).removesuffix(":0")}
+        self._any_address = host in ("0.0.0.0", "::")
+        if is_loopback(host) or self._any_address:
+            self._names.update(_LOOPBACK)
+        if self._any_address:
+            name = socket.gethostname().lower()
+            self._names |= {name, f"{name}.local"}
+
+    def goes_by(self, host: str) -> bool:
+        """Whether a Host header is one of ours."""
+        host = host.lower()
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):
+            name, port = host, "80"
+        if host in self._more or name in self._more:
+            return True
+        return port == str(self.port) and (name in self._names or (self._any_address and _is_address(name)))
+
+    def fits(self, token: str) -> bool:
+        return bool(token) and hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
+
+
+class Guard:
+    """An ASGI application in front of another."""
+
+    def __init__(self, app: App, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        if (refused := self._refusal(scope, headers)) is None and self._door.token and scope["path"] != "/healthz":
+            given = parse_qs(scope["query_string"].decode("latin-1")).get("token") if scope["path"] == "/" else None
+            if given and self._door.fits(given[0]):
+                await self._exchange(guarded)
+                return
+            if given:
+                refused = 401, "That is not the token. Open the address that swarm web printed."
+            elif not any(map(self._door.fits, self._tokens(headers))):
+                refused = 401, "This needs the token: open the address that swarm web printed."
+        if refused:
+            await _answer(guarded, *refused)
+        else:
+            await self._app(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or not self._door.goes_by(hosts[0]):
+            return 403, "This server does not go by that name. Use the address that swarm web printed, or see --allow-host."
+        ours = f"{scope.get('scheme', 'http')}://{hosts[0]}".lower()
+        origins = [origin.lower() for origin in headers.get("origin", [])]
+        if any(origin not in (ours, f"https://{hosts[0]}".lower()) for origin in origins) or len(origins) > 1:
+            return 403, "Other sites may not ask this server."
+        if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
+            return 403, "Other sites may not ask this server. Paste the address into the browser's address bar."
+        if len(scope["query_string"]) > _LONGEST_QUERY:
+            return 414, "The query is too long."
+        return None
+
+    def _tokens(self, headers: dict[str, list[str]]) -> list[str]:
+        given = []
+        for value in headers.get("authorization", []):
+            kind, _, token = value.partition(" ")
+            if kind.lower() == "bearer":
+                given.append(token.strip())
+        for line in headers.get("cookie", []):
+            for pair in line.split(";"):
+                name, _, value = pair.strip().partition("=")
+                if name == self._door.cookie:
+                    given.append(value)
+        return given
+
+    async def _exchange(self, send: Send) -> None:
+        """The token leaves the address bar, and with it the history and what is copied from there."""
+        cookie = f"{self._door.cookie}={self._door.token}; Path=/; HttpOnly; SameSite=Strict"
+        headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _answer(send: Send, status: int, text: str) -> None:
+    body = json.dumps({"error": text, "exit_code": 2}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
