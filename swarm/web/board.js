@@ -4,6 +4,7 @@ import { $, age, duration, fill, gauge, make, plain, say, setText, until } from 
 
 const KINDS = { waiting: "Waits", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
+const FEW = 6; // problems that are drawn until somebody asks for more
 const MOST = 50; // problems and workers that are drawn; nobody looks through more
 const IDLE = 12;
 
@@ -11,6 +12,11 @@ export class BoardView {
   constructor({ openTask, act, announce }) {
     Object.assign(this, { openTask, act, announce });
     this.known = null;
+    this.few = true;
+    $("more-problems").addEventListener("click", () => {
+      this.few = !this.few;
+      this.problems(this.board);
+    });
   }
 
   show(board, actions) {
@@ -50,10 +56,14 @@ export class BoardView {
   }
 
   problems(board) {
-    const drawn = board.problems.slice(0, MOST).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
+    this.board = board;
+    const drawn = board.problems.slice(0, this.few ? FEW : MOST).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
     fill($("problem-list"), drawn, (problem) => `${problem.kind} ${problem.task_id}`, (problem) => this.problem(problem));
-    const more = board.totals.problems - drawn.length;
-    setText($("problems-count"), board.totals.problems ? `${board.totals.problems.toLocaleString("en")}${more ? `, ${more.toLocaleString("en")} of them not shown` : ""}` : "");
+    const total = board.totals.problems;
+    setText($("problems-count"), total ? total.toLocaleString("en") : "");
+    $("more-problems").hidden = total <= FEW;
+    setText($("more-problems"), this.few ? (total > MOST ? `Show ${MOST} of ${total.toLocaleString("en")}` : `Show all ${total}`) : "Show fewer");
+    $("more-problems").setAttribute("aria-expanded", String(!this.few));
     $("no-problems").hidden = board.totals.problems > 0;
     this.tell(board.problems);
   }
