@@ -15,6 +15,7 @@ from swarm.names import check_name
 from swarm.store import Store
 from swarm.task_queue import TaskQueue
 
+LONGEST_BY = 40
 _LONGEST_REASON = 2000
 
 
@@ -35,7 +36,7 @@ class Actions:
         if isinstance(token, bool) or not isinstance(token, int | None) or "token" not in fields:
             raise BadInput("token must be the token that the lock was seen with, a whole number or null.")
         who = self._who(fields)
-        lock = LockTable(self._store).break_seen(check_name(task, "task_id"), worker, token)
+        lock = LockTable(self._store).break_seen(task, worker, token)
         try:
             log_break(self._store, task, lock, who)
         except StoreError as error:
@@ -44,7 +45,7 @@ class Actions:
 
     def retry(self, task: str, body: bytes) -> dict[str, Any]:
         who = self._who(_fields(body, "by"))
-        self._queue.retry(check_name(task, "task_id"), who)
+        self._queue.retry(task, who)
         return {"done": "retried", "task_id": task, "by": who}
 
     def cancel(self, task: str, body: bytes) -> dict[str, Any]:
@@ -53,14 +54,14 @@ class Actions:
         if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
             raise BadInput(f"reason must be text of at most {_LONGEST_REASON} characters.")
         who = self._who(fields)
-        self._queue.cancel(check_name(task, "task_id"), who, reason)
+        self._queue.cancel(task, who, reason)
         return {"done": "cancelled", "task_id": task, "by": who}
 
     def _who(self, fields: Mapping[str, Any]) -> str:
         by = fields.get("by", "")
-        if not isinstance(by, str):
-            raise BadInput("by must be a name, as text.")
-        return check_name(f"{by.strip() or self.person} (web)", "by")
+        if not isinstance(by, str) or len(by) > LONGEST_BY:
+            raise BadInput(f"by must be a name, as text of at most {LONGEST_BY} characters.")
+        return check_name(f"{by or self.person} (web)", "by")
 
 
 def _fields(body: bytes, *known: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from swarm import web_lookup
 from swarm.errors import BadInput, NoTask, StoreError, SwarmError
+from swarm.names import check_name
 from swarm.status_log import STATES as TYPES
 from swarm.store import Store
 from swarm.task_queue import TaskQueue
@@ -106,7 +107,8 @@ class WebApp:
 
     async def _task(self, request: Request) -> Response:
         _only(request)
-        return _json(await self._thread(lambda: web_lookup.task(self._store, self._queue, request.path_params["task"])))
+        name = _name(request)
+        return _json(await self._thread(lambda: web_lookup.task(self._store, self._queue, name)))
 
     async def _log(self, request: Request) -> Response:
         given = _only(request, "task", "type", "worker", "q", "after", "limit")
@@ -161,7 +163,8 @@ class WebApp:
             body += chunk
             if len(body) > _LARGEST_BODY:
                 raise HTTPException(413, f"The body may have {_LARGEST_BODY} bytes.")
-        return _json(await self._thread(lambda: choose(actions)(request.path_params["task"], body)))
+        name = _name(request)
+        return _json(await self._thread(lambda: choose(actions)(name, body)))
 
     async def _thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
@@ -194,6 +197,14 @@ def _only(request: Request, *known: str) -> dict[str, str]:
     if unknown := [name for name in given if name not in known]:
         raise BadInput(f"there is no parameter {unknown[0][:40]!r} here.")
     return given
+
+
+def _name(request: Request) -> str:
+    """The task that an address names. Raises NoTask for what can name none."""
+    try:
+        return check_name(request.path_params["task"], "task_id")
+    except BadInput as error:
+        raise NoTask("unknown", str(error)) from None
 
 
 def _text(given: dict[str, str], name: str) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from swarm import jsontext
-from swarm.errors import NoTask
+from swarm.errors import BadInput, NoTask
 from swarm.lock_table import LockTable
-from swarm.names import check_name
 from swarm.status_log import LOG, parse_record
 from swarm.store import Store
 from swarm.task_queue import TaskQueue
@@ -45,7 +44,7 @@ def tasks(rows: Mapping[str, Row], *, state: str, words: str, after: str, limit:
 
 def task(store: Store, queue: TaskQueue, task_id: str) -> Row:
     """One task: what is asked for, how it stands, and what was said of it. Raises NoTask."""
-    found = queue.get(check_name(task_id, "task_id"))
+    found = queue.get(task_id)
     look = LockTable(store).look(task_id)
     fields = found.fields()
     fields["prompt"] = cut(fields["prompt"], _PROMPT)
@@ -67,7 +66,7 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> Row:
 
 def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Row:
     """Records that match: the latest, or those behind a cursor. `cursor` is where to go on; `whole` is false where older ones
-    were not searched, or where more may follow."""
+    were not searched, or where more may follow. Raises NoTask for what is no cursor."""
     if after is None:
         count = max(1000, 2 * limit)
         while True:
@@ -78,6 +77,10 @@ def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Ro
                 return {"records": found, "cursor": cursor, "searched": len(lines), "whole": everything}
             count = min(_SEARCHED, 8 * count)
     found, searched, read, cursor, more = [], 0, 0, after, True
+    try:
+        store.read_log(LOG, after, 0)
+    except BadInput as error:
+        raise NoTask("unknown", str(error)) from None
     while more and len(found) < limit and read < _BATCH:
         lines, cursor = store.read_log(LOG, cursor, 64 << 10)
         more = bool(lines)

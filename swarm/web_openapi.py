@@ -8,12 +8,15 @@ from swarm import __version__
 from swarm.status_log import STATES as TYPES
 from swarm.task_record import STATES
 from swarm.view import KINDS
+from swarm.web_actions import LONGEST_BY
 
 Schema = dict[str, Any]
 
 MOST = 1000  # tasks or records in one answer
 LONGEST = 400  # characters of a parameter
 ACTION_HEADER = "x-swarm-action"
+
+_NAME = r"^([^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029.-][^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029]*)?$"
 
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -35,7 +38,7 @@ def description() -> Schema:
 
 
 def _paths() -> Schema:
-    task = _parameter("task", {"type": "string", "minLength": 1, "maxLength": 200}, "path", required=True)
+    task = _parameter("task", {"type": "string", "minLength": 1}, "path", required=True)
     limit = _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": 200})
     words = _parameter("q", _short(), text="words that must all stand in it")
     state = _parameter("state", {"type": "string", "enum": list(STATES)})
@@ -58,7 +61,19 @@ def _paths() -> Schema:
         "/api/snapshot": {"get": _get("Where a page begins, before the events after `place`", "Snapshot", no)},
         "/api/tasks": {"get": _get("Tasks", "Tasks", {**no, "404": "`after` names no task"}, state, words, behind, limit)},
         "/api/tasks/{task}": {"get": _get("One task and its history", "TaskHistory", {**no, "404": "there is none"}, task)},
-        "/api/log": {"get": _get("Records of the log", "Records", no, task_filter, kind, worker, words, cursor, limit)},
+        "/api/log": {
+            "get": _get(
+                "Records of the log",
+                "Records",
+                {**no, "404": "`after` is no cursor"},
+                task_filter,
+                kind,
+                worker,
+                words,
+                cursor,
+                limit,
+            )
+        },
         "/api/events": {
             "get": {
                 "summary": "What changes, as server-sent events: board, tasks, log, away, reset",
@@ -175,7 +190,12 @@ def _schemas() -> Schema:
         worker=_MAYBE, token=_WHOLE, since=_TEXT, reason=_MAYBE, ready_at=_MAYBE, added_at=_TEXT,
     )  # fmt: skip
     record = _object(timestamp=_TEXT, type=_TEXT, worker=_TEXT, task_id=_TEXT, message=_TEXT, meta={"type": ["object", "null"]})
-    by = {"type": "string", "maxLength": 190, "description": "who does it; by default who started the page"}
+    by = {
+        "type": "string",
+        "maxLength": LONGEST_BY,
+        "pattern": _NAME,
+        "description": "who does it; by default who started the page",
+    }
     return {
         "Problem": problem,
         "Work": work,
