@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from swarm import jsontext, terminal
+from swarm.demo_page import DemoPage
 from swarm.demo_screen import DemoScreen, Silence, open_screen
 from swarm.errors import BadInput
 from swarm.status_log import StatusLog
@@ -34,13 +35,14 @@ _THINKS = 1.5  # seconds that the person takes for the answer
 _TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
 
 USAGE = """\
-Usage: swarm demo [--keep] [--plain] [--json]
+Usage: swarm demo [--web] [--keep] [--plain] [--json]
 
 Shows the whole at work: a queue of a dozen tasks, three workers, one of them
 killed with SIGKILL in the middle of a task that another then takes over, an
 agent that waits for a person, and the live view. Takes about ten seconds, needs
 no server, and leaves nothing behind.
 
+  --web     shows it as a live page in the browser too (needs the extra web)
   --keep    leaves the directory, to look around in
   --plain   prints what happens line by line, also on a terminal
   --json    prints only the summary, as one JSON object
@@ -84,7 +86,7 @@ def main(args: Sequence[str]) -> int:
     if "--help" in args or "-h" in args:
         terminal.out(USAGE)
         return 0
-    unknown = [arg for arg in args if arg not in ("--keep", "--plain", "--json")]
+    unknown = [arg for arg in args if arg not in ("--web", "--keep", "--plain", "--json")]
     if unknown:
         raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -94,10 +96,13 @@ def main(args: Sequence[str]) -> int:
     demo = _Demo(home, Silence() if "--json" in args else open_screen(FileStore(f"{home}/state"), plain="--plain" in args))
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if "--web" in args:
+            demo.show_page()
         checks = demo.play()
         if "--json" in args:
             found = [{"check": text, "holds": holds} for text, holds in checks]
             terminal.out(jsontext.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
+        demo.linger()
         return 0 if all(holds for _, holds in checks) else 1
     finally:
         for number in _ENDING:  # a second one must not stop the clearing up
@@ -122,6 +127,15 @@ class _Demo:
         self._records: list[dict[str, Any]] = []
         self._victim = ""
         self._asked_at = 0.0
+        self._page: DemoPage | None = None
+
+    def show_page(self) -> None:
+        self._page = DemoPage(f"{self._home}/state")
+        self._page.invite()
+
+    def linger(self) -> None:
+        if self._page:
+            self._page.linger()
 
     def play(self) -> list[tuple[str, bool]]:
         os.mkdir(f"{self._home}/work")
@@ -149,6 +163,8 @@ class _Demo:
         return checks
 
     def clear_up(self) -> None:
+        if self._page:
+            self._page.close()
         for worker in self._workers.values():
             if worker.poll() is None:
                 worker.terminate()  # ends its agent too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,3 +149,28 @@ def _processes_of(home: Path) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+def test_it_offers_itself_as_a_live_page(environment: dict[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--web", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as demo:
+        assert demo.stderr
+        url = demo.stderr.readline().removeprefix("Live page: ").strip()
+        board: dict[str, Any] = {}
+        while board.get("queue", {}).get("done", 0) < 2:
+            time.sleep(0.1)
+            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{url}api/board", timeout=10) as answer:
+                board = json.load(answer)
+        out, errors = demo.communicate(timeout=100)
+    assert (demo.returncode, errors) == (0, "") and json.loads(out)["ok"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_the_extra_the_page_names_the_cure(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
+    environment = {**environment, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([*COMMAND, "--web"], capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 3
+    assert done.stderr.startswith("Error: ") and "-m pip install 'swarm-coordination[web]'\n" in done.stderr
+    assert os.listdir(tmp_path) == ["sitecustomize.py"]
