@@ -32,6 +32,7 @@ VARIABLES = (
     "SWARM_TASK_ID",
     "SWARM_TOKEN",
     "CLAUDE_ENV_FILE",
+    "SWARM_WEB_TOKEN",
 )
 
 # Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof

@@ -28,6 +28,7 @@ from swarm.task_record import TaskSpec
 from swarm.view import KINDS
 from swarm.web_guard import Door, is_loopback
 from tests.conftest import ROOT, script_environment
+from tests.test_docs import quoted, tables
 from tests.web_server import TOKEN, Events, WebServer
 
 WAIT = 8.0  # seconds in which the page must have seen something
@@ -594,6 +595,17 @@ class TestTheProcess:
             assert server.act("/api/locks/far/release", seen).status == 200
             assert server.get("/api/log?task=far&type=ERROR")["records"][0]["message"].startswith("lock broken by")
             assert server.end() == (0, "")
+
+
+def test_every_address_and_every_metric_is_documented_and_no_other(looking: Swarm) -> None:
+    looking.locks.acquire("documented", "w", 600)
+    looking.until("/api/board", lambda board: any(work["task_id"] == "documented" for work in board["workers"]))
+    (addresses,), (metrics,) = tables("docs/WEB.md", "For programs"), tables("docs/WEB.md", "Metrics")
+    named = {name.split()[-1].partition("?")[0] for row in addresses for name in quoted(row[0])}
+    paths = {path.replace("/api/tasks/{task}/cancel", "…/cancel") for path in web_openapi.description()["paths"]}
+    assert named == paths - {"/openapi.json", "/metrics"}
+    answered = set(re.findall(r"^# TYPE (\w+)", looking.server.ask("/metrics").body.decode(), re.MULTILINE))
+    assert {name for row in metrics for name in quoted(row[0])} == answered
 
 
 def test_every_type_of_record_has_its_colour() -> None:

@@ -151,10 +151,15 @@ export function tickAll() {
 
 export function later(act, milliseconds) {
   let timer = 0;
-  return (...args) => {
+  const soon = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => act(...args), milliseconds);
+    timer = setTimeout(act, milliseconds);
   };
+  soon.now = () => {
+    clearTimeout(timer);
+    act();
+  };
+  return soon;
 }
 
 export async function ask(path, options) {

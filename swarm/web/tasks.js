@@ -21,6 +21,7 @@ export class TaskView {
       this.show();
     }, 80);
     $("task-search").addEventListener("input", search);
+    $("task-search").addEventListener("keydown", (event) => { if (event.key === "Enter") search.now(); });
   }
 
   // Everything anew, a state at a time, those of most interest first.

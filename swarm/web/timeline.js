@@ -106,11 +106,12 @@ export class Timeline {
   }
 
   lane({ worker, spans, from, to }) {
+    const legible = 46 / Math.max(100, $("timeline").clientWidth - 190); // of the track: less room than a name needs
     const track = make("div", { class: "track" });
     for (const span of spans) {
       const start = Math.max(0, (span.from - from) / (to - from));
       const share = Math.min(1, (span.to - from) / (to - from)) - start;
-      const bar = make("div", { class: share < 0.02 ? "span tiny" : "span", data: { end: span.end }, title: `${plain(span.task)}: ${TOLD[span.end]}, ${duration((span.to - span.from) / 1000)}`, on: { click: () => this.openTask(span.task) } }, share < 0.02 ? "" : plain(span.task));
+      const bar = make("div", { class: share < legible ? "span tiny" : "span", data: { end: span.end }, title: `${plain(span.task)}: ${TOLD[span.end]}, ${duration((span.to - span.from) / 1000)}`, on: { click: () => this.openTask(span.task) } }, share < legible ? "" : plain(span.task));
       bar.style.left = `${(start * 100).toFixed(3)}%`;
       bar.style.width = `${(share * 100).toFixed(3)}%`;
       track.append(bar);
