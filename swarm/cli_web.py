@@ -31,11 +31,11 @@ def web(call: Call) -> int:
     store = Home().store()
     actions = Actions(store, call.options.get("--as", "")) if "--allow-actions" in call.options else None
     more = tuple(call.every("--allow-host"))
-    token = _token() if actions or more or not web_server.is_loopback(host) else ""
-    listening = web_server.bind(host, port)
-    with listening:
-        port = listening.getsockname()[1]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    chosen = _token()
+    with web_server.bind(host, port) as listening:
+        address, port = listening.getsockname()[:2]
+        token = chosen if actions or more or not web_server.is_loopback(address) else ""
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, host)
         url = f"http://{authority(shown, port)}/" + (f"?token={token}" if token else "")
 
         def up() -> None:
@@ -46,7 +46,7 @@ def web(call: Call) -> int:
             acts = f"Whoever has this address may act, as {actions.person} (web)." if actions else "It is only for looking."
             terminal.err(f"{acts} Ctrl-C ends it.\n")
 
-        web_server.serve(store, listening, web_server.Door(host, port, token, more), actions, up)
+        web_server.serve(store, listening, web_server.Door(host, address, port, token, more), actions, up)
     return 0
 
 
@@ -68,8 +68,8 @@ def _token() -> str:
 
 COMMAND = Command(
     "[--port N] [--host ADDRESS] [--allow-host NAME[:PORT]]… [--allow-actions] [--as NAME]",
-    "A live page: what waits for a person, who works on what, tasks with their history, locks, the log, a timeline. Prints the\n"
-    "address to open. Ctrl-C ends it (exit 0). Needs the extra web.\n"
+    "A live page: what waits for a person, who works on what, tasks with their history, locks, the log, a timeline.\n"
+    "Prints the address to open. Ctrl-C ends it (exit 0). Needs the extra web.\n"
     "\n"
     f"  --port N              by default {_PORT}; 0 is any that is free\n"
     "  --host ADDRESS        by default 127.0.0.1, which only this machine reaches; with any other, the address carries a token\n"

@@ -24,6 +24,7 @@ class Actions:
 
     def __init__(self, store: Store, person: str = "") -> None:
         self.person = check_name(person or settings.worker() or settings.user(), "--as")
+        self._who({})
         self._store = store
         self._queue = TaskQueue(store)
 

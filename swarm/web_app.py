@@ -72,7 +72,9 @@ class WebApp:
             *(Route(path, _file(*file)) for path, file in FILES.items()),
         ]
         handlers: Any = {SwarmError: _refused, HTTPException: _http_error, Exception: _fault}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False
+        return app
 
     # Looking -----------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,12 @@ class Feed:
         found: deque[bytes] = deque(maxlen=_AT_ONCE)
         count = read = 0
         while read < _BATCH:
-            lines, self._cursor = self._store.read_log(LOG, self._cursor)
+            try:
+                lines, self._cursor = self._store.read_log(LOG, self._cursor)
+            except StoreError:
+                if count:
+                    break  # what was read must not be lost; the next look will tell
+                raise
             if not lines:
                 break
             found.extend(lines)

@@ -38,14 +38,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LONGEST_QUERY = 8000
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Whether only this machine can reach what is bound to it."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return ipaddress.ip_address(address).is_loopback
 
 
 def authority(host: str, port: int) -> str:
@@ -54,17 +49,17 @@ def authority(host: str, port: int) -> str:
 
 
 class Door:
-    """By which names the server goes, and its token, "" where none is needed. `more` are names by which others reach it, with
-    the port they use, or without where any will do."""
+    """By which names the server goes, and its token, "" where none is needed. `host` is what the person called it, `address` what
+    it is bound to. `more` are names by which others reach it, with the port they use, or without where any will do."""
 
-    def __init__(self, host: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
+    def __init__(self, host: str, address: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
         self.port = port
         self.token = token
         self.cookie = f"swarm_web_{port}"
         self._more = frozenset(name.lower() for name in more)
-        self._names = {authority(host.lower(), 0).removesuffix(":0")}
-        self._any_address = host in ("0.0.0.0", "::")
-        if is_loopback(host) or self._any_address:
+        self._names = {authority(name.lower(), 0).removesuffix(":0") for name in (host, address)}
+        self._any_address = address in ("0.0.0.0", "::")
+        if is_loopback(address) or self._any_address:
             self._names.update(_LOOPBACK)
         if self._any_address:
             name = socket.gethostname().lower()

@@ -56,7 +56,11 @@ export function setText(element, text) {
 
 // Puts these elements into a parent, each made anew only where what it shows has changed.
 export function fill(parent, items, key, render) {
-  const old = new Map([...parent.children].map((child) => [child.itemKey, child]));
+  const old = new Map();
+  for (const child of [...parent.children]) {
+    if (old.has(child.itemKey)) child.remove();
+    else old.set(child.itemKey, child);
+  }
   let place = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
