@@ -34,14 +34,14 @@ class DemoPage:
 
     def invite(self) -> None:
         """Tells where it is; somebody at a terminal gets the time to open it."""
-        if os.isatty(0) and os.isatty(1):
+        if os.isatty(0) and os.isatty(2):
             _ask(f"Open {self.url} and press Enter here.")
         else:
             terminal.err(f"Live page: {self.url}\n")
 
     def linger(self) -> None:
         """Until somebody at a terminal has looked at it."""
-        if os.isatty(0) and os.isatty(1):
+        if os.isatty(0) and os.isatty(2):
             _ask("The page stays until you press Enter.")
 
     def close(self) -> None:
@@ -55,5 +55,5 @@ class DemoPage:
 
 
 def _ask(text: str) -> None:
-    terminal.out(f"{text} ")
+    terminal.err(f"{text} ")
     os.read(0, 1024)

@@ -8,6 +8,7 @@ begin anew. A store that cannot be looked at is an event too, and so is its retu
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import secrets
 import threading
@@ -26,11 +27,13 @@ from swarm.web_rows import Row, board_fields, record_row, substance, task_row, t
 RECORDS = 1000  # of the log that a page begins with
 _GAP = 0.2  # seconds at least between looks
 _TICK = 1.0  # seconds after which is looked at what no record announces
+_LARGE, _LARGE_GAP = 60, 0.9  # entries of a board that is sent only once in so many seconds
 _REFRESH = 10.0  # seconds after which a board is sent in which only time has passed
 _KEPT, _KEPT_BYTES = 1000, 8 << 20  # events, for those who come back
 _AT_ONCE = 500  # records, or tasks, in one event
 _TOO_MANY = 2000  # tasks changed at once: reading all anew is cheaper
 _BATCH = 4 << 20  # bytes of the log at one look
+_AT_A_TIME = 128 << 10  # bytes of events that one stream has in hand
 
 
 @dataclass(frozen=True)
@@ -103,13 +106,18 @@ class Feed:
         return self._number
 
     def after(self, number: int) -> tuple[bytes, int]:
-        """The events after this one, and the number of the last; begin anew, where they are not known any more."""
+        """Some events after this one, and the number of the last of them; begin anew, where they are not known any more."""
         if number == self._number:
             return b"", number
         if not self._kept or self._kept[0][0] > number + 1:
             return self.reset(), self._number
-        found = [data for at, data in self._kept if at > number]
-        return b"".join(found), self._number
+        found, size = [], 0
+        for at, data in itertools.islice(self._kept, number + 1 - self._kept[0][0], None):
+            found.append(data)
+            number, size = at, size + len(data)
+            if size > _AT_A_TIME:
+                break
+        return b"".join(found), number
 
     def reset(self) -> bytes:
         return _event("reset", {}, f"{self._epoch}.{self._number}")
@@ -144,7 +152,10 @@ class Feed:
         elif self.scene.board:
             events += [("tasks", {"rows": changed[at : at + _AT_ONCE]}) for at in range(0, len(changed), _AT_ONCE)]
         now = substance(board)
-        if now != self._last or self.scene.away or (begun - self._sent_at > _REFRESH and (board.locks or board.problems)):
+        silent = begun - self._sent_at
+        lists = len(board.problems) + len(board.workers) + len(board.locks)
+        changed_board = now != self._last and silent > (_LARGE_GAP if lists > _LARGE else 0.0)
+        if changed_board or self.scene.away or (silent > _REFRESH and lists):
             self._last, self._sent_at = now, begun
             events.append(("board", board_fields(board)))
         recent = (*self.scene.records, *records)[-RECORDS:] if records else self.scene.records

@@ -17,7 +17,7 @@ from swarm.view import KINDS, Board
 
 Row = dict[str, Any]
 
-MANY = 300  # problems, workers, locks: more than a person looks through
+MANY = {"problems": 100, "workers": 300, "locks": 100, "seen": 50}  # more than a person looks through
 TEXT = 600  # characters of a text in a list
 _NAME = 200
 _TITLE = 160
@@ -25,14 +25,14 @@ _META = 1000
 
 
 def board_fields(board: Board) -> Row:
-    """A board, at most `MANY` of each list; `totals` tells how many there are."""
+    """A board with as much of its lists as `MANY` says; `totals` tells how many there are."""
     fields = board.fields()
     kinds = dict.fromkeys(KINDS, 0)
     for problem in board.problems:
         kinds[problem.kind] += 1
-    totals = {name: len(fields[name]) for name in ("problems", "workers", "locks", "seen")}
-    for name in totals:
-        fields[name] = [{key: cut(value) for key, value in row.items()} for row in fields[name][:MANY]]
+    totals = {name: len(fields[name]) for name in MANY}
+    for name, most in MANY.items():
+        fields[name] = [{key: cut(value) for key, value in row.items()} for row in fields[name][:most]]
     return {**fields, "totals": totals, "kinds": kinds}
 
 
@@ -42,7 +42,7 @@ def substance(board: Board) -> object:
     problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in timeless else "") for p in board.problems]
     work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in board.workers]
     locks = [(h.task_id, h.status, h.worker, h.token, h.heartbeat_at) for h in board.locks]
-    return problems, work, locks, board.queue, board.blocked, board.seen[:MANY], board.records, board.damaged
+    return problems, work, locks, board.queue, board.blocked, board.seen[: MANY["seen"]], board.records, board.damaged
 
 
 def task_row(entry: Entry, state: str, blocked_by: str, title: str) -> Row:

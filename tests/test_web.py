@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -19,39 +20,17 @@ import jsonschema
 import pytest
 
 from proof.servers import Server
-from swarm import web_openapi
-from swarm.lock_table import LockTable
+from swarm import web_feed, web_openapi, web_stream
 from swarm.status_log import LOG, STATES, StatusLog
 from swarm.store_file import FileStore
-from swarm.task_queue import TaskQueue
+from swarm.store_memory import MemoryStore
 from swarm.task_record import TaskSpec
 from swarm.view import KINDS
+from swarm.web_feed import Feed
 from swarm.web_guard import Door, is_loopback
 from tests.conftest import ROOT, script_environment
 from tests.test_docs import quoted, tables
-from tests.web_server import TOKEN, Events, WebServer
-
-WAIT = 8.0  # seconds in which the page must have seen something
-
-
-class Swarm:
-    """A swarm in files, and a server that shows it."""
-
-    def __init__(self, path: Path, *options: str) -> None:
-        self.store = FileStore(str(path))
-        self.store.prepare("locks")
-        self.queue = TaskQueue(self.store)
-        self.log = StatusLog(self.store)
-        self.locks = LockTable(self.store)
-        self.server = WebServer(options, {"SWARM_STATE_DIR": str(path)})
-
-    def until(self, path: str, wanted: Any) -> Any:
-        """What the API answers as soon as that is so of it."""
-        deadline = time.monotonic() + WAIT
-        while not wanted(found := self.server.get(path)):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
-        return found
+from tests.web_server import TOKEN, WAIT, Events, Swarm, WebServer
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +248,57 @@ class TestLive:
         while b"\nswarm_web_clients 0\n" not in looking.server.ask("/metrics").body:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+class TestTheFeed:
+    """In this process, where it can be hurried."""
+
+    def test_a_page_that_does_not_read_is_let_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web_stream, "_PATIENCE", 0.2)
+        sent = 0
+
+        async def never(_: object) -> None:
+            nonlocal sent
+            sent += 1
+            if sent > 1:  # the head goes out, what follows is not read
+                await asyncio.sleep(3600)
+
+        async def nothing() -> dict[str, Any]:
+            await asyncio.sleep(3600)
+            return {}
+
+        async def look() -> int:
+            feed = Feed(MemoryStore())
+            feed.start()
+            await asyncio.wait_for(web_stream.EventStream(feed, "")({"method": "GET"}, nothing, never), 10)
+            feed.stop()
+            return feed.clients
+
+        assert asyncio.run(look()) == 0
+
+    def test_what_is_kept_for_those_who_come_back_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web_feed, "_KEPT", 5)
+        monkeypatch.setattr(web_feed, "_GAP", 0.0)
+        store = MemoryStore()
+
+        async def look() -> None:
+            feed = Feed(store)
+            feed.start()
+            while feed.scene.board is None:
+                await asyncio.sleep(0.01)
+            first = feed.scene.place
+            assert feed.place(first) == feed.newest()
+            for at in range(10):
+                StatusLog(store).append("START", "w", f"t{at}")
+                news = feed.newest()
+                while feed.newest() == news:
+                    await asyncio.sleep(0.01)
+            assert feed.place(first) is None and len(feed._kept) == 5
+            data, number = feed.after(0)
+            assert data.startswith(b"id: ") and b"event: reset" in data and number == feed.newest()
+            feed.stop()
+
+        asyncio.run(asyncio.wait_for(look(), 20))
 
 
 class TestWhatAgentsWrite:

@@ -16,8 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, P
 from swarm.store_file import FileStore
 from swarm.task_queue import TaskQueue
 from swarm.task_record import TaskSpec
-from tests.test_web import Swarm
-from tests.web_server import WebServer
+from tests.web_server import Swarm, WebServer
 
 FLAGS = [
     "--no-sandbox",

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from swarm.task_record import TaskSpec
 from tests.conftest import script_environment
-from tests.test_web import Swarm
-from tests.web_server import TOKEN
+from tests.web_server import TOKEN, Swarm
 
 
 def test_the_api_does_what_its_description_says(tmp_path: Path) -> None:

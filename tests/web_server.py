@@ -8,13 +8,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from swarm.lock_table import LockTable
+from swarm.status_log import StatusLog
+from swarm.store_file import FileStore
+from swarm.task_queue import TaskQueue
 from tests.conftest import ROOT, script_environment
 
 TOKEN = "a-token-of-the-tests"
+WAIT = 8.0  # seconds in which the page must have seen something
 
 
 @dataclass
@@ -139,3 +146,23 @@ class Events:
             place, found, data = self.next()
             if found == name:
                 return place, data
+
+
+class Swarm:
+    """A swarm in files, and a server that shows it."""
+
+    def __init__(self, path: Path, *options: str) -> None:
+        self.store = FileStore(str(path))
+        self.store.prepare("locks")
+        self.queue = TaskQueue(self.store)
+        self.log = StatusLog(self.store)
+        self.locks = LockTable(self.store)
+        self.server = WebServer(options, {"SWARM_STATE_DIR": str(path)})
+
+    def until(self, path: str, wanted: Any) -> Any:
+        """What the API answers as soon as that is so of it."""
+        deadline = time.monotonic() + WAIT
+        while not wanted(found := self.server.get(path)):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        return found
