@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -82,20 +83,20 @@ class WebServer:
     def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
+    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **given: str) -> Answer:
         """Headers with _ for -; Host is the right one unless it is given."""
         line = self.connect()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {name.replace("_", "-"): value for name, value in given.items()}
         line.putrequest(method, path, skip_host="Host" in named, skip_accept_encoding=True)
         for name, value in named.items():
             line.putheader(name, value)
         if body is not None:
             line.putheader("Content-Length", str(len(body)))
         line.endheaders(body)
-        got = line.getresponse()
-        answer = Answer(got.status, {name.lower(): value for name, value in got.getheaders()}, got.read())
-        line.close()
-        return answer
+        with contextlib.closing(line), line.getresponse() as got:
+            headers = {name.lower(): value for name, value in got.getheaders()}
+            endless = method != "HEAD" and headers.get("content-type", "").startswith("text/event-stream")
+            return Answer(got.status, headers, b"" if endless else got.read())
 
     def get(self, path: str) -> Any:
         answer = self.ask(path, Authorization=f"Bearer {TOKEN}")
