@@ -14,20 +14,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _FACES = ("lock", "log", "sprint", "task")  # each has COMMANDS
-_ALONE = (
-    "doctor",
-    "hook",
-    "mcp",
-    "migrate",
-    "prime",
-    "reserve",
-    "run",
-    "setup",
-    "status",
-    "wait",
-    "web",
-    "worker",
-)  # each is a COMMAND
+# Each is a COMMAND:
+_ALONE = ("doctor", "hook", "mcp", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "web", "worker")
 _IN_TMUX = ("up", "attach", "down", "agents", "send", "capture", "restart")  # of one face
 
 _USAGE = """\
