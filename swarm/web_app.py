@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ FILES = {
 }
 _AT_ONCE = 4  # threads that search
 _LARGEST_BODY = 16 << 10
+_STALE = 30  # seconds; a look that takes longer is none
 
 
 class WebApp:
@@ -135,9 +137,12 @@ class WebApp:
 
     async def _health(self, request: Request) -> Response:
         _only(request)
-        looked_at(self._feed.scene)
-        if self._feed.scene.away:
-            raise StoreError(self._feed.scene.away)
+        scene = self._feed.scene
+        looked_at(scene)
+        if scene.away:
+            raise StoreError(scene.away)
+        if time.monotonic() - scene.looked > _STALE:
+            raise StoreError(f"the store has not answered for {_STALE} seconds.")
         return _json({"ok": True})
 
     # Acting ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import { BoardView } from "./board.js";
 import { Dialogs } from "./dialogs.js";
-import { $, ask, later, now, plain, setClock, setText, tickAll } from "./dom.js";
+import { $, ask, clock, later, plain, setClock, setText, tickAll } from "./dom.js";
 import { LogView } from "./log.js";
 import { TaskView } from "./tasks.js";
 import { Timeline } from "./timeline.js";
@@ -18,14 +18,19 @@ const tasks = new TaskView(openTask);
 const log = new LogView((record) => dialogs.openRecord(record));
 const timeline = new Timeline(openTask);
 let events = null;
+let begun = 0; // how often; only the latest beginning counts
+let again = 0;
 let actions = false;
 
 // The connection ----------------------------------------------------------------------------------------------------
 
 async function begin() {
+  const beginning = (begun += 1);
+  clearTimeout(again);
   events?.close();
   try {
     const snapshot = await ask("/api/snapshot");
+    if (beginning !== begun) return;
     setClock(snapshot.now);
     actions = snapshot.actions;
     dialogs.setActions(actions, snapshot.person);
@@ -38,9 +43,10 @@ async function begin() {
     listen(snapshot.place);
     await tasks.load();
   } catch (error) {
+    if (beginning !== begun) return;
     const text = error.status === 401 ? "This page was opened with another token. Open the address that swarm web printed." : error.status ? error.message : "The server does not answer. Is swarm web still running? Trying again.";
     link(error.status === 503 ? "away" : "lost", text);
-    setTimeout(begin, AGAIN);
+    again = setTimeout(begin, AGAIN);
   }
 }
 
@@ -57,7 +63,7 @@ function listen(place) {
   stream.addEventListener("error", () => {
     if (stream !== events) return;
     link("lost", "The server does not answer. Is swarm web still running? Trying again.");
-    if (stream.readyState === EventSource.CLOSED) setTimeout(begin, AGAIN);
+    if (stream.readyState === EventSource.CLOSED) again = setTimeout(begin, AGAIN);
   });
 }
 
@@ -168,7 +174,7 @@ $("keys-on").addEventListener("change", () => remember("swarm-keys", $("keys-on"
 theme(document.documentElement.dataset.theme ?? "auto");
 setInterval(() => {
   tickAll();
-  setText($("clock"), new Date(now()).toISOString().slice(11, 19) + " UTC");
+  setText($("clock"), clock());
 }, 1000);
 setInterval(() => timeline.soon(), 5000);
 begin();

@@ -98,8 +98,12 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-const long = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+const parts = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const short = new Intl.DateTimeFormat(undefined, parts);
+const zoned = new Intl.DateTimeFormat(undefined, { ...parts, timeZoneName: "short" });
+const long = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+
+export const clock = () => zoned.format(now());
 
 export function clockTime(text) {
   const at = Date.parse(text);
