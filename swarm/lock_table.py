@@ -68,11 +68,15 @@ class LockTable:
 
     def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0) -> Lock:
         """Begins the lease anew; the lock as it is now. `group`: from now on it works for the holder too. Raises LockLost."""
+        return self.restate(task, worker, token, lambda lock: refreshed(lock, self.clock, group))
+
+    def restate(self, task: str, worker: str, token: int | None, change: Callable[[Lock], Lock]) -> Lock:
+        """Has the worker's lock say something else; the lock as it is now. Raises LockLost."""
         while True:
             data, lock = self._own(task, worker, token, LockLost)
-            renewed = refreshed(lock, self.clock, group)
-            if self._patiently(self.store.replace, self._key(task), data, renewed.encode()):
-                return renewed
+            changed = change(lock)
+            if self._patiently(self.store.replace, self._key(task), data, changed.encode()):
+                return changed
 
     def break_lock(self, task: str) -> Lock | None:
         """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if

@@ -1,7 +1,8 @@
 """Files that are one worker's to change, by patterns: `src/api/**`.
 
 A reservation is a lock like any other, in a space of its own, and no two workers have patterns with a file in common: whoever
-reserves writes its lock first and looks at the others' then, so of two at once at least one sees the other, and gives way.
+reserves writes first that it asks, looks at the others' locks then, and writes at last that it has it, if what it wrote still
+stands. So of two at once at least one sees the other, and gives way. Whoever has a pattern gives way to nobody who asks.
 
 One that was made for a task lasts as long as the claim of that task: it is over when the task is done, given back, or taken over,
 with nothing to be told. One made without a task has a lease of its own, and ends with its agent at the latest.
@@ -17,15 +18,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
-from swarm.lock_record import Lock, Verdict
+from swarm.lock_record import Lock, Verdict, new_lock
 from swarm.lock_table import LockTable
 from swarm.path_pattern import lock_name, overlap, pattern_of
 from swarm.store import Store
 
 SPACE = "paths"
 _FOR, _FOR_TOKEN = "for", "for_token"  # in the lock's `holder`: the task that it was made for, and its token
+_ASKS = "asks"  # likewise: whoever wrote it has not looked at the others yet
 _YIELD = 0.5  # seconds in which one that began at the same time gives way
 _PAUSE = 0.01
+_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Reservations:
 
     def refresh(self, worker: str) -> None:
         """Begins every lease of a worker's own reservations anew."""
-        for name, lock in self._alive():
+        for name, lock in self._had():
             if lock.worker == worker and lock.ttl is not None:
                 try:
                     self._table.heartbeat(name, worker, lock.token)
@@ -82,11 +85,11 @@ class Reservations:
 
     def all(self) -> list[Reservation]:
         """Those that count, in the order of their patterns."""
-        return sorted((_reservation(name, lock) for name, lock in self._alive()), key=lambda each: each.pattern)
+        return sorted((_reservation(name, lock) for name, lock in self._had()), key=lambda each: each.pattern)
 
     def held_by_others(self, path: str, worker: str) -> Reservation | None:
         """The reservation of another worker that a path, or a pattern, falls under."""
-        for name, lock in self._alive(lambda name: overlap(pattern_of(name), path)):
+        for name, lock in self._had(lambda name: overlap(pattern_of(name), path)):
             if lock.worker != worker:
                 return _reservation(name, lock)
         return None
@@ -95,47 +98,56 @@ class Reservations:
 
     def _reserve(self, pattern: str, worker: str, ttl: float | None, who: dict[str, object]) -> Reservation:
         name = lock_name(pattern)
-        lock = self._take(name, worker, ttl, who)
-        try:
-            self._check_others(name, worker)
-        except BaseException:
-            self._remove(name, lock)
-            raise
-        return _reservation(name, lock)
+        for _ in range(_ROUNDS):
+            lock = self._take(name, worker, ttl, who)
+            try:
+                if _ASKS in lock.holder:
+                    self._check_others(name, worker)
+                return _reservation(name, self._settle(name, lock, ttl, who))
+            except LockLost:  # removed meanwhile: by hand, or since it was over
+                time.sleep(_PAUSE)
+            except BaseException:
+                if _ASKS in lock.holder:
+                    self._remove(name, lock)
+                raise
+        raise StoreError(f"the reservation of {pattern} cannot be kept. Look at it with: swarm reserve --list")
 
     def _take(self, name: str, worker: str, ttl: float | None, who: dict[str, object]) -> Lock:
-        """The lock of this very pattern."""
+        """The lock of this very pattern: one that the worker has, or that says that it asks."""
         while True:
             found = self._look(name)
             if found is not None and found[1]:
-                lock = found[0]
-                if lock is None or lock.worker != worker:
-                    raise _reserved(pattern_of(name), name, lock)
-                if ttl is None and _for(lock) == (who[_FOR], who[_FOR_TOKEN]):
-                    return lock
-                try:
-                    if ttl is not None and lock.ttl == ttl:
-                        return self._table.heartbeat(name, worker, lock.token)
-                    self._table.release(name, worker, lock.token)  # it is to be had on other terms
-                except (LockLost, NotYours):
-                    continue
+                if found[0] is None or found[0].worker != worker:
+                    raise _reserved(pattern_of(name), name, found[0])
+                return found[0]
             self._table.sweep(name, self._is_over)
             try:
-                return self._table.acquire(name, worker, ttl, who=who)
+                return self._table.acquire(name, worker, ttl, who={**who, _ASKS: True})
             except LockHeld:
                 time.sleep(_PAUSE)
 
+    def _settle(self, name: str, lock: Lock, ttl: float | None, who: dict[str, object]) -> Lock:
+        """The lock on these terms, from now on, if it still stands: whoever found it over has removed it. Raises LockLost."""
+
+        def settled(asked: Lock) -> Lock:
+            made = new_lock(name, asked.worker, ttl, asked.token or 0, self._table.clock, who)
+            made.acquired_at = asked.acquired_at
+            return made
+
+        return self._table.restate(name, lock.worker, lock.token, settled)
+
     def _check_others(self, name: str, worker: str) -> None:
         """Raises LockHeld if somebody else has a pattern with a file in common. What is over is removed on the way: whoever
-        let it run out must not find it again, and refresh it. Of two who began at the same time, the one whose pattern comes
+        let it run out must not find it again, and refresh it. Of two who ask at the same time, the one whose pattern comes
         later gives way at once, the other waits for that."""
         deadline = time.monotonic() + _YIELD
         while True:
             rival = self._rival(name, worker)
             if rival is None:
                 return
-            if name > rival[0] or time.monotonic() > deadline:
-                raise _reserved(pattern_of(name), *rival)
+            other, lock = rival
+            if name > other or (lock and _ASKS not in lock.holder) or time.monotonic() > deadline:
+                raise _reserved(pattern_of(name), other, lock)
             time.sleep(_PAUSE)
 
     def _rival(self, name: str, worker: str) -> tuple[str, Lock | None] | None:
@@ -160,6 +172,10 @@ class Reservations:
             whose = f"it is {lock.worker}'s" if lock else "nobody has it"
             raise LockLost(task_id, f"{worker} does not have the task {task_id}: {whose}. Stop working on it.")
         return lock
+
+    def _had(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
+        """Those that somebody has, not those that somebody asks for."""
+        return ((name, lock) for name, lock in self._alive(of_interest) if _ASKS not in lock.holder)
 
     def _alive(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
         for name in self._table.tasks():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from swarm import agent_process, process
-from swarm.errors import LockHeld, LockLost, NotYours
+from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
 from swarm.lock_table import LockTable
 from swarm.path_pattern import lock_name, overlap
 from swarm.reservations import Reservations
@@ -224,6 +225,56 @@ class TestRaces:
         one._check_others = check  # type: ignore[method-assign]
         one.reserve("b", "first", 60)
         assert [each.worker for each in Reservations(store).all()] == ["first"]
+
+    def test_asking_again_for_what_one_has_does_not_lose_it_to_one_who_asks_meanwhile(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "swarm"))
+        owner, other = Reservations(store), Reservations(store)
+        owner.reserve("src", "owner", 60)
+
+        def check(name: str, worker: str) -> None:
+            owner.reserve("src", "owner", 60)
+            assert owner.held_by_others("src/x", "owner") is None, "nor is the owner kept from its files meanwhile"
+            Reservations._check_others(other, name, worker)
+
+        other._check_others = check  # type: ignore[method-assign]
+        begun = time.monotonic()
+        with pytest.raises(LockHeld):
+            other.reserve("**", "other", 60)
+        assert time.monotonic() - begun < 0.4, "nobody is going to give way"
+        assert [(each.pattern, each.worker) for each in owner.all()] == [("src", "owner")]
+
+    def test_who_asks_for_other_terms_has_it_all_the_time(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "swarm"))
+        paths = Reservations(store)
+        paths.reserve("src", "a", 60)
+        removed: list[str] = []
+        store.remove = lambda key, old: bool(removed.append(key))  # type: ignore[method-assign, func-returns-value]
+        assert paths.reserve("src", "a", 90).expires_at > paths.reserve("src", "a", 30).expires_at
+        assert removed == []
+
+    def test_whoever_slept_until_another_had_the_files_is_refused(self, store: Store, clock: HandClock) -> None:
+        """It had looked already, but had not been told yet: meanwhile its lease ran out."""
+        sleeper, other = Reservations(store), Reservations(store)
+
+        def check(name: str, worker: str) -> None:
+            Reservations._check_others(sleeper, name, worker)
+            if not patterns(store):
+                clock.pass_time(61)
+                other.reserve("src/api", "other", 60)
+
+        sleeper._check_others = check  # type: ignore[method-assign]
+        with pytest.raises(LockHeld):
+            sleeper.reserve("src", "sleeper", 60)
+        assert patterns(store) == ["src/api"]
+
+    def test_a_record_that_somebody_put_under_another_name_does_not_keep_it_busy_for_ever(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "swarm"))
+        paths = Reservations(store)
+        paths.reserve("a", "me", 60)
+        record = store.read("paths/a")
+        assert record and store.create("paths/b", record)
+        with pytest.raises(SwarmError):
+            paths.reserve("b", "me", 90)
 
     def test_a_process_killed_in_the_middle_is_in_nobody_s_way(self, tmp_path: Path) -> None:
         """It ends with the process: what it wrote without having looked is over with it."""
