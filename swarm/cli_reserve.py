@@ -53,7 +53,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
             if task:
                 made.append(reservations.reserve_for_task(pattern, worker, task, token))
             else:
-                made.append(reservations.reserve(pattern, worker, ttl, process.identity(agent.pid)))
+                made.append(reservations.reserve(pattern, worker, ttl, process.identity(agent.pid) if agent.pid else None))
     except BaseException as error:
         for each in made:
             if each.pattern not in before:
@@ -71,8 +71,9 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
             return error.exit_code
         raise
     if not _json(call, {"reserved": True, "reservations": [each.fields() for each in made]}):
+        ends = f", or until {agent.name} ends" if agent.name else ""
         for each in made:
-            until = f"until {task} is done or given back" if task else f"until {each.expires_at}, or until {agent.name} ends"
+            until = f"until {task} is done or given back" if task else f"until {each.expires_at}{ends}"
             terminal.out(f"Reserved: {shown(each.pattern)} for {shown(worker)} {shown(until)}\n")
     return 0
 

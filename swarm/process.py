@@ -23,6 +23,7 @@ RESTARTED = "restarted"  # its machine was
 ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot look
 UNKNOWN = "unknown"  # the system does not tell
 
+_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # constants of Linux
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Fields of /proc/<pid>/stat, counted after the command's name.
 _STATE, _PARENT, _GROUP, _SESSION, _TERMINAL, _THREADS, _START_TICKS = 0, 1, 2, 3, 4, 17, 19
@@ -53,12 +54,23 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 def parentage(pid: int) -> Parentage | None:
     """Where a process of this namespace stands; None where the system does not tell."""
-    data = _read(f"/proc/{pid}/stat")
+    data = _read(f"/proc/{pid}/stat") if pid > 0 and _proc_is_ours() else ""
     if not data:
-        return _parentage_by_ps(pid)
+        return _parentage_by_ps(pid) if pid > 0 else None
     stat = _split(data)
     leads = stat[_SESSION] == str(pid) and stat[_TERMINAL] != "0"
     return Parentage(data[data.find("(") + 1 : data.rfind(")")], int(stat[_PARENT]), leads)
+
+
+def is_first(pid: int) -> bool:
+    """Whether it is the machine's first process, whatever that is called; the first of a container is like any other."""
+    return pid == 1 and namespace("pid") == _FIRST_PID_NS
+
+
+def nameless_container() -> str:
+    """The number of the container that we are in, if it goes by the name of its machine, as others may; "" elsewhere."""
+    number = namespace("pid")
+    return number[5:-1] if number != _FIRST_PID_NS and namespace("uts") == _FIRST_UTS_NS else ""
 
 
 def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:
@@ -143,10 +155,14 @@ def namespace(kind: str) -> str:
 
 def _stat_of(pid: int) -> list[str]:
     """What /proc says of a process, [] where it shows another pid namespace than ours: there the number is somebody else's."""
+    return _stat(str(pid)) if _proc_is_ours() else []
+
+
+def _proc_is_ours() -> bool:
     try:
-        return _stat(str(pid)) if os.readlink("/proc/self") == str(os.getpid()) else []
+        return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
-        return []
+        return False
 
 
 def _stat(pid: str) -> list[str]:
