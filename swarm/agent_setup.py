@@ -126,7 +126,7 @@ def skill_text() -> str:
 
 def _groups(agent: str, command: Sequence[str]) -> dict[str, object]:
     def group(timeout: int = _TIMEOUT, **matcher: str) -> object:
-        return {**matcher, "hooks": [{"type": "command", "command": shlex.join([*command, "hook"]), "timeout": timeout}]}
+        return {**matcher, "hooks": [{"type": "command", "command": hook_entries.command_line(command), "timeout": timeout}]}
 
     return {
         "SessionStart": group(),

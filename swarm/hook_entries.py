@@ -8,12 +8,19 @@ A handler is swarm's if its command is `swarm hook`, however swarm is started. H
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swarm import json_entries
 from swarm.json_entries import Path
 from swarm.own_command import is_own
+
+_NEVER_2 = ["||", "exit", "1"]  # a Python that does not find swarm any more exits with 2, which agents read as: block
+
+
+def command_line(command: Sequence[str]) -> str:
+    """What an agent's shell runs as a hook, where `command` starts swarm."""
+    return f"{shlex.join([*command, 'hook'])} {' '.join(_NEVER_2)}"
 
 
 def put(text: str, groups: Mapping[str, object], name: str) -> str:
@@ -68,6 +75,7 @@ def _first_of_ours(value: Any) -> Path:
 def _is_ours(handler: Any) -> bool:
     command = handler.get("command") if isinstance(handler, dict) else None
     try:
-        return isinstance(command, str) and is_own(shlex.split(command), "hook")
+        words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # an open quote: nothing that we wrote
         return False
+    return is_own(words[:-3] if words[-3:] == _NEVER_2 else words, "hook")

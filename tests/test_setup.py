@@ -81,11 +81,17 @@ def test_claude_code_is_told_in_the_files_of_the_project(project: Path) -> None:
     assert run("setup", "claude", "--yes").code == 0
     settings = json.loads((project / ".claude/settings.json").read_text())
     assert list(settings["hooks"]) == ["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
-    handler = {"type": "command", "command": "swarm hook", "timeout": 10}
+    handler = {"type": "command", "command": "swarm hook || exit 1", "timeout": 10}
     assert settings["hooks"]["PreToolUse"] == [{"matcher": "Edit|Write|MultiEdit|NotebookEdit", "hooks": [handler]}]
     assert settings["hooks"]["SessionEnd"] == [{"hooks": [{**handler, "timeout": 3}]}]
     assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"swarm": {"command": "swarm", "args": ["mcp"]}}}
     assert "Run `swarm prime`" in (project / "CLAUDE.md").read_text()
+
+
+def test_an_agent_goes_on_when_swarm_is_gone(tmp_path: Path) -> None:
+    """A Python that is given a file that is not there exits with 2, which agents read as: block."""
+    command = hook_entries.command_line((sys.executable, "-P", str(tmp_path / "swarm" / "__main__.py")))
+    assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True).returncode == 1
 
 
 def test_codex_is_told_in_the_files_of_the_project(project: Path) -> None:
@@ -509,12 +515,12 @@ def test_without_swarm_on_the_path_what_is_written_works_from_anywhere(project: 
     answer = run("setup", "claude", "--yes")
     assert b"Warning: there is no `swarm` on PATH" in answer.err
     command = json.loads((project / ".claude/settings.json").read_text())["hooks"]["Stop"][0]["hooks"][0]["command"]
-    version = command.removesuffix("hook") + "--version"
+    version = command.removesuffix("hook || exit 1") + "--version"
     done = subprocess.run(
         ["sh", "-c", version], cwd="/", env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == f"swarm {__version__}\n"
-    assert f"{command.removesuffix(' hook')} prime" in (project / "CLAUDE.md").read_text()
+    assert f"{command.removesuffix(' hook || exit 1')} prime" in (project / "CLAUDE.md").read_text()
     run("setup", "claude", "--remove", "--yes")
     assert set(tree(project)) == {".git"}
 

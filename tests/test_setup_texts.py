@@ -192,6 +192,7 @@ def test_codexs_server_that_is_put_in_and_taken_out_leaves_every_byte(wanted: li
         "FOO=1 swarm hook",
         "python3 -I /x/swarm/__main__.py hook",
         "swarm hook | tee log",
+        "swarm hook || exit 2",
         "my-swarm hook",
         "swarm hook '",
         "swarm hooks",
@@ -200,6 +201,14 @@ def test_codexs_server_that_is_put_in_and_taken_out_leaves_every_byte(wanted: li
 def test_a_command_that_is_not_ours_is_nobodys_but_theirs(command: str) -> None:
     text = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
     assert hook_entries.taken_out(text, "x") == text
+
+
+@pytest.mark.parametrize(
+    "command", ["swarm hook", "swarm hook || exit 1", "/usr/bin/python3 -P '/a b/swarm/__main__.py' hook || exit 1"]
+)
+def test_a_command_that_is_ours_is_taken_out_however_swarm_is_started(command: str) -> None:
+    text = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
+    assert hook_entries.taken_out(text, "x") == ""
 
 
 def test_what_somebody_added_to_the_server_stays_when_it_is_brought_up_to_date() -> None:
