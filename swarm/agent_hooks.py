@@ -62,7 +62,7 @@ class AgentHooks:
         return _context(event, self._brief().text())
 
     def _before_tool(self, event: HookEvent) -> Answer | None:
-        here = event.directory or os.getcwd()
+        here = os.path.abspath(event.directory)
         root = project_root(here)
         for path in event.files:
             for name in names_of(path, root, here):

@@ -4,8 +4,8 @@ In a pattern `**` stands for any number of directories, `*` for any text within 
 else stands for itself (also brackets, which are common in names). A pattern names what it matches and all that is below:
 `src/api` and `src/api/**` are the same.
 
-Paths are those of the project, from its root on, so that agents in different checkouts of it mean the same file. What lies
-outside has its whole path.
+Paths are those of the project, from its root on, so that agents in different checkouts of it mean the same file. What lies in
+another checkout counts from that one's root; what lies in none has its whole path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from swarm.names import MAX_NAME_BYTES, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _ANY_DEPTH = "**"
 _MARK = ".git"  # which a project's root has: a directory, or a file in a worktree
@@ -27,13 +27,7 @@ _BRACES = "braces are not understood: give each pattern by itself"
 def project_root(start: str) -> str:
     """The root of the project that a directory is in; the directory itself if it is in none."""
     start = os.path.abspath(start)
-    place = start
-    while not os.path.lexists(os.path.join(place, _MARK)):
-        above = os.path.dirname(place)
-        if above == place:
-            return start
-        place = above
-    return place
+    return next(_projects_around(start), start)
 
 
 def in_project(path: str, root: str, directory: str) -> str:
@@ -47,9 +41,14 @@ def in_project(path: str, root: str, directory: str) -> str:
 
 
 def names_of(path: str, root: str, directory: str) -> list[str]:
-    """All that a file is called: as it was named, and where links lead to."""
-    real = in_project(os.path.realpath(os.path.join(directory, path)), os.path.realpath(root), directory)
-    return list(dict.fromkeys((in_project(path, root, directory), real)))
+    """All that a file is called: as it was named, and where links lead to; from this root, and from that of every project that it
+    is in itself, since whoever works elsewhere may name it from there."""
+    path = os.path.join(directory, os.path.expanduser(path))
+    real = os.path.realpath(path)
+    names = [in_project(path, root, directory), in_project(real, os.path.realpath(root), directory)]
+    for place in (os.path.abspath(path), real):
+        names += [in_project(place, around, directory) for around in _projects_around(os.path.dirname(place))]
+    return list(dict.fromkeys(names))
 
 
 def checked_pattern(text: str, root: str, directory: str) -> str:
@@ -61,7 +60,7 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
     opening, closing = text.find("{"), text.rfind("}")
     if 0 <= opening < text.find(",") < closing and not os.path.lexists(os.path.join(directory, text)):
         raise BadInput(f"{text[:80]!r} is not a pattern: {_BRACES}.")
-    pattern = in_project(text, root, directory)
+    pattern = _real(text, root, directory)
     while pattern.endswith("/**"):
         pattern = pattern.removesuffix("/**")
     pattern = pattern or _ANY_DEPTH
@@ -72,6 +71,28 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
     if size > MAX_NAME_BYTES:
         raise BadInput(f"the pattern {text[:60]!r}… is too long. Reserve a directory above, or use * for a part of it.")
     return pattern
+
+
+def _real(text: str, root: str, directory: str) -> str:
+    """A pattern from the project's root on, without the links that it leads through: one file must not have two names."""
+    names = os.path.join(directory, text).split("/")
+    plain = next((at for at, name in enumerate(names) if "*" in name or "?" in name), len(names))
+    place = os.path.realpath("/".join(names[:plain]) or "/")
+    pattern, root = os.path.join(place, *names[plain:]), os.path.realpath(root)
+    if not f"{pattern}/".startswith(root.rstrip("/") + "/"):
+        root = next(_projects_around(os.path.dirname(place)), root)
+    return in_project(pattern, root, directory)
+
+
+def _projects_around(place: str) -> Iterator[str]:
+    """The roots of the projects that a directory is in, the nearest first."""
+    while True:
+        if os.path.lexists(os.path.join(place, _MARK)):
+            yield place
+        above = os.path.dirname(place)
+        if above == place:
+            return
+        place = above
 
 
 def lock_name(pattern: str) -> str:

@@ -195,6 +195,17 @@ class TestBeforeAnEdit:
         assert swarm.edit(str(worktree / "src/api/x.py"), cwd=str(worktree))
         assert not swarm.edit(str(tmp_path / "elsewhere/src/api/x.py"))
 
+    @pytest.mark.parametrize("here", ["/", "/nowhere", "src", "src/api", ""])
+    def test_it_does_not_matter_where_the_agent_is(self, swarm: Swarm, here: str) -> None:
+        Reservations(swarm.store).reserve("src/api", "other", 60)
+        assert swarm.edit(str(swarm.project / "src/api/x.py"), cwd=here)
+
+    def test_a_reservation_through_a_link_is_one_of_the_file(self, swarm: Swarm) -> None:
+        (swarm.project / "way").symlink_to("src/api")
+        assert swarm.raw("", "reserve", "way/**", "--worker", "other").returncode == 0
+        assert swarm.edit("src/api/x.py") and swarm.edit("way/x.py")
+        assert swarm.raw("", "reserve", "src/api/x.py", "--worker", "me").returncode == 1
+
 
 class TestAfterATool:
     def test_it_keeps_the_claim_and_the_reservations_alive(self, swarm: Swarm) -> None:

@@ -146,3 +146,30 @@ class TestProject:
         outside.symlink_to(tmp_path)
         assert names_of(str(outside / "src" / "x.py"), str(tmp_path), "/") == [str(outside / "src" / "x.py"), "src/x.py"]
         os.unlink(outside)
+
+    def test_a_file_is_called_from_every_project_that_it_is_in(self, tmp_path: Path) -> None:
+        inner = tmp_path / "project" / "vendor" / "lib"
+        (inner / ".git").mkdir(parents=True)
+        (tmp_path / "project" / ".git").mkdir()
+        for here in (str(inner), str(tmp_path / "project"), "/"):
+            names = names_of(str(inner / "x.py"), project_root(here), here)
+            assert {"x.py", "vendor/lib/x.py"} <= set(names), here
+
+    def test_a_home_directory_is_understood(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert names_of("~/x.py", str(tmp_path), "/") == ["x.py"]
+
+    def test_a_pattern_does_not_lead_through_links(self, tmp_path: Path) -> None:
+        """One file would have two names, and so two workers."""
+        project = tmp_path / "project"
+        (project / "src").mkdir(parents=True)
+        (project / ".git").mkdir()
+        (project / "link").symlink_to("src")
+        (tmp_path / "way-in").symlink_to(project)
+        for text in ("src/x*.py", "link/x*.py", "link/../src/x*.py", str(tmp_path / "way-in" / "link" / "x*.py")):
+            assert checked_pattern(text, str(project), str(project)) == "src/x*.py"
+
+    def test_a_pattern_in_another_checkout_counts_from_there(self, tmp_path: Path) -> None:
+        (tmp_path / "project" / ".git").mkdir(parents=True)
+        assert checked_pattern(str(tmp_path / "project" / "src" / "*"), "/elsewhere", "/elsewhere") == "src/*"
+        assert checked_pattern(str(tmp_path / "nothing" / "*"), "/elsewhere", "/elsewhere") == f"{tmp_path}/nothing/*"
