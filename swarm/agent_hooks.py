@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from swarm.errors import LockLost, NoTask, NotYours, StoreError, WrongState
@@ -75,6 +76,11 @@ class AgentHooks:
         memory = self._memory
         if not memory.is_due(time.time()):
             return None
+        memory.at = time.time()
+        try:
+            memory.save()  # before a store that may not answer is asked: then the next tool need not wait for it too
+        except StoreError:
+            pass  # it is tried again below
         mine = {}
         for task, lock in self._own():
             try:
@@ -83,10 +89,13 @@ class AgentHooks:
                 pass
         self._reservations.refresh(self._worker)
         lost = [task for task, token in memory.tokens.items() if task not in mine and self._is_lost(task, token)]
-        memory.at = time.time()
         memory.tokens = {task: lock.token for task, lock in mine.items() if lock.token is not None}
         memory.shortest = min((lock.ttl for lock in mine.values() if lock.ttl), default=0.0)
-        memory.save()
+        try:
+            memory.save()
+        except StoreError:
+            if not lost:
+                raise
         if not lost:
             return None
         names = ", ".join(map(shown, lost))
@@ -126,8 +135,9 @@ class AgentHooks:
     # What is the agent's ---------------------------------------------------------------------------------------------
 
     def _own(self) -> Iterator[tuple[str, Lock]]:
-        """The locks that nobody else keeps alive for it."""
-        for task in self._locks.tasks():
+        """The locks that nobody else keeps alive for it; first those that it had before, lest time runs out in a large swarm."""
+        known = dict(self._memory.tokens)
+        for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
             try:
                 found = self._locks.look(task)
             except StoreError:

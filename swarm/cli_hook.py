@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from swarm.agent_hooks import Answer
 
 _MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
-_AT_MOST = {"SessionStart": 10.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
+_AT_MOST = {"SessionStart": 8.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
 
 
 def hook(call: Call) -> int:
     event = hook_event.parse(terminal.read_stdin(_MAX_EVENT))
     if event.name not in _AT_MOST or (event.name == "PreToolUse" and not event.files):
         return 0
-    worker = check_name(call.options.get("--worker") or settings.worker() or agent_process.find().worker, "worker")
-    memory = HookMemory(worker)
-    if event.name == "PostToolUse" and not memory.is_due(time.time()):
-        return 0
-    answer = _in_time(event, lambda: _answer(event, worker, memory))
-    if event.name == "SessionStart":
-        _name_the_worker(worker)
+    answer = _in_time(event, lambda: _answer(event, call.options.get("--worker", "")))
     if answer is not None:
         terminal.out(jsontext.dumps(answer) + "\n")
     return 0
 
 
-def _answer(event: HookEvent, worker: str, memory: HookMemory) -> Answer | None:
+def _answer(event: HookEvent, worker: str) -> Answer | None:
+    worker = check_name(worker or settings.worker() or agent_process.find().worker, "worker")
+    if event.name == "SessionStart":
+        _name_the_worker(worker)
+    memory = HookMemory(worker)
+    if event.name == "PostToolUse" and not memory.is_due(time.time()):
+        return None
     from swarm.agent_hooks import AgentHooks
     from swarm.home import Home
 
@@ -50,7 +50,7 @@ def _answer(event: HookEvent, worker: str, memory: HookMemory) -> Answer | None:
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
-    """What the work gives, if it does so in time: a store that does not answer must not keep the agent waiting."""
+    """What the work gives, if it does so in time: a disk or a store that does not answer must not keep the agent waiting."""
     import threading
 
     given: list[Answer | None] = []

@@ -8,12 +8,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from swarm.hook_event import parse
+from swarm.agent_hooks import AgentHooks
+from swarm.errors import StoreError
+from swarm.hook_event import HookEvent, parse
+from swarm.hook_memory import HookMemory
 from swarm.lock_table import LockTable
 from swarm.reservations import Reservations
 from swarm.status_log import StatusLog
@@ -85,6 +89,13 @@ def swarm(isolated_swarm_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("AI_SWARM_DIR")
     monkeypatch.setenv("SWARM_STATE_DIR", str(isolated_swarm_dir))
     return Swarm(isolated_swarm_dir, project)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*args: object) -> None:
+        raise error
+
+    return fail
 
 
 def context(done: Done, event: str) -> str:
@@ -275,6 +286,37 @@ class TestAfterATool:
         swarm.forget_beat()
         assert "must_stop" in context(swarm.hook("PostToolUse"), "PostToolUse")
 
+    def test_what_it_had_before_comes_first(self, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a swarm so large that looking at all of it takes too long, its own tasks must not wait for that."""
+        swarm.claim("login")
+        memory = HookMemory("me")
+        AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
+        before = swarm.locks.look("login")
+        monkeypatch.setattr(swarm.store, "keys", raising(StoreError("it takes for ever")))
+        memory.at = 0
+        with pytest.raises(StoreError):
+            AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
+        found = swarm.locks.look("login")
+        assert found and found[0] and before and before[0] and found[0].heartbeat_at > before[0].heartbeat_at
+
+    def test_it_is_told_what_it_has_lost_even_where_nothing_can_be_remembered(
+        self, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        swarm.claim("login")
+        memory = HookMemory("me")
+        AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
+        swarm.locks.break_lock("login")
+        swarm.queue.claim("other", "login")
+        memory.at = 0
+        monkeypatch.setattr(memory, "save", raising(StoreError("the disk is full")))
+        assert "must_stop" in str(AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse")))
+
+    def test_a_store_that_does_not_answer_is_not_waited_for_after_each_tool(self, swarm: Swarm) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            env = {"SWARM_STORE": f"redis://127.0.0.1:{silent.getsockname()[1]}/0?timeout=60"}
+            assert swarm.hook("PostToolUse", env=env).returncode == 3
+            assert swarm.hook("PostToolUse", env=env).returncode == 0
+
 
 class TestStop:
     def test_it_reminds_of_an_open_task_once(self, swarm: Swarm) -> None:
@@ -405,6 +447,23 @@ class TestNeverHoldsUp:
         swarm.hook("SessionEnd", env=env)
         assert queue.get("login").state == "ready"
         store.close()
+
+    def test_a_disk_that_does_not_answer_does_not_keep_it_waiting_either(self, swarm: Swarm) -> None:
+        program = (
+            "import sys, time\n"
+            "from swarm import cli_hook, cli\n"
+            "cli_hook.HookMemory = lambda worker: time.sleep(60)\n"
+            "sys.exit(cli.main(['hook']))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input='{"hook_event_name": "SessionEnd"}',
+            capture_output=True,
+            text=True,
+            timeout=20,
+            cwd=ROOT,
+        )
+        assert done.returncode == 3 and "the agent was let go on" in done.stderr
 
 
 class TestEvent:
