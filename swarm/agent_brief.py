@@ -21,18 +21,20 @@ from swarm.view import Problem, Viewer, Work
 SCHEMA_VERSION = 1
 _ROWS = 8  # of each list
 _WIDE = 160  # characters of what somebody else wrote
-_MAX_PROMPT = 4000  # characters of a task's prompt; `swarm task show` has the rest
+_MAX_PROMPT = 4000  # characters of the prompts of its tasks; `swarm task show` has the rest
 
 
 @dataclass(frozen=True)
 class Own:
-    """A task of the agent's. `kept`: its lease is kept alive by a process that also ends it."""
+    """A task of the agent's. `kept`: its lease is kept alive by a process that also ends it; `queued`: it is one of the queue,
+    not a lock alone."""
 
     task_id: str
     token: int | None
     lease_left: float | None
     prompt: str
     kept: bool
+    queued: bool
 
 
 @dataclass(frozen=True)
@@ -78,30 +80,36 @@ class Brief:
         if not self.own:
             return ["You have no task yet. Work on nothing that you have not claimed."]
         lines = []
-        for own in self.own:
+        for own in self.own[:_ROWS]:
             lease = "" if own.lease_left is None else f", lease for {duration(max(0.0, own.lease_left))} more"
-            lines.append(f"Your task: {shown(own.task_id)} (token {own.token}{lease}).")
+            kind = "task" if own.queued else "lock"
+            lines.append(
+                f"Your {kind}: {shown(own.task_id)} ({'no token' if own.token is None else f'token {own.token}'}{lease})."
+            )
             lines += [f"  {shown(line)}" for line in own.prompt.splitlines()]
             if own.kept:
                 lines.append(
                     "  Whoever started you keeps it alive and ends it when you end: neither claim nor finish it yourself."
                 )
-        return lines
+        return lines if len(self.own) <= _ROWS else [*lines, f"And {len(self.own) - _ROWS} more of yours."]
 
     def _commands(self) -> dict[str, str]:
         who = quoted(self.worker)
         told: dict[str, str] = {}
         for own in self.own[:1]:
             task = quoted(own.task_id)
-            mine = f"{task} --worker {who} --token {own.token}"
+            token = "" if own.token is None else f" --token {own.token}"
+            mine = f"{task} --worker {who}{token}"
             told["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
-            if not own.kept:
-                told |= {
-                    "keep it (every few minutes)": f"swarm lock heartbeat {task} {who} --token {own.token}",
-                    "when it is done": f"swarm task done {mine} 'what you did'",
-                    "if it fails": f"swarm task fail {mine} 'what went wrong'",
-                    "to give it back": f"swarm task release {mine}",
-                }
+            if own.kept:
+                continue
+            told["keep it (every few minutes)"] = f"swarm lock heartbeat {task} {who}{token}"
+            if own.queued:
+                told["when it is done"] = f"swarm task done {mine} 'what you did'"
+                told["if it fails"] = f"swarm task fail {mine} 'what went wrong'"
+                told["to give it back"] = f"swarm task release {mine}"
+            else:
+                told["to give it back"] = f"swarm lock release {task} {who}{token}"
         if not self.own:
             told["take the next task"] = f"swarm task claim --worker {who}"
         told["before you edit files that others may want"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
@@ -113,10 +121,11 @@ def brief(store: Store, worker: str, started_for: str = "") -> Brief:
     """How things stand for a worker. `started_for`: the task that whoever started it holds for it."""
     board = Viewer(store).look()
     queue = TaskQueue(store)
-    own = [_own(queue, work, kept=work.task_id == started_for) for work in board.workers if work.worker == worker]
+    works = [work for work in board.workers if work.worker == worker]
+    own = [_own(queue, work, _MAX_PROMPT // len(works), kept=work.task_id == started_for) for work in works]
     return Brief(
         worker=worker,
-        own=tuple(own),
+        own=tuple(sorted(own, key=lambda each: not each.queued)),
         others=tuple(work for work in board.workers if work.worker != worker),
         waiting=tuple(problem for problem in board.problems if problem.kind == "waiting"),
         reserved=tuple(each for each in Reservations(store).all() if each.worker != worker),
@@ -124,14 +133,14 @@ def brief(store: Store, worker: str, started_for: str = "") -> Brief:
     )
 
 
-def _own(queue: TaskQueue, work: Work, *, kept: bool) -> Own:
+def _own(queue: TaskQueue, work: Work, room: int, *, kept: bool) -> Own:
     try:
-        prompt = queue.get(work.task_id).spec.prompt or ""
-    except NoTask:  # a lock alone
-        prompt = ""
-    if len(prompt) > _MAX_PROMPT:
-        prompt = f"{prompt[:_MAX_PROMPT]}\n… all of it: swarm task show {quoted(work.task_id)}"
-    return Own(work.task_id, work.token, work.lease_left, prompt, kept)
+        prompt, queued = queue.get(work.task_id).spec.prompt or "", True
+    except NoTask:
+        prompt, queued = "", False
+    if len(prompt) > room:
+        prompt = f"{prompt[:room]}\n… all of it: swarm task show {quoted(work.task_id)}"
+    return Own(work.task_id, work.token, work.lease_left, prompt, kept, queued)
 
 
 def _section(title: str, rows: Sequence[str]) -> list[str]:
