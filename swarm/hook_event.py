@@ -59,7 +59,7 @@ def _files(tool: object, given: Any) -> list[str]:
         patch = next((given[key] for key in _PATCH_KEYS if key in given), "")
         lines = "\n".join(map(str, patch)) if isinstance(patch, list) else patch if isinstance(patch, str) else ""
         paths = [
-            line.strip().removeprefix(head) for line in lines.splitlines() for head in _IN_PATCH if line.strip().startswith(head)
+            line.strip().removeprefix(head) for line in lines.split("\n") for head in _IN_PATCH if line.strip().startswith(head)
         ]
     else:
         paths = [given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)]
