@@ -49,7 +49,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
     try:
-        for pattern in patterns:
+        for pattern in sorted(patterns):  # in one order for all: two who want the same files would refuse each other
             if task:
                 made.append(reservations.reserve_for_task(pattern, worker, task, token))
             else:
@@ -70,6 +70,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
             terminal.error(str(error))
             return error.exit_code
         raise
+    made.sort(key=lambda each: patterns.index(each.pattern))
     if not _json(call, {"reserved": True, "reservations": [each.fields() for each in made]}):
         ends = f", or until {agent.name} ends" if agent.name else ""
         for each in made:

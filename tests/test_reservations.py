@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from swarm import agent_process, process
 from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
 from swarm.lock_table import LockTable
 from swarm.path_pattern import lock_name, overlap
-from swarm.reservations import Reservations
+from swarm.reservations import Reservation, Reservations
 from swarm.store import Store
 from swarm.store_file import FileStore
 from swarm.task_queue import TaskQueue
@@ -341,6 +342,19 @@ class TestCommand:
         assert run("reserve", "--release", "api", "--worker", "b").code == 1
         assert run("reserve", "--release", "--worker", "a").out == b"Released: src/api\n"
         assert run("reserve", "--release", "--worker", "a").out == b"a has reserved nothing\n"
+
+    def test_everybody_asks_for_several_in_the_same_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of two who each had what the other wants next, both would be refused."""
+        asked: list[str] = []
+        original = Reservations.reserve
+
+        def reserve(self: Reservations, pattern: str, *rest: Any) -> Reservation:
+            asked.append(pattern)
+            return original(self, pattern, *rest)
+
+        monkeypatch.setattr(Reservations, "reserve", reserve)
+        told = run("reserve", "c", "a", "b", "--worker", "w", "--ttl", "60", "--json").json["reservations"]
+        assert asked == ["src/a", "src/b", "src/c"] and [each["pattern"] for each in told] == ["src/c", "src/a", "src/b"]
 
     def test_of_several_tasks_one_must_be_named(self) -> None:
         for name in ("one", "two"):
