@@ -9,6 +9,7 @@ looked up counts as alive.
 from __future__ import annotations
 
 import os
+import time
 
 from swarm.errors import StoreError
 
@@ -71,6 +72,14 @@ def nameless_container() -> str:
     """The number of the container that we are in, if it goes by the name of its machine, as others may; "" elsewhere."""
     number = namespace("pid")
     return number[5:-1] if number != _FIRST_PID_NS and namespace("uts") == _FIRST_UTS_NS else ""
+
+
+def age() -> float:
+    """Seconds since this process was started, to a hundredth; 0 where the system does not tell."""
+    stat = _stat("self")
+    if not stat:
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[_START_TICKS]) / os.sysconf("SC_CLK_TCK"))
 
 
 def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:

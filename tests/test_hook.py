@@ -468,22 +468,19 @@ class TestNeverHoldsUp:
         assert queue.get("login").state == "ready"
         store.close()
 
-    def test_a_disk_that_does_not_answer_does_not_keep_it_waiting_either(self, swarm: Swarm) -> None:
+    def test_a_disk_that_does_not_answer_does_not_keep_it_waiting_either_and_a_slow_start_counts(self, swarm: Swarm) -> None:
         program = (
-            "import sys, time\n"
-            "from swarm import cli_hook, cli\n"
+            "import time; time.sleep(0.5)\n"
+            "from swarm import cli, cli_hook, process\n"
             "cli_hook.HookMemory = lambda worker: time.sleep(60)\n"
-            "sys.exit(cli.main(['hook']))\n"
+            "code = cli.main(['hook'])\n"
+            "print(code, process.age())\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            input='{"hook_event_name": "SessionEnd"}',
-            capture_output=True,
-            text=True,
-            timeout=20,
-            cwd=ROOT,
-        )
-        assert done.returncode == 3 and "the agent was let go on" in done.stderr
+        event = '{"hook_event_name": "SessionEnd"}'
+        done = subprocess.run([sys.executable, "-c", program], input=event, capture_output=True, text=True, timeout=20, cwd=ROOT)
+        code, age = done.stdout.split()
+        assert code == "3" and "the agent was let go on" in done.stderr
+        assert 0.9 < float(age) < 1.3
 
 
 class TestEvent:
