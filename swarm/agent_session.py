@@ -162,7 +162,7 @@ class AgentSession:
         before = {each.pattern for each in self._files.all() if each.worker == self.worker}
         made: list[str] = []
         try:
-            for pattern in patterns:
+            for pattern in sorted(patterns):  # in one order for all, as swarm reserve does
                 self._files.reserve_for_task(pattern, self.worker, task, token)
                 made.append(pattern)
         except BaseException:
