@@ -13,6 +13,7 @@ import pytest
 
 from swarm import filesystem
 from swarm.filesystem import Filesystem, make_dirs
+from tests.conftest import open_descriptors
 
 FS = Filesystem()
 
@@ -27,9 +28,9 @@ def usual_umask() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> Iterator[None]:
     gc.collect()  # what other tests have left is none of ours
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     yield
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 class TestFiles:

@@ -15,6 +15,7 @@ import pytest
 from proof.processes import fork
 from swarm import journal
 from swarm.journal import Journal
+from tests.conftest import open_descriptors
 from tests.journal_place import Place
 
 
@@ -111,7 +112,7 @@ class TestAppending:
     ) -> None:
         log, other = place.somebody(), place.somebody()
         log.append(b"one")
-        real, before = os.write, len(os.listdir("/proc/self/fd"))
+        real, before = os.write, open_descriptors()
         failures: list[Callable[[], object]] = [other.rotate, lambda: None]
 
         def failing(fd: int, data: bytes) -> int:
@@ -123,7 +124,7 @@ class TestAppending:
         monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "write": failing}))
         with pytest.raises(OSError, match="File too large"):
             log.append(b"two")  # the first file was put aside; the second, which is live, takes it no more than that
-        assert len(os.listdir("/proc/self/fd")) == before - 1
+        assert open_descriptors() == before - 1
         assert log.append(b"three").startswith("2:6:")
         failures.append(other.rotate)
         assert log.append(b"four").startswith("3:5:")
@@ -202,13 +203,13 @@ class TestAppending:
         other, log = place.somebody(), place.somebody()
         other.append(b"one")
         other.close()
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         place.before("fstat", other.rotate)
         assert log.append(b"two").startswith("2:4:")
         assert place.lines() == [b"one", b"two"]
         assert place.live.read_bytes() == b"two\n"
         log.close()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_nobody_writes_before_it_is_settled_where_the_last_part_ends(self, place: Place) -> None:
         part = place.part(1, b"one\ntor")
@@ -217,7 +218,7 @@ class TestAppending:
         assert os.readlink(part / "end") == "4"
 
     def test_descriptors_are_given_back(self, place: Place) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         log = place.somebody(max_bytes=20)
         for number in range(20):
             log.append(b"%d" % number)
@@ -226,13 +227,13 @@ class TestAppending:
             list(log.numbered())
         log.close()
         log.close()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
         log.append(b"again")
         log.close()
 
     def test_descriptors_are_given_back_also_where_the_log_cannot_be_used(self, place: Place) -> None:
         place.live.mkdir(parents=True)
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         attempts: list[Callable[[Journal], object]] = [
             lambda log: log.append(b""),
             lambda log: log.read("", 0),
@@ -246,7 +247,7 @@ class TestAppending:
         (place.parts / "0000000001-abcdef01" / "part").mkdir(parents=True)
         with pytest.raises(OSError, match="not a regular file"):
             place.somebody().append(b"x")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_a_forked_child_closes_nothing_of_its_parents(self, place: Place) -> None:
         log = place.somebody()

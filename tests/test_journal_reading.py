@@ -13,6 +13,7 @@ import pytest
 from swarm import journal, lines
 from swarm.errors import BadInput
 from swarm.journal import Journal
+from tests.conftest import open_descriptors
 from tests.journal_place import Place
 
 
@@ -264,10 +265,10 @@ class TestDamagedParts:
             raise PermissionError(errno.EACCES, "Permission denied", path)
 
         monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "readlink": denied}))
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         with pytest.raises(PermissionError):
             place.somebody().read("", 1000)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
     def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, three: list[Path], place: Place) -> None:
@@ -278,14 +279,14 @@ class TestDamagedParts:
         else:
             part.mkdir() if kind == "directory" else os.mkfifo(part)
         log = place.somebody()
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         for attempt in (lambda: log.read("", 1000), lambda: log.tail(5), lambda: list(log.numbered())):
             with pytest.raises(OSError, match=r"is not a regular file|symbolic links") as refused:
                 attempt()
             assert refused.value.filename == str(part)
             assert refused.value.errno == (errno.ELOOP if kind == "link" else errno.EINVAL)
         del refused  # and with it the frames that hold on to what they read
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_a_part_that_grew_while_its_end_was_settled_counts_as_far_as_that_says(self, place: Place) -> None:
         part = place.part(1, b"one\n")
@@ -388,10 +389,10 @@ class TestSnapshot:
         writer, log = place.somebody(), place.somebody()
         writer.append(b"one")
         writer.close()
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         place.before("scandir", writer.rotate)
         assert log.read("", 1000)[0] == [b"one"]
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe"])
     def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, place: Place) -> None:

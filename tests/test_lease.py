@@ -75,7 +75,7 @@ def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ended(lease: Lease) -> bool:
     """Waits for the heart to stop by itself."""
     assert lease._thread is not None
-    lease._thread.join(10)
+    lease._thread.join(60)
     return not lease._thread.is_alive()
 
 
@@ -473,7 +473,7 @@ class TestBeating:
             assert told[0].task_id == "t"
 
     def test_a_heart_stops_when_somebody_else_noticed_the_loss(self, table: Table) -> None:
-        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+        with Lease(table, "t", "w", 3, on_lost=lambda error: None) as lease:
             lease._lose("noticed by check")
             assert ended(lease)
 

@@ -15,7 +15,7 @@ from proof.processes import fork
 from swarm.clock import Clock
 from swarm.errors import StoreError
 from swarm.lock_table import LockTable
-from tests.conftest import ROOT
+from tests.conftest import ROOT, open_descriptors
 from tests.test_takeover import table
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
@@ -41,7 +41,7 @@ def in_a_child(work: Callable[[], None]) -> None:
 
 def without_descriptors(free: int) -> list[int]:
     """Opens files until only `free` more can be opened; what it opened."""
-    soft = len(os.listdir("/proc/self/fd")) + 30
+    soft = open_descriptors() + 30
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     opened = []
     try:
@@ -133,7 +133,7 @@ def test_a_thousand_failures_leave_no_descriptor_open(fault: str, tmp_path: Path
         locks.acquire("t", "w", 60)
         locks.store.append("status", b"line")
         opened: list[int] = []
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         if fault == "no descriptors":
             opened = without_descriptors(0)
         elif fault == "locks is a file":
@@ -150,7 +150,7 @@ def test_a_thousand_failures_leave_no_descriptor_open(fault: str, tmp_path: Path
         for fd in opened:
             os.close(fd)
         locks.store.close()
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert open_descriptors() <= before
 
     in_a_child(work)
 

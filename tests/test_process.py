@@ -17,6 +17,7 @@ import pytest
 from proof.processes import fork
 from swarm import process
 from swarm.errors import StoreError
+from tests.conftest import open_descriptors
 
 BOOT, TIME_NS = process.boot_id(), process.namespace("time")
 
@@ -91,9 +92,9 @@ class TestIdentity:
             comm.write_bytes(before)
 
     def test_looking_leaves_nothing_open(self) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         process.identity()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_of_a_process_that_is_not_there_the_start_is_not_known(self, child: int) -> None:
         end(child)
@@ -367,9 +368,9 @@ class TestGroup:
 
     def test_asking_leaves_nothing_open(self, group: int) -> None:
         die(group)
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         assert process.group_gone(group)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
 
 class TestProbe:
@@ -502,13 +503,13 @@ class TestProbe:
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "gone"
 
     def test_looking_sends_no_signal_and_leaves_nothing_open(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         sent: list[tuple[int, int]] = []
         monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
         process.probe(stamped(child), BOOT, TIME_NS)
         monkeypatch.undo()
         assert sent == [(child, 0)]
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
     def test_elsewhere_nobody_is_looked_for(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []

@@ -312,7 +312,7 @@ class TestSignals:
         assert place.is_free
 
     def test_it_reaches_all_of_the_group(self, place: Place) -> None:
-        both = "(trap 'echo inner; exit' USR1; echo ready; while :; do sleep 0.02; done) & trap 'echo outer' USR1; wait; wait"
+        both = "trap 'echo outer' USR1; (trap 'echo inner; exit' USR1; echo ready; while :; do sleep 0.02; done) & wait; wait"
         with place.started("sh", "-c", both) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(signal.SIGUSR1)

@@ -16,7 +16,7 @@ from swarm.filesystem import Filesystem
 from swarm.handover import Handover
 from swarm.store_file import FileStore
 from swarm.tickets import Tickets
-from tests.conftest import HandClock
+from tests.conftest import HandClock, open_descriptors
 
 
 @pytest.fixture
@@ -244,10 +244,10 @@ class TestWatching:
 
 
 def test_a_closed_store_holds_nothing_open(files: FileStore) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     files.create("locks/a", b"x")
     files.append("status", b"line")
     assert len(os.listdir(f"{files.root}/.locks/hands")) == 1
     files.close()
-    assert os.listdir(f"{files.root}/.locks/hands") == [] and len(os.listdir("/proc/self/fd")) == before
+    assert os.listdir(f"{files.root}/.locks/hands") == [] and open_descriptors() == before
     assert files.replace("locks/a", b"x", b"y") and files.append("status", b"again")
