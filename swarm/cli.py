@@ -27,8 +27,6 @@ Usage: swarm COMMAND …
   status   what is wrong, and who works on what       swarm status --watch
   web      the same as a live page in a browser       swarm web --help
   wait     sleep until a task is done, or free        swarm wait TASK
-  reserve  files that are one worker's to change      swarm reserve 'src/api/**'
-  prime    what an agent needs to know now            swarm prime
 
   lock     take, keep and give back task locks        swarm lock --help
   log      write and read the shared status log       swarm log --help
@@ -38,11 +36,13 @@ Usage: swarm COMMAND …
   attach   look at them       agents   how each is    send   type to one
   capture  what one shows     restart  one that died  down   end them all
 
-  hook     what coding agents call at their events    swarm hook --help
+  setup    tell Claude Code or Codex about it         swarm setup claude
+  prime    what an agent needs to know now            swarm prime
+  reserve  files that are one worker's to change      swarm reserve 'src/api/**'
   mcp      tools for an agent, over MCP               swarm mcp --help
+  hook     what agents call at their events           swarm hook --help
 
   doctor   find out what is wrong with the ground     swarm doctor
-  setup    tell Claude Code or Codex about it         swarm setup claude
   migrate  move a swarm to a server, or back          swarm migrate --help
   demo     see it work: three workers, one is killed  swarm demo
 
