@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from swarm import process
+from swarm import process, settings
 from swarm.errors import BadInput
 from swarm.names import check_name
 
@@ -45,6 +45,11 @@ class AgentProcess:
             return check_name(f"{name or 'agent'}@{host}-{number}", "worker")
         except BadInput:  # a host may be called anything
             return f"{name or 'agent'}-{number}"
+
+
+def worker(given: str | None = None) -> str:
+    """Who a command is of: the worker that it was given, else SWARM_WORKER, else the agent that runs it. Raises BadInput."""
+    return check_name(given or settings.worker() or find().worker, "worker")
 
 
 def find() -> AgentProcess:

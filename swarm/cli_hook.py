@@ -14,7 +14,6 @@ from swarm.arguments import Call, Command
 from swarm.errors import StoreError
 from swarm.hook_event import HookEvent
 from swarm.hook_memory import HookMemory
-from swarm.names import check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def hook(call: Call) -> int:
 
 
 def _answer(event: HookEvent, worker: str) -> Answer | None:
-    worker = check_name(worker or settings.worker() or agent_process.find().worker, "worker")
+    worker = agent_process.worker(worker)
     if event.name == "SessionStart":
         _name_the_worker(worker)
     memory = HookMemory(worker)

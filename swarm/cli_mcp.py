@@ -13,7 +13,7 @@ from swarm.home import Home
 
 
 def run(call: Call) -> int:
-    worker = call.options.get("--worker") or settings.worker() or agent_process.find().worker
+    worker = agent_process.worker(call.options.get("--worker"))
     ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     try:
         from swarm.mcp_server import serve

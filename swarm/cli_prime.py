@@ -6,11 +6,10 @@ from swarm import agent_process, jsontext, settings, terminal
 from swarm.agent_brief import brief
 from swarm.arguments import Call, Command
 from swarm.home import Home
-from swarm.names import check_name
 
 
 def prime(call: Call) -> int:
-    worker = check_name(call.options.get("--worker") or settings.worker() or agent_process.find().worker, "worker")
+    worker = agent_process.worker(call.options.get("--worker"))
     told = brief(Home().store(), worker, settings.task())
     terminal.out(jsontext.dumps(told.fields()) + "\n" if call.json else told.text())
     return 0

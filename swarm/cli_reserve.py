@@ -42,7 +42,7 @@ def reserve(call: Call) -> int:
 
 def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int:
     """All patterns or none."""
-    worker = _worker(call)
+    worker = agent_process.worker(call.options.get("--worker"))
     task, token = _task(call, worker)
     ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     agent = agent_process.find()
@@ -80,7 +80,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
 
 
 def _release(call: Call, reservations: Reservations, patterns: list[str]) -> int:
-    worker = _worker(call)
+    worker = agent_process.worker(call.options.get("--worker"))
     gone = [each for pattern in patterns for each in reservations.release(worker, pattern)]
     if not patterns:
         gone = reservations.release(worker)
@@ -104,7 +104,7 @@ def _check(call: Call, reservations: Reservations) -> int:
     here, path = os.getcwd(), call.options["--check"]
     if not path:
         raise BadInput("--check needs the path of a file.")
-    worker = _worker(call)
+    worker = agent_process.worker(call.options.get("--worker"))
     for name in names_of(path, project_root(here), here):
         held = reservations.held_by_others(name, worker)
         if held is not None:
@@ -132,10 +132,6 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
         names = ", ".join(each.id for each in mine)
         raise BadInput(f"{worker} has {len(mine)} tasks: {names}. Say with --task which of them it is for.")
     return (mine[0].id, mine[0].token) if mine else ("", None)
-
-
-def _worker(call: Call) -> str:
-    return check_name(call.options.get("--worker") or settings.worker() or agent_process.find().worker, "worker")
 
 
 def _json(call: Call, fields: dict[str, Any]) -> bool:
