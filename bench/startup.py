@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,15 +25,20 @@ def run() -> bool:
             "SWARM_STATE_DIR": home,
             "SWARM_PYTHON": os.path.realpath(sys.executable),
         }
-        lock, log = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
-
-        def command(*args: str) -> Callable[[], object]:
-            return lambda: subprocess.run(
-                args, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-            )
-
         floor = "python3 -I -S -c pass"
         interpreter = environment["SWARM_PYTHON"]
+        lock, log = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
+
+        def command(*args: str, said: bytes = b"") -> Callable[[], object]:
+            return lambda: subprocess.run(
+                args, env=environment, input=said, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+            )
+
+        def hook(event: str) -> Callable[[], object]:
+            said = {"hook_event_name": event, "cwd": home, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
+            program = str(ROOT / "swarm" / "__main__.py")
+            return command(interpreter, "-P", program, "hook", "--worker", "w", said=json.dumps(said).encode())
+
         candidates = {
             floor: command(interpreter, "-I", "-S", "-c", "pass"),
             "swarm_lock.sh acquire": command(lock, "acquire", "t", "w", "60"),
@@ -42,6 +48,9 @@ def run() -> bool:
             "swarm_lock.sh list": command(lock, "list"),
             "swarm_status_log.sh append": command(log, "append", "START", "w", "t"),
             "swarm_status_log.sh tail": command(log, "tail"),
+            "swarm hook, after a tool": hook("PostToolUse"),  # every tenth second with heartbeats
+            "swarm hook, before an edit": hook("PreToolUse"),
+            "swarm hook, at the start of a session": hook("SessionStart"),
         }
         goals = {name: GOAL for name in candidates if name.startswith("swarm_lock")}
         return table("One command from a shell", floor, medians(candidates, rounds=25), goals)
