@@ -144,10 +144,10 @@ class Feed:
         board = viewer.look()
         events: list[tuple[str, Row]] = []
         records, skipped = self._new_records()
-        tasks, changed = self._changed_tasks(viewer)
+        tasks, changed, gone = self._changed_tasks(viewer)
         if records:
             events.append(("log", {"records": records, "skipped": skipped}))
-        if len(changed) > _TOO_MANY and self.scene.board:
+        if (gone or len(changed) > _TOO_MANY) and self.scene.board:
             events.append(("tasks", {"all": True, "rows": []}))
         elif self.scene.board:
             events += [("tasks", {"rows": changed[at : at + _AT_ONCE]}) for at in range(0, len(changed), _AT_ONCE)]
@@ -184,10 +184,11 @@ class Feed:
         rows = [record_row(record) for line in found if (record := parse_record(line))]
         return rows, count - len(found)
 
-    def _changed_tasks(self, viewer: Viewer) -> tuple[Mapping[str, Row], list[Row]]:
+    def _changed_tasks(self, viewer: Viewer) -> tuple[Mapping[str, Row], list[Row], bool]:
+        """All tasks, those that are different now, and whether there are any less."""
         known = self.scene.tasks or {}
         if viewer.queue_version == self._version:
-            return known, []
+            return known, [], False
         blocked = viewer.queue.blocked()
         rows: dict[str, Row] = {}
         changed = []
@@ -203,7 +204,7 @@ class Feed:
         if len(self._titles) > len(rows):  # another log was put in the place of this one
             self._titles.clear()
         self._version = viewer.queue_version
-        return rows, changed
+        return rows, changed, not known.keys() <= rows.keys()
 
     def _set_away(self, text: str) -> None:
         if text != self.scene.away:

@@ -435,3 +435,17 @@ def test_the_log_is_searched_beyond_what_the_page_holds(tmp_path: Path, open_pag
         page.fill("#log-search", "")
         page.select_option("#log-type", "START")
         expect(page.locator("#log-list .row")).to_have_count(1)
+
+
+def test_tasks_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.queue.add_all([TaskSpec("old-1", "x"), TaskSpec("old-2", "x")])
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#task-list .row")).to_have_count(2)
+        (tmp_path / "swarm").rename(tmp_path / "elsewhere")
+        expect(page.locator("#task-list .row")).to_have_count(0)
+        expect(page.locator("#tasks-note")).to_have_text("No tasks.")
+        anew = Swarm(tmp_path / "swarm")
+        anew.queue.add("new", "x")
+        expect(page.locator("#task-list .row")).to_contain_text(["new"])
