@@ -5,14 +5,15 @@ Whatever asks the store blocks, so it happens in threads; what the last look gav
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import anyio.to_thread
-from anyio import CapacityLimiter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -55,7 +56,7 @@ class WebApp:
         self._feed = feed
         self._actions = actions
         self._queue = TaskQueue(store)
-        self._threads: CapacityLimiter | None = None
+        self._threads = asyncio.Semaphore(_AT_ONCE)
 
     def application(self) -> Starlette:
         routes = [
@@ -174,9 +175,19 @@ class WebApp:
         return _json(await self._thread(lambda: choose(actions)(name, body)))
 
     async def _thread(self, work: Callable[[], T]) -> T:
-        if self._threads is None:
-            self._threads = CapacityLimiter(_AT_ONCE)
-        return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        """What the work gives. The end of the program does not wait for it: the store may never answer."""
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(work())
+            except Exception as error:
+                outcome.set_exception(error)
+
+        async with self._threads:
+            outcome.set_running_or_notify_cancel()
+            threading.Thread(target=run, daemon=True).start()
+            return await asyncio.wrap_future(outcome)
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import jsonschema
 import pytest
@@ -547,6 +547,24 @@ class TestTheProcess:
             assert server.end(number) == (0, "")
             assert time.monotonic() - begun < 5
         assert not (tmp_path / "s").exists(), "looking creates nothing"
+
+    def test_it_ends_soon_also_while_the_store_is_asked_and_does_not_answer(self, tmp_path: Path) -> None:
+        program = (
+            "import sys, time; from swarm import cli, web_lookup; web_lookup.task = lambda *_: time.sleep(30); "
+            "sys.exit(cli.main(['web', '--port', '0', '--json']))"
+        )
+        environment = script_environment(SWARM_STATE_DIR=str(tmp_path / "s"))
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            port = urlsplit(json.loads(process.stdout.readline())["url"]).port
+            with socket.create_connection(("127.0.0.1", port or 0)) as line:
+                line.sendall(f"GET /api/tasks/t HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+                time.sleep(0.5)
+                begun = time.monotonic()
+                process.terminate()
+                assert process.wait(20) == 0
+            assert time.monotonic() - begun < 5
 
     def test_a_port_that_is_taken_is_said_to_be(self, looking: Swarm) -> None:
         done = _web("--port", str(looking.server.port))
