@@ -155,21 +155,28 @@ class AgentSession:
 
     # Files -----------------------------------------------------------------------------------------------------------
 
-    def reserve(self, patterns: Sequence[str]) -> None:
-        """Reserves files, all or none, for the task that it has; without one, until the session ends. Raises LockHeld."""
+    def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
+        """Reserves files, all or none, for the task that it has; without one, until the session ends. What undoes it is returned.
+        Raises LockHeld, or LockLost if the task is another's by now."""
         had = self.has(self._for_files)
         task, token = self._reason_to_reserve()
         before = {each.pattern for each in self._files.all() if each.worker == self.worker}
         made: list[str] = []
+
+        def undo() -> None:
+            self.unreserve([pattern for pattern in made if pattern not in before])
+            still = any(each.worker == self.worker and each.task_id == task for each in self._files.all())
+            if task == self._for_files and not (had or still):
+                self.take_back(task)
+
         try:
             for pattern in sorted(patterns):  # in one order for all, as swarm reserve does
                 self._files.reserve_for_task(pattern, self.worker, task, token)
                 made.append(pattern)
         except BaseException:
-            self.unreserve([pattern for pattern in made if pattern not in before])
-            if task == self._for_files and not had:
-                self.unlock(task)
+            undo()
             raise
+        return undo
 
     def unreserve(self, patterns: Sequence[str]) -> None:
         for pattern in patterns:

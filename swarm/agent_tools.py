@@ -31,6 +31,14 @@ Answer = dict[str, Any]
 Stopped = Callable[[], bool]
 
 
+class _Reserved(Answer):
+    """An answer that grants files, and knows which of them were granted before."""
+
+    def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
+        super().__init__(fields)
+        self.undo = undo
+
+
 class AgentTools:
     """The tools of one session. Threads may share the object."""
 
@@ -48,6 +56,8 @@ class AgentTools:
         """Undoes what an answer granted that nobody was given."""
         if answer.get("claimed") or answer.get("locked"):
             self._session.take_back(answer.get("task") or answer["name"])
+        elif isinstance(answer, _Reserved):
+            answer.undo()
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
@@ -103,18 +113,23 @@ class AgentTools:
     # Files -----------------------------------------------------------------------------------------------------------
 
     def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
+        if not paths:
+            raise BadInput("paths is empty. Name a file, or several, such as 'src/api/**'.")
         here = os.getcwd()
         patterns = [checked_pattern(path, project_root(here), here) for path in paths]
         if release:
             self._session.unreserve(patterns)
             return {"reserved": False, "must_stop": False, "paths": patterns, "next": "Do not change these files any more."}
         try:
-            self._session.reserve(patterns)
+            undo = self._session.reserve(patterns)
+        except LockLost as lost:
+            return {"reserved": False, "must_stop": True, "reason": str(lost), "next": _stop(lost.task_id)}
         except LockHeld as held:
             advice = "Stop: do not change these files, and work on others. Nothing was reserved."
             told = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
             return {"reserved": False, "must_stop": True, **told, "next": advice}
-        return {"reserved": True, "must_stop": False, "paths": patterns, "next": "Change them as you need; others are kept off."}
+        told = {"must_stop": False, "paths": patterns, "next": "Change them as you need; others are kept off."}
+        return _Reserved(undo, reserved=True, **told)
 
     # Telling and looking -----------------------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ def _fault(name: str, arguments: dict[str, Any]) -> str:
 
 def _result(answer: Answer, lost: list[Answer]) -> types.CallToolResult:
     if lost:
-        granted = any(answer.get(what) for what in ("claimed", "locked", "ended"))
+        granted = any(answer.get(what) for what in ("claimed", "locked", "reserved", "ended"))
         answer = {**answer, "must_stop": answer["must_stop"] or not granted, "lost": lost}
     answer = _sendable(answer)
     text = types.TextContent(type="text", text=jsontext.dumps(answer))

@@ -26,6 +26,7 @@ from swarm.agent_process import AgentProcess
 from swarm.home import Home
 from swarm.lock_table import LockTable
 from swarm.mcp_tools import INSTRUCTIONS, TOOLS
+from swarm.reservations import Reservations
 from swarm.status_log import StatusLog
 from swarm.store import open_store
 from swarm.task_queue import TaskQueue
@@ -366,6 +367,36 @@ def test_whenever_a_claim_is_cancelled_the_agent_has_the_task_only_if_it_was_tol
                     told.add(message["result"]["structuredContent"]["task"])
         wait_until(lambda: set(wire.call("board")["you_hold"]) == told, "what nobody was told of is given back")
     assert sum(task.attempts for task in queue.tasks() if task.id not in told) == 0
+
+
+def test_whenever_files_are_reserved_by_a_cancelled_call_the_agent_has_them_only_if_it_was_told(isolated_swarm_dir: Path) -> None:
+    files = Reservations(Home().store())
+    told = {"kept"}
+    with Wire(isolated_swarm_dir, "w") as wire:
+        assert wire.call("reserve", paths=["kept"])["reserved"]
+        for number in range(40):
+            call = wire.begin_call("reserve", paths=["kept", f"f{number}"])
+            time.sleep(number / 4000)
+            wire.write({"method": "notifications/cancelled", "params": {"requestId": call}})
+            asked = wire.begin("ping")
+            while (message := wire.read())["id"] != asked:
+                told.update(message.get("result", {}).get("structuredContent", {}).get("paths", []))
+        wait_until(lambda: {each.pattern for each in files.all()} == told, "what nobody was told of is given back")
+
+
+def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a_mistake(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
+    queue.add("a", "x")
+    with Wire(isolated_swarm_dir, "w") as wire:
+        wire.call("claim")
+        LockTable(Home().store()).break_lock("a")
+        answer = wire.call("reserve", paths=["src"])
+        assert (answer["reserved"], answer["must_stop"]) == (False, True)
+        assert "Stop working on a" in answer["next"]
+        for more in ({}, {"release": True}):
+            result = wire.request("tools/call", name="reserve", arguments={"paths": [], **more})["result"]
+            assert result["isError"] and "paths is empty" in result["content"][0]["text"]
 
 
 def test_a_client_that_asks_for_progress_gets_signs_of_life(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
