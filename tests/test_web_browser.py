@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Route, expect, sync_playwright
 
 from swarm.store_file import FileStore
 from swarm.task_queue import TaskQueue
@@ -449,3 +449,60 @@ def test_tasks_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path
         anew = Swarm(tmp_path / "swarm")
         anew.queue.add("new", "x")
         expect(page.locator("#task-list .row")).to_contain_text(["new"])
+
+
+def test_the_focus_stays_when_what_has_it_is_made_anew_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
+    swarm.locks.acquire("a", "w", 500)
+    swarm.locks.acquire("b", "w", 501)
+    with swarm.server:
+        page = open_page(swarm.server)
+        page.wait_for_timeout(1500)
+        focused = "document.activeElement.ariaLabel ?? document.activeElement.textContent"
+        page.get_by_role("button", name="Running").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate(focused) == "Running0", "chosen, and so drawn anew"
+        page.get_by_role("button", name="Release b").focus()
+        swarm.locks.heartbeat("a", "w")
+        expect(page.locator("#lock-rows tr").first).to_contain_text("b")
+        expect(page.get_by_role("button", name="Release b")).to_be_focused()
+        page.keyboard.press("Enter")
+        swarm.locks.heartbeat("b", "w")
+        page.wait_for_timeout(1500)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Release b")).to_be_focused()
+        swarm.locks.release("b", "w")
+        expect(page.locator("#lock-rows tr")).to_have_count(1)
+        assert page.evaluate(focused) == "a", "what stands there now, but not its button"
+        swarm.locks.release("a", "w")
+        expect(page.locator("#lock-rows tr")).to_have_count(0)
+        expect(page.locator("#locks")).to_be_focused()
+        for key, section in (("1", "problems"), ("2", "workers")):
+            page.keyboard.press(key)
+            expect(page.locator(f"#{section}")).to_be_focused()
+
+
+def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swarm, open_page: Open) -> None:
+    acting.locks.acquire("slow-1", "w", 600)
+    acting.locks.acquire("slow-2", "w", 600)
+    page = open_page(acting.server)
+    held: list[Route] = []
+    page.route("**/release", lambda route: held.append(route))
+    page.get_by_role("button", name="Release slow-1").click()
+    page.focus("#confirm-name")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert len(held) == 1
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Release slow-2").click()
+    held[0].continue_()
+    expect(page.locator("#lock-rows tr", has_text="slow-1")).to_have_count(0)
+    expect(page.locator("#confirm")).to_be_visible()
+    expect(page.locator("#confirm-title")).to_have_text("Release the lock of slow-2?")
+    page.focus("#confirm-yes")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    held[1].continue_()
+    expect(page.locator("#confirm")).to_be_hidden()
+    assert acting.locks.look("slow-2") is None

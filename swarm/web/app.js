@@ -2,7 +2,7 @@
 
 import { BoardView } from "./board.js";
 import { Dialogs } from "./dialogs.js";
-import { $, ask, clock, later, plain, setClock, setText, tickAll } from "./dom.js";
+import { $, ask, clock, later, openDialog, plain, setClock, setText, tickAll } from "./dom.js";
 import { LogView } from "./log.js";
 import { TaskView } from "./tasks.js";
 import { Timeline } from "./timeline.js";
@@ -114,7 +114,8 @@ const LISTS = { "task-list": tasks.list, "log-list": log.list };
 
 function visit(section) {
   const list = { tasks: tasks.list, log: log.list }[section];
-  const place = list ? list.element : $(section).querySelector("button, [tabindex='0'], summary") ?? $(section);
+  const places = [...$(section).querySelectorAll("button, [tabindex='0'], summary")];
+  const place = list ? list.element : places.find((it) => it.checkVisibility()) ?? $(section);
   $(section).scrollIntoView({ block: "start" });
   place.focus({ preventScroll: true });
 }
@@ -140,7 +141,7 @@ const KEYS = {
   k: () => step(-1),
   p: () => log.pause(),
   t: nextTheme,
-  "?": () => $("help").showModal(),
+  "?": () => openDialog($("help")),
   ...Object.fromEntries(SECTIONS.map((section, at) => [String(at + 1), () => visit(section)])),
 };
 
@@ -167,7 +168,7 @@ document.addEventListener("keydown", (event) => {
 // The beginning -----------------------------------------------------------------------------------------------------
 
 $("theme").addEventListener("click", nextTheme);
-$("help-button").addEventListener("click", () => $("help").showModal());
+$("help-button").addEventListener("click", () => openDialog($("help")));
 $("help-close").addEventListener("click", () => $("help").close());
 $("keys-on").checked = remember("swarm-keys") !== "off";
 $("keys-on").addEventListener("change", () => remember("swarm-keys", $("keys-on").checked ? "on" : "off"));

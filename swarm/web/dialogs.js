@@ -1,6 +1,6 @@
 // What opens over the page: one task, one record, and the question before an action.
 
-import { $, age, ask, fullTime, make, plain, say, setText } from "./dom.js";
+import { $, age, ask, fullTime, make, openDialog, plain, say, setText } from "./dom.js";
 
 const ASKED = {
   release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "Somebody")} loses the task at once, also if it still works on it, and others may take it. That is logged.` },
@@ -34,19 +34,18 @@ export class Dialogs {
   }
 
   async refresh(id) {
-    try {
-      const found = await ask(`/api/tasks/${encodeURIComponent(id)}`);
-      if (this.task === id) this.drawer(id, ...this.taskParts(found));
-    } catch (error) {
-      if (this.task !== id) return;
-      if (error.status === 404) await this.withoutTask(id);
-      else this.drawer(id, make("p", { class: "wrong" }, plain(error.message)));
-    }
+    const parts = await this.parts(id).catch((error) => [make("p", { class: "wrong" }, plain(error.message))]);
+    if (this.task === id) this.drawer(id, ...parts);
   }
 
-  async withoutTask(id) {
+  async parts(id) {
+    try {
+      return this.taskParts(await ask(`/api/tasks/${encodeURIComponent(id)}`));
+    } catch (error) {
+      if (error.status !== 404) throw error;
+    }
     const { records } = await ask(`/api/log?limit=200&task=${encodeURIComponent(id)}`);
-    if (this.task === id) this.drawer(id, make("p", { class: "empty" }, "It is not a task of the queue."), make("h3", {}, "History"), this.history(records));
+    return [make("p", { class: "empty" }, "It is not a task of the queue."), make("h3", {}, "History"), this.history(records)];
   }
 
   taskParts({ task, history, blocked_by: blockedBy, whole }) {
@@ -104,7 +103,8 @@ export class Dialogs {
   drawer(title, ...parts) {
     $("drawer-title").replaceChildren(say(title));
     $("drawer-body").replaceChildren(...parts);
-    if (!$("drawer").open) $("drawer").showModal();
+    if (!$("drawer").open) openDialog($("drawer"));
+    else if (!$("confirm").open && !$("drawer").contains(document.activeElement)) $("drawer-close").focus(); // what had it is gone
   }
 
   // The question before an action ------------------------------------------------------------------------------------
@@ -119,28 +119,29 @@ export class Dialogs {
     $("reason-field").hidden = action !== "cancel";
     $("confirm-reason").value = "";
     $("confirm-name").placeholder = this.person ?? "";
-    $("confirm").showModal();
+    openDialog($("confirm"));
     $("confirm-no").focus();
   }
 
   async confirmed() {
-    const { action, about } = this.asked;
+    const asked = this.asked;
+    if (asked.sent) return; // Enter, pressed twice
+    asked.sent = true;
+    const { action, about } = asked;
     const body = {};
     if ($("confirm-name").value.trim()) body.by = $("confirm-name").value.trim();
     if (action === "cancel" && $("confirm-reason").value) body.reason = $("confirm-reason").value;
     if (action === "release") Object.assign(body, { worker: about.worker, token: about.token });
     const place = action === "release" ? "locks" : "tasks";
-    $("confirm-yes").disabled = true;
     try {
       await ask(`/api/${place}/${encodeURIComponent(about.task_id)}/${action}`, {
         method: "POST", headers: { "content-type": "application/json", "x-swarm-action": "yes" }, body: JSON.stringify(body),
       });
-      $("confirm").close();
+      if (this.asked === asked) $("confirm").close();
       if (this.task === about.task_id) await this.refresh(about.task_id);
     } catch (error) {
-      setText($("confirm-wrong"), plain(error.message));
-    } finally {
-      $("confirm-yes").disabled = false;
+      asked.sent = false;
+      if (this.asked === asked) setText($("confirm-wrong"), plain(error.message)); // else another question is asked by now
     }
   }
 }

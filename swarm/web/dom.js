@@ -61,6 +61,7 @@ export function fill(parent, items, key, render) {
     if (old.has(child.itemKey)) child.remove();
     else old.set(child.itemKey, child);
   }
+  const back = parent.contains(document.activeElement) ? focusAgain(document.activeElement) : () => {};
   let place = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
@@ -68,7 +69,6 @@ export function fill(parent, items, key, render) {
     let child = old.get(name);
     old.delete(name);
     if (!child || child.itemContent !== content) {
-      const focused = child?.contains(document.activeElement) ? document.activeElement.dataset.does : "";
       const made = render(item);
       made.itemKey = name;
       made.itemContent = content;
@@ -76,11 +76,37 @@ export function fill(parent, items, key, render) {
       child?.remove();
       child = made;
       parent.insertBefore(child, place);
-      if (focused) child.querySelector(`[data-does="${CSS.escape(focused)}"]`)?.focus();
     } else if (child !== place) parent.insertBefore(child, place);
     else place = place.nextElementSibling;
   }
   for (const child of old.values()) child.remove();
+  back();
+}
+
+// What gives an element the focus back if nothing has it any more: to the same control of the same item, which may have been made
+// anew or moved; if the item is gone, to the one that stands in its place; else to that part of the page.
+export function focusAgain(element) {
+  let item = element;
+  while (item && item.itemKey === undefined) item = item.parentElement;
+  const list = item?.parentElement;
+  const at = list ? [...list.children].indexOf(item) : 0;
+  return () => {
+    const has = document.activeElement;
+    if (has !== document.body && has?.checkVisibility()) return;
+    if (element.isConnected || !list) return void element.focus({ preventScroll: true });
+    const same = [...list.children].find((child) => child.itemKey === item.itemKey);
+    const controls = buttons(same ?? list.children[Math.min(at, list.children.length - 1)]);
+    const control = (same && controls.find((button) => button.dataset.does === element.dataset.does)) ?? controls[0] ?? list.closest("section");
+    control.focus({ preventScroll: true });
+  };
+}
+
+const buttons = (item) => (item ? [item, ...item.querySelectorAll("button")].filter((it) => it.matches("button")) : []);
+
+// A browser gives the focus back to the element that had it, which the page may have made anew meanwhile.
+export function openDialog(dialog) {
+  dialog.addEventListener("close", focusAgain(document.activeElement), { once: true });
+  dialog.showModal();
 }
 
 // Time ------------------------------------------------------------------------------------------------------------
