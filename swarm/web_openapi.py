@@ -76,7 +76,7 @@ def _paths() -> Schema:
         },
         "/api/events": {
             "get": {
-                "summary": "What changes, as server-sent events: board, tasks, log, away, reset",
+                "summary": "What changes, as server-sent events: board, tasks, log, away, reset; here, if there is nothing else",
                 "parameters": [event],
                 "responses": {
                     "200": {"description": "a stream", "content": {"text/event-stream": {"schema": _TEXT}}},

@@ -8,7 +8,7 @@ from swarm.web_feed import Feed
 from swarm.web_guard import Message, Receive, Scope, Send
 
 LIMIT = 256  # streams
-_PING = 15.0  # seconds of silence after which a page wants to know that the line still stands
+_PING = 15.0  # seconds of silence after which a page wants to know that the line still stands; see SILENT in app.js
 _PATIENCE = 20.0  # seconds in which a page must have read what it was sent
 
 
@@ -52,7 +52,7 @@ class EventStream:
             news = asyncio.ensure_future(feed.changed())
             await asyncio.wait({news, gone}, timeout=_PING, return_when=asyncio.FIRST_COMPLETED)
             if not news.done():
-                data = b": still here\n\n"
+                data = b"event: here\ndata: {}\n\n"
             news.cancel()
 
 

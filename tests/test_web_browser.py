@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -487,7 +489,7 @@ def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swar
     acting.locks.acquire("slow-2", "w", 600)
     page = open_page(acting.server)
     held: list[Route] = []
-    page.route("**/release", lambda route: held.append(route))
+    page.route("**/release", lambda route: held.append(route))  # noqa: PLW0108 (playwright writes on it)
     page.get_by_role("button", name="Release slow-1").click()
     page.focus("#confirm-name")
     page.keyboard.press("Enter")
@@ -506,3 +508,86 @@ def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swar
     held[1].continue_()
     expect(page.locator("#confirm")).to_be_hidden()
     assert acting.locks.look("slow-2") is None
+
+
+def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    with swarm.server:
+        page = open_page(swarm.server)
+        assert swarm.server.process
+        os.kill(swarm.server.process.pid, signal.SIGSTOP)
+        try:
+            page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")
+            expect(page.locator("#link")).to_have_text("No connection")
+            expect(page.locator("#banner")).to_contain_text("does not answer")
+        finally:
+            os.kill(swarm.server.process.pid, signal.SIGCONT)
+        expect(page.locator("#link")).to_have_text("Live")
+        swarm.queue.add("after-the-silence", "x")
+        expect(page.locator("#task-list .row", has_text="after-the-silence")).to_be_visible()
+
+
+def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, open_page: Open) -> None:
+    broken = 'retry: 100\n\nevent: away\ndata: {"text": "the disk is full"}\n\n'
+    asked: list[str] = []
+
+    def first_breaks(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) > 1:
+            route.continue_()
+        else:
+            route.fulfill(content_type="text/event-stream", body=broken)
+
+    swarm = Swarm(tmp_path / "swarm")
+    with swarm.server:
+        page = open_page(swarm.server)
+        page.route("**/api/events*", first_breaks)
+        page.reload()
+        expect(page.locator("#link")).to_have_text("No connection")
+        expect(page.locator("#link")).to_have_text("Store away")
+        expect(page.locator("#banner")).to_have_text("the disk is full")
+        assert len(asked) == 2
+        swarm.queue.add("there-again", "x")
+        expect(page.locator("#link")).to_have_text("Live")
+
+
+def test_tasks_that_change_while_all_are_loaded_are_shown_as_they_are(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.queue.add_all([TaskSpec("early", "x"), TaskSpec("late", "x")])
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#task-list .row")).to_have_count(2)
+
+        def claimed_meanwhile(route: Route) -> None:
+            claim = swarm.queue.claim("w", "late")
+            swarm.until("/api/tasks?state=running", lambda found: found["tasks"])
+            page.wait_for_timeout(500)
+            route.continue_()
+            assert claim.token
+
+        page.route("**/api/tasks?state=ready*", claimed_meanwhile)
+        page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")  # it begins anew
+        expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
+        page.wait_for_timeout(1000)
+        expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
+
+
+def test_the_log_is_searched_also_while_it_is_held_and_by_what_was_chosen_last(looking: Swarm, open_page: Open) -> None:
+    looking.log.append("ERROR", "w", "held-1", "needle")
+    looking.log.append("SKIP", "w", "held-2", "hay")
+    page = open_page(looking.server)
+    page.click("#pause")
+    page.fill("#log-search", "needle")
+    expect(page.locator("#log-count")).to_have_text("1 found")
+    expect(page.locator("#log-list .row")).to_have_count(1)
+    page.fill("#log-search", "")
+    page.click("#pause")
+    expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
+    slow: list[Route] = []
+    page.route("**/api/log?*", lambda route: slow.append(route))  # noqa: PLW0108 (playwright writes on it)
+    page.select_option("#log-type", "ERROR")
+    page.wait_for_timeout(300)
+    page.select_option("#log-type", "")
+    slow[0].continue_()
+    page.wait_for_timeout(500)
+    expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()

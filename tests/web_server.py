@@ -136,7 +136,7 @@ class Events:
         while True:
             line = self._answer.readline().decode().rstrip("\n")
             if not line and "event" in found:
-                return found["id"], found["event"], json.loads(found["data"])
+                return found.get("id", ""), found["event"], json.loads(found["data"])
             name, _, value = line.partition(": ")
             if name:
                 found[name] = value

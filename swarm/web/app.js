@@ -8,6 +8,8 @@ import { TaskView } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 
 const AGAIN = 2000; // milliseconds between tries
+const SILENT = 40000; // milliseconds without a word, of a server that says every 15 seconds that it is there
+const UNANSWERED = "The server does not answer. Is swarm web still running? Trying again.";
 const STATES = { opening: "Opening", live: "Live", away: "Store away", lost: "No connection" };
 
 const dialogs = new Dialogs();
@@ -21,11 +23,14 @@ let events = null;
 let begun = 0; // how often; only the latest beginning counts
 let again = 0;
 let actions = false;
+let away = ""; // why the store cannot be looked at, as far as is known
+let heard = Date.now(); // when the server was last
 
 // The connection ----------------------------------------------------------------------------------------------------
 
 async function begin() {
   const beginning = (begun += 1);
+  heard = Date.now();
   clearTimeout(again);
   events?.close();
   try {
@@ -39,12 +44,12 @@ async function begin() {
     log.replace(snapshot.records);
     timeline.replace(snapshot.records);
     showBoard(snapshot.board);
-    link(snapshot.away ? "away" : "live", snapshot.away);
+    connected(snapshot.away);
     listen(snapshot.place);
     await tasks.load();
   } catch (error) {
     if (beginning !== begun) return;
-    const text = error.status === 401 ? "This page was opened with another token. Open the address that swarm web printed." : error.status ? error.message : "The server does not answer. Is swarm web still running? Trying again.";
+    const text = error.status === 401 ? "This page was opened with another token. Open the address that swarm web printed." : error.status ? error.message : UNANSWERED;
     link(error.status === 503 ? "away" : "lost", text);
     again = setTimeout(begin, AGAIN);
   }
@@ -53,18 +58,35 @@ async function begin() {
 function listen(place) {
   const stream = new EventSource(`/api/events?after=${encodeURIComponent(place)}`);
   events = stream;
-  const on = (name, act) => stream.addEventListener(name, (event) => { if (stream === events) act(JSON.parse(event.data)); });
-  on("board", (board) => { showBoard(board); link("live"); });
+  const on = (name, act) => stream.addEventListener(name, (event) => {
+    if (stream !== events) return;
+    heard = Date.now();
+    act(JSON.parse(event.data));
+  });
+  on("here", () => {});
+  on("board", (board) => { showBoard(board); connected(""); });
   on("tasks", (change) => (change.all ? reload() : tasks.change(change.rows)));
   on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });
-  on("away", ({ text }) => link("away", text));
+  on("away", ({ text }) => connected(text));
   on("reset", () => begin());
-  stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") link("live"); });
+  stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") connected(away); });
   stream.addEventListener("error", () => {
     if (stream !== events) return;
-    link("lost", "The server does not answer. Is swarm web still running? Trying again.");
+    link("lost", UNANSWERED);
     if (stream.readyState === EventSource.CLOSED) again = setTimeout(begin, AGAIN);
   });
+}
+
+// A line may be dead without anybody having said so: the server was stopped, the machine slept, the network is gone.
+function checkSilence() {
+  if (Date.now() - heard < SILENT) return;
+  link("lost", UNANSWERED);
+  begin();
+}
+
+function connected(why) {
+  away = why;
+  link(why ? "away" : "live", why);
 }
 
 const reload = later(() => tasks.load().catch(() => {}), 300);
@@ -176,6 +198,7 @@ theme(document.documentElement.dataset.theme ?? "auto");
 setInterval(() => {
   tickAll();
   setText($("clock"), clock());
+  checkSilence();
 }, 1000);
 setInterval(() => timeline.soon(), 5000);
 begin();

@@ -32,8 +32,12 @@ export class LogView {
     if (skipped) fresh.push(this.numbered({ timestamp: "", type: "", worker: "", task_id: "", message: `${skipped.toLocaleString("en")} records came too fast to be shown here`, meta: null, gap: true }));
     this.records.unshift(...fresh);
     this.records.length = Math.min(this.records.length, MOST);
-    if (this.found) this.found.unshift(...fresh.filter((record) => this.wanted(record)));
-    if (!this.paused) this.show(this.found ? fresh.filter((record) => this.wanted(record)).length : fresh.length);
+    const wanted = this.found ? fresh.filter((record) => this.wanted(record)) : fresh;
+    if (this.found) {
+      this.found.unshift(...wanted);
+      this.found.length = Math.min(this.found.length, MOST);
+    }
+    if (!this.paused) this.show(wanted.length);
     else this.note();
   }
 
@@ -55,29 +59,36 @@ export class LogView {
   }
 
   async look() {
+    const asked = (this.asked = {});
     const words = this.words().join(" ");
     const type = $("log-type").value;
     this.list.element.scrollTop = 0;
     if (!words && !type) {
       this.found = this.whole = null;
-      this.show();
+      this.showFound();
       return;
     }
     this.found = this.records.filter((record) => this.wanted(record));
     this.whole = null;
-    this.show();
-    const asked = (this.asked = {});
+    this.showFound();
     const before = this.number;
     try {
       const answer = await ask(`/api/log?limit=500&q=${encodeURIComponent(words)}${type ? `&type=${type}` : ""}`);
-      if (this.asked !== asked || this.words().join(" ") !== words) return;
+      if (this.asked !== asked) return;
       const came = this.records.filter((record) => record.number > before && this.wanted(record));
       const same = new Set(answer.records.slice(-50).map(identity));
       this.found = [...came.filter((record) => !same.has(identity(record))), ...answer.records.map((record) => this.numbered(record)).reverse()];
       this.whole = answer;
     } catch (error) {
-      this.whole = { error: error.message };
+      if (this.asked !== asked) return;
+      this.whole = { error: plain(error.message) };
     }
+    this.showFound();
+  }
+
+  // What was searched for is shown also while the log is held: then it is that which is held.
+  showFound() {
+    if (this.paused) this.paused = [...(this.found ?? this.records)];
     this.show();
   }
 

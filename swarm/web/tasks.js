@@ -13,7 +13,7 @@ export class TaskView {
     this.state = "";
     this.words = "";
     this.total = 0;
-    this.loading = 0;
+    this.came = null; // while everything is loaded: what has changed meanwhile
     this.counts = {};
     this.list = new List($("task-list"), { height: [50, 66], name: "task", render: (task, row) => this.render(task, row), open: (task) => openTask(task.id) });
     const search = later(() => {
@@ -26,14 +26,14 @@ export class TaskView {
 
   // Everything anew, a state at a time, those of most interest first.
   async load() {
-    const loading = (this.loading += 1);
+    const came = (this.came = new Map());
     const before = this.tasks;
     const found = new Map();
     for (const state of STATES) {
       let after = "";
       do {
         const page = await ask(`/api/tasks?state=${state}&limit=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
-        if (loading !== this.loading) return;
+        if (came !== this.came) return; // it is loaded once more
         for (const task of page.tasks) found.set(task.id, task);
         after = page.next;
         this.total = page.total;
@@ -41,15 +41,19 @@ export class TaskView {
       if (before.size === 0) this.replace(found);
     }
     this.replace(found);
+    this.came = null;
   }
 
+  // A page of tasks may be older than what was told meanwhile, and a task that changed its state between two pages is on neither.
   replace(found) {
+    for (const [id, task] of this.came) found.set(id, task);
     this.tasks = found;
     this.show();
   }
 
   change(rows) {
     for (const row of rows) {
+      this.came?.set(row.id, row);
       if (!this.tasks.has(row.id)) this.total = Math.max(this.total, this.tasks.size + 1);
       if (this.tasks.has(row.id) || this.tasks.size < MOST) this.tasks.set(row.id, row);
     }
