@@ -128,8 +128,8 @@ class AgentTools:
             advice = "Stop: do not change these files, and work on others. Nothing was reserved."
             told = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
             return {"reserved": False, "must_stop": True, **told, "next": advice}
-        told = {"must_stop": False, "paths": patterns, "next": "Change them as you need; others are kept off."}
-        return _Reserved(undo, reserved=True, **told)
+        advice = "Change them as you need; others are kept off."
+        return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
 
     # Telling and looking -----------------------------------------------------------------------------------------------
 
