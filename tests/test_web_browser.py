@@ -448,6 +448,7 @@ def test_tasks_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path
         (tmp_path / "swarm").rename(tmp_path / "elsewhere")
         expect(page.locator("#task-list .row")).to_have_count(0)
         expect(page.locator("#tasks-note")).to_have_text("No tasks.")
+        assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, "nothing needs no room"
         anew = Swarm(tmp_path / "swarm")
         anew.queue.add("new", "x")
         expect(page.locator("#task-list .row")).to_contain_text(["new"])
@@ -591,3 +592,17 @@ def test_the_log_is_searched_also_while_it_is_held_and_by_what_was_chosen_last(l
     slow[0].continue_()
     page.wait_for_timeout(500)
     expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
+
+
+def test_no_name_looks_like_another_for_what_cannot_be_seen_in_it(looking: Swarm, open_page: Open) -> None:
+    seen = ["\u200b", "\u200d", "\u034f", "\u115f", "\u3164", "\ufe0f", "\u2800", "\U000e0100", "\u2066", "\u00ad"]
+    for sign in seen:
+        looking.log.append("SKIP", f"an{sign}n", "unseen", "x")
+    family, persian = "👨\u200d👩\u200d👧 ❤\ufe0f 1\ufe0f\u20e3", "می\u200cخواهم"
+    looking.log.append("SKIP", "w", "unseen", f"{family} {persian}")
+    page = open_page(looking.server)
+    page.fill("#log-search", "unseen")
+    expect(page.locator("#log-list .row")).to_have_count(len(seen) + 1)
+    names = page.locator("#log-list .row .worker-name").all_inner_texts()
+    assert sorted(names) == sorted(["w", *(f"anU+{ord(sign):04X}n" for sign in seen)])
+    assert page.locator("#log-list .row .message", has_text="👨").inner_text() == f"{family} {persian}"

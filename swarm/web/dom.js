@@ -1,7 +1,9 @@
 // Making elements, and the only ways to put text into them. Text by agents is text: no markup is ever made of it, and characters
-// that are invisible, move others around or end a line are shown as what they are.
+// that are invisible, move others around or end a line are shown as what they are. Only scripts and emoji that need them keep the
+// joiners and the selectors of a form: between letters that need none, two names would look like one.
 
-const HIDDEN = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\p{Co}]|(?![\u200c\u200d])\p{Cf}/gu;
+const FORMING = "[\\u200c\\u200d\\ufe0e\\ufe0f]";
+const HIDDEN = new RegExp(`[\\p{Cc}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Co}\\u2800]|(?!${FORMING})[\\p{Cf}\\p{Default_Ignorable_Code_Point}]|(?<![^\\p{sc=Latn}\\p{sc=Grek}\\p{sc=Cyrl}\\p{P}\\p{Z}\\p{ASCII}])${FORMING}(?!\\u20e3)`, "gu");
 
 export const $ = (id) => document.getElementById(id);
 

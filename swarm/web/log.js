@@ -101,6 +101,7 @@ export class LogView {
   note() {
     const shown = this.list.items.length;
     setText($("log-count"), this.found ? `${shown.toLocaleString("en")} found` : shown ? `the latest ${shown.toLocaleString("en")}` : "");
+    this.list.element.classList.toggle("bare", !this.records.length);
     const note = $("log-note");
     const came = this.paused ? (this.found ?? this.records).findIndex((record) => record === this.paused[0]) : 0;
     let text = "";

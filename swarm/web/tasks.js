@@ -94,6 +94,7 @@ export class TaskView {
     byState.get("ready").sort((a, b) => b.priority - a.priority);
     const shown = [...byState.values()].flat();
     this.list.show(shown, (task) => task?.id);
+    this.list.element.classList.toggle("bare", !this.tasks.size);
     setText($("tasks-count"), shown.length === this.tasks.size ? `${this.tasks.size.toLocaleString("en")}` : `${shown.length.toLocaleString("en")} of ${this.tasks.size.toLocaleString("en")}`);
     const note = $("tasks-note");
     note.hidden = this.total <= this.tasks.size && shown.length > 0;
