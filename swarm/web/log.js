@@ -12,6 +12,7 @@ export class LogView {
     this.shown = [];
     this.found = null; // what the server found, while something is searched for
     this.paused = null; // what was there when it was paused
+    this.held = 0; // the number of the last of it
     this.number = 0;
     this.list = new List($("log-list"), { height: [32, 50], name: "record", render: (record, row) => this.render(record, row), open: openRecord });
     $("log-type").append(...TYPES.map((type) => make("option", { value: type }, type)));
@@ -29,6 +30,7 @@ export class LogView {
 
   add(records, skipped) {
     const fresh = records.map((record) => this.numbered(record)).reverse();
+    for (const record of fresh) record.came = record.number;
     if (skipped) fresh.push(this.numbered({ timestamp: "", type: "", worker: "", task_id: "", message: `${skipped.toLocaleString("en")} records came too fast to be shown here`, meta: null, gap: true }));
     this.records.unshift(...fresh);
     this.records.length = Math.min(this.records.length, MOST);
@@ -86,9 +88,9 @@ export class LogView {
     this.showFound();
   }
 
-  // What was searched for is shown also while the log is held: then it is that which is held.
+  // What was searched for is shown also while the log is held, without what has come since.
   showFound() {
-    if (this.paused) this.paused = [...(this.found ?? this.records)];
+    if (this.paused) this.paused = (this.found ?? this.records).filter((record) => !(record.came > this.held));
     this.show();
   }
 
@@ -103,7 +105,7 @@ export class LogView {
     setText($("log-count"), this.found ? `${shown.toLocaleString("en")} found` : shown ? `the latest ${shown.toLocaleString("en")}` : "");
     this.list.element.classList.toggle("bare", !this.records.length);
     const note = $("log-note");
-    const came = this.paused ? (this.found ?? this.records).findIndex((record) => record === this.paused[0]) : 0;
+    const came = this.paused ? (this.found ?? this.records).filter((record) => record.came > this.held).length : 0;
     let text = "";
     if (this.paused) text = came > 0 ? `Held. ${came.toLocaleString("en")} newer records wait.` : "Held.";
     else if (this.whole?.error) text = `Older records could not be searched: ${this.whole.error}`;
@@ -115,6 +117,7 @@ export class LogView {
 
   pause() {
     this.paused = this.paused ? null : [...(this.found ?? this.records)];
+    this.held = this.number;
     $("pause").setAttribute("aria-pressed", String(Boolean(this.paused)));
     setText($("pause"), this.paused ? "Go on" : "Pause");
     this.show();
