@@ -81,13 +81,18 @@ def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Ro
         store.read_log(LOG, after, 0)
     except BadInput as error:
         raise NoTask("unknown", str(error)) from None
+    size = 64 << 10
     while more and len(found) < limit and read < _BATCH:
-        lines, cursor = store.read_log(LOG, cursor, 64 << 10)
-        more = bool(lines)
+        lines, reached = store.read_log(LOG, cursor, size)
+        matching = _matching(lines, wanted)
+        if len(found) + len(matching) > limit and size:  # the cursor must stand behind the last one that is answered
+            size //= 2
+            continue
+        more, cursor, size = bool(lines), reached, min(64 << 10, 2 * size + 1024)
         for line in lines:
             searched += 1
             read += len(line)
-        found += _matching(lines, wanted)
+        found += matching
     return {"records": found, "cursor": cursor, "searched": searched, "whole": not more}
 
 

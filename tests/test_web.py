@@ -94,6 +94,18 @@ class TestLooking:
         found = looking.server.get(f"/api/log?after={quote(cursor)}")
         assert [(r["task_id"], r["type"]) for r in found["records"]] == [("cursor-1", "DONE")] and found["whole"]
 
+    def test_what_is_read_on_from_a_cursor_is_no_more_than_was_asked_for_and_misses_nothing(self, looking: Swarm) -> None:
+        cursor = looking.server.get("/api/log?limit=1")["cursor"]
+        for at in range(9):
+            looking.log.append("START", "w", f"some-{at}")
+        found: list[str] = []
+        while len(found) < 9:
+            page = looking.server.get(f"/api/log?limit=2&after={quote(cursor)}")
+            cursor = page["cursor"]
+            assert 0 < len(page["records"]) <= 2
+            found += [record["task_id"] for record in page["records"]]
+        assert found == [f"some-{at}" for at in range(9)]
+
     @pytest.mark.parametrize(
         "name", ["任务-1", "a b", "50%", "q\"uo'te", "a?b#c", "a&b=c", "%2e%2e", "emoji-🚀", "<b>", "a+b", "ü" * 100]
     )
