@@ -143,7 +143,7 @@ class Feed:
     def _look(self, viewer: Viewer, begun: float) -> None:
         board = viewer.look()
         events: list[tuple[str, Row]] = []
-        records, skipped = self._new_records()
+        records, skipped, anew = self._new_records()
         tasks, changed, gone = self._changed_tasks(viewer)
         if records:
             events.append(("log", {"records": records, "skipped": skipped}))
@@ -158,31 +158,39 @@ class Feed:
         if changed_board or self.scene.away or (silent > _REFRESH and lists):
             self._last, self._sent_at = now, begun
             events.append(("board", board_fields(board)))
-        recent = (*self.scene.records, *records)[-RECORDS:] if records else self.scene.records
+        recent = (*(() if anew else self.scene.records), *records)[-RECORDS:] if records or anew else self.scene.records
+        if anew:
+            events = [("reset", {})]
         scene = Scene(board, tasks, recent, "", time.monotonic() - begun, time.monotonic(), self.scene.place)
         self._tell(events, scene)
 
-    def _new_records(self) -> tuple[list[Row], int]:
-        """Those that came since the last look, and how many more there were than anybody could read."""
+    def _new_records(self) -> tuple[list[Row], int, bool]:
+        """Those that came since the last look, how many more there were than anybody could read, and whether it is another log."""
         if self._cursor is None:
             lines, self._cursor = self._store.tail(LOG, RECORDS)
-            return [record_row(record) for line in lines if (record := parse_record(line))], 0
+            return [record_row(record) for line in lines if (record := parse_record(line))], 0, False
+        anew = False
         found: deque[bytes] = deque(maxlen=_AT_ONCE)
         count = read = 0
         while read < _BATCH:
             try:
-                lines, self._cursor = self._store.read_log(LOG, self._cursor)
+                lines, after = self._store.read_log(LOG, self._cursor)
             except StoreError:
                 if count:
                     break  # what was read must not be lost; the next look will tell
                 raise
+            if not self._store.resumes(self._cursor, after):
+                anew = True
+                found.clear()
+                count = 0
+            self._cursor = after
             if not lines:
                 break
             found.extend(lines)
             count += len(lines)
             read += sum(map(len, lines))
         rows = [record_row(record) for line in found if (record := parse_record(line))]
-        return rows, count - len(found)
+        return rows, count - len(found), anew
 
     def _changed_tasks(self, viewer: Viewer) -> tuple[Mapping[str, Row], list[Row], bool]:
         """All tasks, those that are different now, and whether there are any less."""

@@ -439,19 +439,23 @@ def test_the_log_is_searched_beyond_what_the_page_holds(tmp_path: Path, open_pag
         expect(page.locator("#log-list .row")).to_have_count(1)
 
 
-def test_tasks_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path, open_page: Open) -> None:
+def test_tasks_and_records_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec("old-1", "x"), TaskSpec("old-2", "x")])
+    swarm.log.append("START", "w", "old-record")
     with swarm.server:
         page = open_page(swarm.server)
         expect(page.locator("#task-list .row")).to_have_count(2)
         (tmp_path / "swarm").rename(tmp_path / "elsewhere")
         expect(page.locator("#task-list .row")).to_have_count(0)
         expect(page.locator("#tasks-note")).to_have_text("No tasks.")
+        expect(page.locator("#log-note")).to_have_text("The log is empty.")
         assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, "nothing needs no room"
         anew = Swarm(tmp_path / "swarm")
         anew.queue.add("new", "x")
+        anew.log.append("START", "w", "new-record")
         expect(page.locator("#task-list .row")).to_contain_text(["new"])
+        expect(page.locator("#log-list .row")).to_contain_text(["new-record"])
 
 
 def test_the_focus_stays_when_what_has_it_is_made_anew_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
