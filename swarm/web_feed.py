@@ -165,7 +165,7 @@ class Feed:
         self._tell(events, scene)
 
     def _new_records(self) -> tuple[list[Row], int, bool]:
-        """Those that came since the last look, how many more there were than anybody could read, and whether it is another log."""
+        """Those that came since the last look, how many more there were than anybody could read, whether it is another log."""
         if self._cursor is None:
             lines, self._cursor = self._store.tail(LOG, RECORDS)
             return [record_row(record) for line in lines if (record := parse_record(line))], 0, False
