@@ -50,6 +50,7 @@ class AgentSession:
         self._locks = LockTable(store)
         self._files = Reservations(store)
         self._for_files = f"files of {self.worker}"
+        self._reserving = threading.RLock()
         self._holdings: dict[str, Holding] = {}
         self._over: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
         self._guard = threading.Lock()
@@ -158,32 +159,34 @@ class AgentSession:
     def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
         """Reserves files, all or none, for the task that it has; without one, until the session ends. What undoes it is returned.
         Raises LockHeld, or LockLost if the task is another's by now."""
-        had = self.has(self._for_files)
-        task, token = self._reason_to_reserve()
-        before = {each.pattern for each in self._files.all() if each.worker == self.worker}
         made: list[str] = []
 
         def undo() -> None:
-            self.unreserve([pattern for pattern in made if pattern not in before])
-            still = any(each.worker == self.worker and each.task_id == task for each in self._files.all())
-            if task == self._for_files and not (had or still):
-                self.take_back(task)
+            self.unreserve(made)
 
-        try:
-            for pattern in sorted(patterns):  # in one order for all, as swarm reserve does
-                self._files.reserve_for_task(pattern, self.worker, task, token)
-                made.append(pattern)
-        except BaseException:
-            undo()
-            raise
+        with self._reserving:
+            task, token = self._reason_to_reserve()
+            before = {each.pattern for each in self._files.all() if each.worker == self.worker}
+            try:
+                for pattern in sorted(patterns):  # in one order for all, as swarm reserve does
+                    self._files.reserve_for_task(pattern, self.worker, task, token)
+                    if pattern not in before:
+                        made.append(pattern)
+            except BaseException:
+                undo()
+                raise
         return undo
 
     def unreserve(self, patterns: Sequence[str]) -> None:
-        for pattern in patterns:
-            try:
-                self._files.release(self.worker, pattern)
-            except NotYours:
-                pass
+        """Gives files up; and with the last of those that no task is the reason for, the lock that stood for the session."""
+        with self._reserving:
+            for pattern in patterns:
+                try:
+                    self._files.release(self.worker, pattern)
+                except NotYours:
+                    pass
+            if not any(each.worker == self.worker and each.task_id == self._for_files for each in self._files.all()):
+                self.take_back(self._for_files)
 
     def _reason_to_reserve(self) -> tuple[str, int | None]:
         """What the files are kept for: the only task; else a lock that stands for the session, and ends with it."""

@@ -107,7 +107,10 @@ def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(
     time.sleep(1.5)  # longer than the lease
     assert [each.pattern for each in files.all()] == ["README.md", "docs"]
     session.unreserve(["README.md", "never had"])
-    assert [each.pattern for each in files.all()] == ["docs"]
+    assert [each.pattern for each in files.all()] == ["docs"] and [it.name for it in session.holds()] == ["files of agent"]
+    session.unreserve(["docs"])
+    assert session.holds() == [], "nothing is kept for files that nobody has reserved"
+    session.reserve(["docs"])
     session.close(10)
     assert files.all() == []
 
