@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from proof.servers import PATIENCE, answers, free_port, package, wait_until
+from proof.servers import PATIENCE, answers, free_port, package, pause_process, wait_until
 
 _DEBIAN = Path(__file__).resolve().parent.parent / ".cache" / "debian" / "usr" / "bin" / "etcd"
 MAY_LOSE = not _DEBIAN.exists()
@@ -95,7 +95,8 @@ class EtcdServer:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None, "it does not run"
+        pause_process(self._process.pid)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from proof.servers import PATIENCE, free_port, package
+from proof.servers import PATIENCE, free_port, package, pause_process
 
 
 class PostgresServer:
@@ -104,9 +104,12 @@ class PostgresServer:
     def pause(self) -> None:
         """It says nothing any more, and its kernel still takes what is sent."""
         assert self._postmaster is not None
-        self._postmaster.send_signal(signal.SIGSTOP)  # first: it starts no more of them
+        pause_process(self._postmaster.pid)  # first: it starts no more of them
         for pid in self._others():
-            _send_signal(pid, signal.SIGSTOP)
+            try:
+                pause_process(pid)
+            except ProcessLookupError:
+                pass  # it has just ended
 
     def resume(self) -> None:
         assert self._postmaster is not None

@@ -4,6 +4,8 @@ process ids."""
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +29,20 @@ def wait_until(what: Callable[[], bool], why: str) -> None:
     while not what():
         assert time.monotonic() < deadline, why
         time.sleep(0.01)
+
+
+def pause_process(pid: int) -> None:
+    """Stops it, and returns when every thread of it stands still: until then it may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _stands_still(pid), "a process that was stopped goes on")
+
+
+def _stands_still(pid: int) -> bool:
+    try:
+        threads = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # one has just ended
+    return all(stat[stat.rfind(")") + 2] in "TtZX" for stat in threads)
 
 
 def answers(host: str, port: int) -> bool:

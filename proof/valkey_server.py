@@ -8,7 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from proof.servers import free_port, package, wait_until
+from proof.servers import free_port, package, pause_process, wait_until
 
 
 class ValkeyServer:
@@ -64,7 +64,7 @@ class ValkeyServer:
         self.stop()
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        pause_process(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
