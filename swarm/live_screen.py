@@ -23,12 +23,13 @@ class LiveScreen:
 
     def __init__(self) -> None:
         self._pausing = False
+        self._told_to_end = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         handlers: dict[int, Callable[[int, FrameType | None], None]] = {
-            signal.SIGTERM: _end,
-            signal.SIGHUP: _end,
+            signal.SIGTERM: self._end,
+            signal.SIGHUP: self._end,
             signal.SIGWINCH: self._resized,
             signal.SIGTSTP: self._stopped,
         }
@@ -52,10 +53,12 @@ class LiveScreen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Draws over what was there, in one piece and without clearing first: that is what would flicker."""
+        self._end_if_told()
         terminal.out("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
 
     def pause(self, wait: Callable[[float], object], timeout: float) -> None:
         """Waits, but not on when the terminal has another size."""
+        self._end_if_told()
         try:
             self._pausing = True
             wait(timeout)
@@ -63,6 +66,15 @@ class LiveScreen:
             pass
         finally:
             self._pausing = False
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        self._told_to_end = 128 + number
+        self._end_if_told()
+
+    def _end_if_told(self) -> None:
+        """Also where it was told in a moment from which Python lets nothing out, such as a finalizer."""
+        if self._told_to_end:
+            sys.exit(self._told_to_end)
 
     def _resized(self, *_: object) -> None:
         if self._pausing:  # anywhere else it could tear what is being read; the next drawing asks for the size anyway
@@ -78,7 +90,3 @@ class LiveScreen:
 
 class _Resized(BaseException):
     """No Exception: nobody on the way may take it for a failure."""
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)

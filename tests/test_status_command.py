@@ -270,6 +270,18 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path,
         os.close(tty)
 
 
+def test_a_signal_whose_exception_gets_lost_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "out", lambda text: None)
+    with pytest.raises(SystemExit) as ended, LiveScreen() as screen:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except SystemExit:
+            pass  # as in a finalizer
+        screen.pause(time.sleep, 20)
+    assert ended.value.code == 143
+
+
 def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "out", lambda text: None)
     before = signal.getsignal(signal.SIGWINCH)
