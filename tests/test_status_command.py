@@ -272,13 +272,11 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path,
 
 def test_a_signal_whose_exception_gets_lost_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "out", lambda text: None)
-    with pytest.raises(SystemExit) as ended, LiveScreen() as screen:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
-        except SystemExit:
-            pass  # as in a finalizer
-        screen.pause(time.sleep, 20)
+    with LiveScreen() as screen:
+        with pytest.raises(SystemExit):  # and nobody passes it on, as in a finalizer
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            screen.pause(time.sleep, 20)
     assert ended.value.code == 143
 
 
