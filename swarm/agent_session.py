@@ -136,9 +136,11 @@ class AgentSession:
                 return self._lock_now(name)
             except LockHeld:
                 left = deadline - time.monotonic()
-                if left <= 0 or stopped():
+                if left <= 0:
                     raise
-            self._locks.await_change(name, min(left, _GLANCE))
+                self._locks.await_change(name, min(left, _GLANCE))
+                if stopped():
+                    raise
 
     def unlock(self, name: str) -> None:
         """Raises LockLost if it is another's by now, NotYours if this session has no such lock."""

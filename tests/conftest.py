@@ -66,11 +66,21 @@ class HandClock(Clock):
         self._now += seconds
 
 
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees a variable of whoever runs it, or writes to the default state directory by accident."""
+def forget_variables() -> None:
     for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+        os.environ.pop(name, None)
+
+
+forget_variables()  # before a fixture of a whole module or session sees one
+
+
+@pytest.fixture(autouse=True)
+def clean_environment() -> Iterator[None]:
+    """No test sees a variable of whoever runs it or of another test (`--store` sets one), or writes to the default state directory
+    by accident."""
+    forget_variables()
+    yield
+    forget_variables()
 
 
 @pytest.fixture

@@ -344,7 +344,8 @@ def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolat
             queue.add("a", "x")
             locks.release("README", "other")
             await anyio.sleep(1)
-            assert (await ask(client, "board"))["you_hold"] == []
+            while (await ask(client, "board"))["you_hold"]:  # which a slow machine has not given back yet
+                await anyio.sleep(0.1)
             assert (queue.get("a").state, locks.look("README")) == ("ready", None)
 
     run(test)
