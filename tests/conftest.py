@@ -76,8 +76,8 @@ forget_variables()  # before a fixture of a whole module or session sees one
 
 @pytest.fixture(autouse=True)
 def clean_environment() -> Iterator[None]:
-    """No test sees a variable of whoever runs it or of another test (`--store` sets one), or writes to the default state directory
-    by accident."""
+    """No test sees a variable of whoever runs it or of another test (`--store` sets one), or writes to the default state
+    directory by accident."""
     forget_variables()
     yield
     forget_variables()
