@@ -338,8 +338,11 @@ class TestWhatAgentsWrite:
         forged = 'ok\n\nid: 1.1\nevent: away\ndata: {"text":"gone"}\n\n{"type": "DONE"}\r\u2028\x85'
         with Events(looking.server) as events:
             looking.log.append("ERROR", "w", "forger", forged)
-            _, data = events.until("log")
-            assert [record["message"] for record in data["records"] if record["task_id"] == "forger"] == [forged]
+            told: list[str] = []
+            while not told:  # what came just before may come first
+                _, data = events.until("log")
+                told = [record["message"] for record in data["records"] if record["task_id"] == "forger"]
+            assert told == [forged]
             assert events.next()[1] == "board", "and nothing in between"
 
     def test_metrics_have_no_name_that_an_agent_chose(self, looking: Swarm) -> None:
