@@ -201,21 +201,28 @@ def _end_input_on_signals() -> None:
     os.close(fed)
     nowhere = os.open(os.devnull, os.O_WRONLY)
 
-    def end(*_: object) -> None:
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+
+    def end() -> None:
         os.dup2(nowhere, feed)  # not close: the thread may be about to write to this very number
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-    threading.Thread(target=_pump, args=(source, feed, client, end), daemon=True).start()
+        signal.signal(number, lambda *_: None)
+    # Not by the handlers: Python runs those in the main thread alone, which may have fallen asleep in that very moment.
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    threading.Thread(target=_pump, args=(source, feed, (client, told), end), daemon=True).start()
 
 
-def _pump(source: int, feed: int, client: int, end: Callable[[], None]) -> None:
+def _pump(source: int, feed: int, ends: tuple[int, int], end: Callable[[], None]) -> None:
+    client, told = ends
     awaited = select.poll()
     awaited.register(source, select.POLLIN)
     awaited.register(client, 0)  # tells when nobody reads our answers any more
+    awaited.register(told, select.POLLIN)  # a signal has come
     begun: list[bytes] = []
     try:
-        while client not in dict(awaited.poll()) and (block := os.read(source, 1 << 16)):
+        while not dict(awaited.poll()).keys() & ends and (block := os.read(source, 1 << 16)):
             lines, newline, rest = block.rpartition(b"\n")
             begun.append(lines + newline or rest)
             if not newline:

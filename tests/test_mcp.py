@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -244,6 +245,16 @@ def test_every_way_to_end_gives_everything_back_at_once_also_in_the_middle_of_a_
         assert all("error" in message for message in rest), "no call is answered as if it had ended"
     assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
     assert list(LockTable(Home().store()).tasks()) == []
+
+
+def test_a_signal_that_another_thread_takes_ends_it_too(isolated_swarm_dir: Path) -> None:
+    """Python runs handlers in the main thread alone, which sleeps: nothing else wakes that one."""
+    with Wire(isolated_swarm_dir, "w") as wire:
+        wire.call("board")
+        pid = wire.process.pid
+        other = next(int(task) for task in os.listdir(f"/proc/{pid}/task") if int(task) != pid)
+        assert ctypes.CDLL(None, use_errno=True).tgkill(pid, other, signal.SIGTERM) == 0
+        assert wire.process.wait(30) == 0
 
 
 def test_a_server_that_is_killed_holds_nothing_any_more(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
