@@ -69,7 +69,7 @@ class Clock:
 def to_iso(moment: float) -> str:
     """UTC, milliseconds (cut, not rounded), Z."""
     seconds, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
+    return "%d-%02d-%02dT%02d:%02d:%02d.%03dZ" % (*time.gmtime(seconds)[:6], rest)
 
 
 def from_iso(text: object) -> float | None:

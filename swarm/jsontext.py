@@ -13,16 +13,16 @@ from swarm.errors import BadInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
+
+    Encoder = Callable[[object, int], Iterable[str]]
 
     Scanner = Callable[[str, int], tuple[Any, int]]
 
 try:
-    from _json import encode_basestring as _quote
     from _json import make_scanner
 except ImportError:  # an interpreter without the accelerator
-    from json.encoder import py_encode_basestring as _quote  # type: ignore[attr-defined, no-redef, unused-ignore]
     from json.scanner import py_make_scanner as make_scanner  # type: ignore[attr-defined, no-redef, unused-ignore]
 
 if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
@@ -35,9 +35,14 @@ _SPACE = " \t\n\r"
 def dumps(value: object) -> str:
     """The value as one line of JSON; raises BadInput for what JSON cannot say (NaN, sets, keys that are not text …)."""
     try:
-        text = "".join(_encode(value))
+        _check_keys(value)
+        text = "".join(_encode(value, 0))
     except RecursionError:
         raise BadInput("the value is nested too deeply, or contains itself, and cannot be written as JSON.") from None
+    except BadInput:
+        raise
+    except ValueError as error:  # NaN, or a number of too many digits
+        raise BadInput(f"the value cannot be written as JSON: {error}.") from None
     if text.isascii() and "\x7f" not in text:
         return text
     text = text.translate(_ESCAPED)
@@ -69,41 +74,33 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
     return value
 
 
-def _encode(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield _quote(value)
-    elif value is None:
-        yield "null"
-    elif value is True:
-        yield "true"
-    elif value is False:
-        yield "false"
-    elif isinstance(value, int):
-        yield int.__repr__(value)
-    elif isinstance(value, float):
-        if value - value != 0:
-            raise BadInput(f"{value} cannot be written as JSON.")
-        yield float.__repr__(value)
-    elif isinstance(value, dict):
-        yield "{"
-        gap = ""
+def _check_keys(value: object) -> None:
+    """JSON's keys are text; the encoder would make text of a number."""
+    if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be text.")
-            yield f"{gap}{_quote(key)}: "
-            yield from _encode(item)
-            gap = ", "
-        yield "}"
+            if type(item) is not str:
+                _check_keys(item)
     elif isinstance(value, (list, tuple)):
-        yield "["
-        gap = ""
         for item in value:
-            yield gap
-            yield from _encode(item)
-            gap = ", "
-        yield "]"
-    else:
-        raise BadInput(f"a value of type {type(value).__name__} cannot be written as JSON.")
+            _check_keys(item)
+
+
+def _refuse(value: object) -> None:
+    raise BadInput(f"a value of type {type(value).__name__} cannot be written as JSON.")
+
+
+def _make_encoder() -> Encoder:
+    try:
+        from _json import encode_basestring, make_encoder
+    except ImportError:
+        from json import JSONEncoder
+
+        encoder = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_refuse)
+        return lambda value, _: encoder.iterencode(value)
+    encode: Encoder = make_encoder(None, _refuse, encode_basestring, None, ": ", ", ", False, False, False)
+    return encode
 
 
 def _no_constant(name: str) -> float:
@@ -132,3 +129,4 @@ class _Strict(_Lenient):
 
 _scan: Scanner = make_scanner(_Lenient())  # type: ignore[arg-type]  # the C scanner takes any object with these attributes
 _scan_strict: Scanner = make_scanner(_Strict())  # type: ignore[arg-type]
+_encode = _make_encoder()
