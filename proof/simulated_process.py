@@ -349,6 +349,12 @@ class _Calls:
     def names(self, path: str) -> list[str]:
         return list(self._run.ask("names", path))
 
+    own_names = names
+
+    def mark(self, owner: str, path: str) -> None:
+        """Not refused where the owner is gone: whoever looked up its file before may still make the name."""
+        self._run.ask("symlink", owner.rpartition("/")[2], path)
+
     def draw(self, path: str, *, sync: bool) -> int:
         return self._ticket("draw", path)
 

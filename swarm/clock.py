@@ -69,7 +69,8 @@ class Clock:
 def to_iso(moment: float) -> str:
     """UTC, milliseconds (cut, not rounded), Z."""
     seconds, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
-    return "%d-%02d-%02dT%02d:%02d:%02d.%03dZ" % (*time.gmtime(seconds)[:6], rest)
+    year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
+    return f"{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z"
 
 
 def from_iso(text: object) -> float | None:

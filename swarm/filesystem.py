@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import time
+from itertools import count
 
 from swarm.errors import StoreError
 
@@ -27,11 +28,18 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 FILE_MODE = 0o644
 DIR_MODE = 0o700
+_ANCHOR_AGE = 1.0  # seconds
+_MOST_ANCHORS = 8
 ATTEMPTS = 1000  # what is destroyed this often in a row is not bad luck
 
 
 class Filesystem:
     """The real one."""
+
+    def __init__(self) -> None:
+        # By directory: the file whose further names are its marks, when that was made, and the one before it.
+        self._anchors: dict[str, tuple[str, float, str]] = {}
+        self._fresh = count()
 
     mkdir = staticmethod(lambda path: os.mkdir(path, DIR_MODE))
     rmdir = staticmethod(os.rmdir)
@@ -67,6 +75,21 @@ class Filesystem:
         finally:
             os.close(fd)
 
+    def mark(self, owner: str, path: str) -> None:
+        """Makes a name that says nothing, for a directory: it fails where `owner` is gone. Its age is right to a second.
+
+        It is one more name of a file in there: an inode of its own would cost as much as all else that a lock needs."""
+        anchor, made, before = self._anchors.get(owner, ("", 0.0, ""))
+        if not anchor or time.monotonic() - made > _ANCHOR_AGE:
+            last, anchor = anchor, f"{owner}/anchor{next(self._fresh)}"
+            self.write_new(anchor, b"")
+            if len(self._anchors) >= _MOST_ANCHORS:
+                self._anchors.clear()  # of directories that are gone, but for a few
+            self._anchors[owner] = (anchor, time.monotonic(), last)
+            if before:  # not the last itself: another thread may be about to use it
+                os.unlink(before)
+        os.link(anchor, path)
+
     def draw(self, path: str, *, sync: bool) -> int:
         """Adds one byte to a file and returns the size that this very byte gave it: no two callers get the same."""
         fd = os.open(path, _APPEND, FILE_MODE)
@@ -82,7 +105,11 @@ class Filesystem:
         return os.lstat(path).st_size
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory; a symlink to one is refused."""
+        """What is in a directory."""
+        return os.listdir(path)
+
+    def own_names(self, path: str) -> list[str]:
+        """The same, of which something is to be removed: a symlink to a directory is refused."""
         if stat.S_ISLNK(os.lstat(path).st_mode):  # by hand: a directory opened with O_NOFOLLOW is listed with two descriptors
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return os.listdir(path)

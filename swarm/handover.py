@@ -123,10 +123,7 @@ class Handover:
         """Gives the hand back. The next change makes a new one."""
         owner, hand = self._hand
         if hand and owner == os.getpid():
-            try:
-                self._fs.rmdir(f"{self._hands}/{hand}")
-            except OSError:
-                pass  # not empty or gone: a sweep will see to it
+            self._clear_away(self._kill, hand)
         self._hand = (0, "")
 
     def __del__(self) -> None:
@@ -172,7 +169,7 @@ class Handover:
 
     def _open_gate(self, name: str, hand: str) -> None:
         try:
-            self._fs.symlink(hand, self._gate(name, hand))  # nothing is cheaper to make; it is never followed
+            self._fs.mark(f"{self._hands}/{hand}", self._gate(name, hand))
         except FileExistsError:  # another thread's, or left by one that was interrupted
             self._give_way(name, hand)
             self._kill(hand)  # with it we die too: the next try has another
@@ -189,7 +186,8 @@ class Handover:
 
     def _hands_at(self, name: str) -> list[str]:
         """The hands that are about to change a record, as its gates say."""
-        found = [gate.rpartition("~") for gate in listed(self._fs, self._gates)]  # a name may contain the separator
+        gates = listed(self._fs, self._gates)
+        found = [gate.rpartition("~") for gate in gates if gate.startswith(name)]  # a name may contain the separator
         return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
 
     def _give_way(self, name: str, rival: str) -> None:
@@ -214,7 +212,7 @@ class Handover:
         path = f"{self._hands}/{hand}"
         while True:
             try:
-                for name in self._fs.names(path):
+                for name in self._fs.own_names(path):
                     self._discard(f"{path}/{name}")
                 self._fs.rmdir(path)
                 return
@@ -235,7 +233,10 @@ class Handover:
 
     def _tidy(self, path: str) -> None:
         """Removes what is of no more use. Where that fails, what was done is done all the same, and a sweep will see to it."""
-        self._clear_away(self._discard, path)
+        try:
+            self._fs.unlink(path)
+        except OSError:
+            pass
 
     def _clear_away(self, clear: Callable[[*Args], None], *args: *Args) -> None:
         """Whoever clears away on its way must not fail for it."""
@@ -293,7 +294,7 @@ class Handover:
 
 def _is_hand(name: str) -> bool:
     """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
-    return len(name) == 17 and name[0] == "h" and not set(name[1:]) - set("0123456789abcdef")
+    return len(name) == 17 and name[0] == "h" and not name[1:].strip("0123456789abcdef")
 
 
 def _some(names: list[str], count: int) -> list[str]:

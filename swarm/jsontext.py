@@ -30,12 +30,15 @@ if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise 
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
+_NESTED = (dict, list, tuple)
 
 
-def dumps(value: object) -> str:
-    """The value as one line of JSON; raises BadInput for what JSON cannot say (NaN, sets, keys that are not text …)."""
+def dumps(value: object, *, own: bool = False) -> str:
+    """The value as one line of JSON; raises BadInput for what JSON cannot say (NaN, sets, keys that are not text …). `own`: swarm
+    has put it together itself, and its keys are text."""
     try:
-        _check_keys(value)
+        if not own:
+            _check_keys(value)
         text = "".join(_encode(value, 0))
     except RecursionError:
         raise BadInput("the value is nested too deeply, or contains itself, and cannot be written as JSON.") from None
@@ -80,9 +83,9 @@ def _check_keys(value: object) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be text.")
-            if type(item) is not str:
+            if isinstance(item, _NESTED):
                 _check_keys(item)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, _NESTED):
         for item in value:
             _check_keys(item)
 

@@ -8,13 +8,13 @@ not answer delays none of that: it is asked in threads that nobody has to wait f
 
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from swarm.alarms import Alarm
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.lock_record import Lock
 from swarm.lock_table import LockTable
@@ -61,6 +61,7 @@ class Lease:
         self._left = False
         self._ended = threading.Event()
         self._state = threading.Lock()
+        self._alarm: Alarm | None = None  # of the first heartbeat: most leases end before it
         self._thread: threading.Thread | None = None
 
     @property
@@ -84,18 +85,12 @@ class Lease:
         return max(0.0, self._deadline + margin / 2 - self._table.clock.steady())
 
     def __enter__(self) -> Self:
-        if self._thread is not None:
+        if self._alarm is not None:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
         try:
             self._begin(self._taken or self._acquire())
-            self._thread = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
-            # The program's signals are for its own threads: one that this took would not wake whoever waits for it.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            try:
-                self._thread.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._alarm = self._table.alarms().set(max(0.0, self._until_next_beat()), self._start_heart)
         except BaseException:
             self._abandon()
             raise
@@ -106,14 +101,15 @@ class Lease:
             return
         self._ended.set()
         try:
-            if self._thread is not None and threading.current_thread() is not self._thread:
-                self._thread.join()
+            heart = self._stop_heart()
+            if heart is not None and threading.current_thread() is not heart:
+                heart.join()
         except BaseException:  # an impatient Ctrl-C
             self._abandon()
             raise
         try:
             if not self._left:
-                self._table.release(self.task_id, self.worker, self.token)
+                self._table.release(self.task_id, self.worker, self.token, known=self._lock)
         except NotYours as gone:
             self._lose(str(gone))
         except StoreError:
@@ -144,6 +140,7 @@ class Lease:
     def _abandon(self) -> None:
         """Ends it as well as can be, on the way out with another error."""
         self._ended.set()
+        self._stop_heart()
         if self._lock is not None and not self._left:
             try:
                 self._table.release(self.task_id, self.worker, self._lock.token)
@@ -170,6 +167,30 @@ class Lease:
         self._begun = lock.holder.get("at", self._table.clock.steady())
         self._deadline = self._begun + ttl - min(1.0, ttl * _MARGIN)
 
+    def _start_heart(self) -> None:
+        """Called when the first heartbeat is due. Where no thread can be started now, one may be in a moment."""
+        with self._state:
+            if self._ended.is_set():
+                return
+            heart = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
+            try:
+                heart.start()
+                self._thread = heart
+                return
+            except RuntimeError:
+                pass
+        if self._time_left() > 0:
+            self._alarm = self._table.alarms().set(_RETRY, self._start_heart)
+        else:
+            self._lose(self._ran_out())
+
+    def _stop_heart(self) -> threading.Thread | None:
+        """The heart's thread, if it was started, and will end now; if not, it will not be started any more."""
+        if self._alarm is not None:
+            self._alarm.call_off()
+        with self._state:
+            return self._thread
+
     def _keep(self) -> None:
         """The heart's thread. It beats at least three times in a lease, counted from when that began: an answer may have taken
         long."""
@@ -195,7 +216,7 @@ class Lease:
 
     def _beat(self) -> Lock:
         """One heartbeat. One whose answer comes when the holder is out is taken back: nobody would ever end that lease."""
-        lock = self._table.heartbeat(self.task_id, self.worker, self.token)
+        lock = self._table.heartbeat(self.task_id, self.worker, self.token, known=self._lock)
         if self._lost is not None:
             time.sleep(max(0.0, self._over() - self._table.clock.steady()))
             self._table.release(self.task_id, self.worker, self.token)

@@ -23,9 +23,9 @@ UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still 
 
 
 class Lock:
-    """One lock as its record says. `ttl` is None and `expires_at` "" for a lock that never expires."""
+    """One lock as its record says. `ttl` is None and `expires_at` "" for a lock that never expires. Not to be changed."""
 
-    __slots__ = ("acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
+    __slots__ = ("_encoded", "acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Lock:
         self.expires_at = expires_at
         self.token = token
         self.holder = holder
+        self._encoded = b""
 
     def fields(self) -> dict[str, Any]:
         """The record's fields, in their order in the file."""
@@ -66,7 +67,9 @@ class Lock:
         return fields
 
     def encode(self) -> bytes:
-        return jsontext.dumps(self.fields()).encode() + b"\n"
+        if not self._encoded:
+            self._encoded = jsontext.dumps(self.fields(), own=True).encode() + b"\n"
+        return self._encoded
 
 
 class Verdict:
@@ -88,7 +91,7 @@ def new_lock(
     task_id: str, worker: str, ttl: float | None, token: int, clock: Clock, who: Mapping[str, object] | None = None
 ) -> Lock:
     """A lock taken now; `who` is the process it is bound to, if any."""
-    return _dated(task_id, worker, to_iso(clock.now()), ttl, token, clock, {**(who or {}), "beat": 0})
+    return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
 
 
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
@@ -101,12 +104,12 @@ def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
         who = {}
     beat = lock.holder.get("beat")
     who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _ENDLESS else 1
-    acquired_at = lock.acquired_at or to_iso(clock.now())  # a person need not have written it
-    return _dated(lock.task_id, lock.worker, acquired_at, _length(lock, clock.now()), lock.token, clock, who)
+    return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock, clock.now()), lock.token, clock, who)
 
 
 def with_token(lock: Lock, token: int) -> Lock:
-    return Lock(**{name: getattr(lock, name) for name in Lock.__slots__ if name != "token"}, token=token)
+    said = {name: getattr(lock, name) for name in Lock.__slots__ if name not in ("token", "_encoded")}
+    return Lock(**said, token=token)
 
 
 def decode(data: bytes, task_id: str) -> Lock | None:
@@ -172,6 +175,7 @@ def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
 def _dated(
     task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
 ) -> Lock:
+    """A lock whose lease begins now; without `acquired_at` it is taken now, or nobody wrote down when."""
     stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
     now = clock.latest()
     heartbeat_at = to_iso(now)
@@ -179,7 +183,7 @@ def _dated(
     return Lock(
         task_id=task_id,
         worker=worker,
-        acquired_at=acquired_at,
+        acquired_at=acquired_at or heartbeat_at,
         heartbeat_at=heartbeat_at,
         ttl=ttl,
         expires_at="" if ttl is None else to_iso(now + ttl),

@@ -8,6 +8,8 @@ it stands.
 
 from __future__ import annotations
 
+import os
+
 from swarm import process
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.lock_record import Lock, Verdict, decode, judge, new_lock, refreshed, with_token
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVarTuple
 
+    from swarm.alarms import Alarms
     from swarm.store import Store
 
     Args = TypeVarTuple("Args")
@@ -35,6 +38,8 @@ class LockTable:
         self.store = store
         self.clock = store.clock
         self._space = space
+        self._alarms: Alarms | None = None
+        self._own_identity: tuple[int, str, dict[str, object]] = (0, "", {})
 
     def acquire(
         self,
@@ -49,34 +54,39 @@ class LockTable:
     ) -> Lock:
         """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
         the `group` that works for it; `who`: what else there is to say of its holder. Raises LockHeld."""
-        deadline = self.clock.steady() + wait
+        deadline = self.clock.steady() + wait if wait else 0.0
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, _identity(group) if bound else who)
+                return self._acquire_now(task, worker, ttl, self._identity(group) if bound else who)
             except LockHeld:
-                left = deadline - self.clock.steady()
+                left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
             self.await_change(task, left)
 
-    def release(self, task: str, worker: str, token: int | None = None) -> Lock:
-        """Gives the lock back; the lock as it was. Raises NotYours."""
+    def release(self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None) -> Lock:
+        """Gives the lock back; the lock as it was. Raises NotYours. `known`, here and below: what taking or refreshing it gave;
+        where that is what the store still has, nothing needs to be read."""
         while True:
-            data, lock = self._own(task, worker, token, NotYours)
+            data, lock = (known.encode(), known) if known else self._own(task, worker, token, NotYours)
             if self._patiently(self.store.remove, self._key(task), data):
                 return lock
+            known = None
 
-    def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0) -> Lock:
+    def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0, known: Lock | None = None) -> Lock:
         """Begins the lease anew; the lock as it is now. `group`: from now on it works for the holder too. Raises LockLost."""
-        return self.restate(task, worker, token, lambda lock: refreshed(lock, self.clock, group))
+        return self.restate(task, worker, token, lambda lock: refreshed(lock, self.clock, group), known=known)
 
-    def restate(self, task: str, worker: str, token: int | None, change: Callable[[Lock], Lock]) -> Lock:
+    def restate(
+        self, task: str, worker: str, token: int | None, change: Callable[[Lock], Lock], *, known: Lock | None = None
+    ) -> Lock:
         """Has the worker's lock say something else; the lock as it is now. Raises LockLost."""
         while True:
-            data, lock = self._own(task, worker, token, LockLost)
+            data, lock = (known.encode(), known) if known else self._own(task, worker, token, LockLost)
             changed = change(lock)
             if self._patiently(self.store.replace, self._key(task), data, changed.encode()):
                 return changed
+            known = None
 
     def break_lock(self, task: str) -> Lock | None:
         """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if
@@ -118,6 +128,14 @@ class LockTable:
     def tasks(self) -> Iterator[str]:
         for key in self.store.keys(self._space):
             yield key.partition("/")[2]
+
+    def alarms(self) -> Alarms:
+        """For those who keep locks of this table alive."""
+        if self._alarms is None:
+            from swarm.alarms import Alarms
+
+            self._alarms = Alarms()
+        return self._alarms
 
     def await_change(self, task: str, timeout: float) -> None:
         """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""
@@ -212,13 +230,16 @@ class LockTable:
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         return patiently(self.clock, _BUSY_FOR, change, *args)
 
+    def _identity(self, group: int) -> dict[str, object]:
+        """Of this process. A pid is another's in a child, and may be another's in a child's namespace."""
+        pid, namespace, who = self._own_identity
+        if (pid, namespace) != (os.getpid(), process.namespace("pid")):
+            who = process.identity()
+            self._own_identity = (os.getpid(), str(who["pid_ns"]), who)
+        return {**who, "group": group} if group else who
+
     def _key(self, task: str) -> str:
         return f"{self._space}/{task}"
-
-
-def _identity(group: int) -> dict[str, object]:
-    who = process.identity()
-    return {**who, "group": group} if group else who
 
 
 def _held(task: str, lock: Lock | None, verdict: Verdict) -> LockHeld:

@@ -23,14 +23,14 @@ def _broken_rule(name: object) -> str:
     if not name:
         return "it must not be empty"
     try:
-        size = len(name.encode())
+        size = len(name) if name.isascii() else len(name.encode())
     except UnicodeEncodeError:
         return "it must be valid UTF-8"
     if size > MAX_NAME_BYTES:
         return f"it has {size} bytes, at most {MAX_NAME_BYTES} are allowed"
     if "/" in name or "\\" in name:
         return "it must not contain a slash or a backslash"
-    if not _CONTROL.isdisjoint(name):
+    if not name.isprintable() and not _CONTROL.isdisjoint(name):
         return "it must not contain control characters or line breaks"
     if name[0] in ".-":
         return "it must not start with a dot or a dash"

@@ -127,12 +127,14 @@ class ServerStore(Store, Protocol):
 
 def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
     """Makes a change as soon as nobody else is changing the same record; raises Busy if that takes longer."""
-    deadline = clock.steady() + seconds
+    deadline = None
     while True:
         try:
             return change(*args)
         except Busy:
-            if clock.steady() > deadline:
+            now = clock.steady()
+            deadline = deadline or now + seconds
+            if now > deadline:
                 raise
             time.sleep(0.002)
 

@@ -181,11 +181,11 @@ class FileStore:
 
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
-        return self._records(space), name
+        return self._spaces.get(space) or self._records(space), name
 
     def _find_tickets(self, key: str) -> tuple[Tickets, str]:
         space, _, name = key.partition("/")
-        return self._tickets(space), name
+        return self._counters.get(space) or self._tickets(space), name
 
     def _records(self, space: str) -> Handover:
         if space not in self._spaces:

@@ -49,7 +49,8 @@ class TaskLockManager:
         self.worker_id = check_name(worker_id, "worker_id")
         self._home = Home(store)
         self._home.prepare(SPACE)
-        self._tokens: dict[str, int] = {}
+        self._opened: LockTable | None = None
+        self._locks: dict[str, Lock] = {}  # as this object has taken and refreshed them
 
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
         """Takes the lock if it is free or expired; False at once if somebody holds it, also this worker."""
@@ -59,27 +60,29 @@ class TaskLockManager:
             lock = self._table().acquire(task_id, self.worker_id, ttl)
         except LockHeld:
             return False
-        assert lock.token is not None
-        self._tokens[task_id] = lock.token
+        self._locks[task_id] = lock
         return True
 
     def release_lock(self, task_id: str) -> bool:
         """Gives the lock back; False if it is not this worker's (any more)."""
         check_name(task_id, "task_id")
         try:
-            self._table().release(task_id, self.worker_id, self._tokens.get(task_id))
+            self._table().release(task_id, self.worker_id, self.token(task_id), known=self._locks.get(task_id))
         except NotYours:
             return False
-        self._tokens.pop(task_id, None)
+        self._locks.pop(task_id, None)
         return True
 
     def update_heartbeat(self, task_id: str) -> bool:
         """Begins the lease anew; False if the lock is not this worker's (any more): stop working on the task then."""
         check_name(task_id, "task_id")
         try:
-            self._table().heartbeat(task_id, self.worker_id, self._tokens.get(task_id))
+            known = self._locks.get(task_id)
+            lock = self._table().heartbeat(task_id, self.worker_id, self.token(task_id), known=known)
         except LockLost:
             return False
+        if known:
+            self._locks[task_id] = lock
         return True
 
     def is_locked(self, task_id: str) -> bool:
@@ -121,12 +124,13 @@ class TaskLockManager:
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
-        self._tokens.pop(task_id, None)  # of an acquisition before this one
+        self._locks.pop(task_id, None)  # of an acquisition before this one
         return Lease(self._table(), task_id, self.worker_id, ttl, wait=settings.check_wait(wait), on_lost=on_lost)
 
     def token(self, task_id: str) -> int | None:
         """The fencing token of the lock that this object acquired for the task, None if it did not."""
-        return self._tokens.get(task_id)
+        lock = self._locks.get(task_id)
+        return lock.token if lock else None
 
     def _get_locks_dir(self) -> str:
         return os.path.join(settings.state_dir()[0], SPACE)
@@ -138,7 +142,10 @@ class TaskLockManager:
         return settings.lock_ttl()
 
     def _table(self) -> LockTable:
-        return LockTable(self._home.store())
+        store = self._home.store()
+        if self._opened is None or self._opened.store is not store:
+            self._opened = LockTable(store)
+        return self._opened
 
 
 def _info(lock: Lock) -> LockInfo:

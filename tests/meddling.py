@@ -84,8 +84,9 @@ class Place:
         return gate
 
     def residue(self) -> list[str]:
-        """What lies about: gates, and files in hands."""
-        return sorted(os.listdir(self.gates)) + [str(file) for file in self.hands.glob("*/*")]
+        """What lies about: gates, and files in hands, but for the one that gates are made of."""
+        files = [file for file in self.hands.glob("*/*") if not file.name.startswith("anchor")]
+        return sorted(os.listdir(self.gates)) + [str(file) for file in files]
 
 
 def destroy_hands(place: Place) -> None:

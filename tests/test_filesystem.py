@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,14 +105,20 @@ class TestDirectories:
         (tmp_path / "a").touch()
         (tmp_path / "b").mkdir()
         assert sorted(FS.names(str(tmp_path))) == ["a", "b"]
+        assert sorted(FS.own_names(str(tmp_path))) == ["a", "b"]
+        for names in (FS.names, FS.own_names):
+            with pytest.raises(NotADirectoryError):
+                names(f"{tmp_path}/a")
+            with pytest.raises(FileNotFoundError):
+                names(f"{tmp_path}/nothing")
+
+    def test_what_lies_behind_a_link_is_not_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "b").mkdir()
         (tmp_path / "link").symlink_to("b")
-        for name in ("link", "a"):
-            with pytest.raises(NotADirectoryError) as refused:
-                FS.names(f"{tmp_path}/{name}")
-            assert refused.value.args == (errno.ENOTDIR, "Not a directory")
-            assert refused.value.filename == f"{tmp_path}/{name}"
-        with pytest.raises(FileNotFoundError):
-            FS.names(f"{tmp_path}/nothing")
+        with pytest.raises(NotADirectoryError) as refused:
+            FS.own_names(f"{tmp_path}/link")
+        assert refused.value.args == (errno.ENOTDIR, "Not a directory")
+        assert refused.value.filename == f"{tmp_path}/link"
 
     def test_bringing_one_to_the_disk_follows_a_link_that_somebody_chose(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,3 +189,56 @@ class TestDirectories:
         monkeypatch.setattr(os, "mkdir", removed_meanwhile)
         make_dirs(f"{tmp_path}/a")
         assert (tmp_path / "a").is_dir() and not refused
+
+
+class TestMarks:
+    """One more name of a file in the directory that a mark is for."""
+
+    @pytest.fixture
+    def owner(self, tmp_path: Path) -> Path:
+        (tmp_path / "owner").mkdir()
+        return tmp_path / "owner"
+
+    def test_it_says_nothing_and_takes_no_inode(self, owner: Path, tmp_path: Path) -> None:
+        fs = Filesystem()
+        for name in ("one", "two"):
+            fs.mark(str(owner), f"{tmp_path}/{name}")
+        (anchor,) = owner.iterdir()
+        assert (tmp_path / "one").read_bytes() == b""
+        assert (tmp_path / "one").samefile(anchor) and (tmp_path / "two").samefile(anchor)
+
+    def test_it_is_made_only_where_there_is_none(self, owner: Path, tmp_path: Path) -> None:
+        fs = Filesystem()
+        fs.mark(str(owner), f"{tmp_path}/one")
+        with pytest.raises(FileExistsError):
+            fs.mark(str(owner), f"{tmp_path}/one")
+
+    @pytest.mark.parametrize("before", [True, False])
+    def test_whose_directory_is_gone_gets_none(self, before: bool, owner: Path, tmp_path: Path) -> None:
+        fs = Filesystem()
+        if before:
+            fs.mark(str(owner), f"{tmp_path}/one")
+        shutil.rmtree(owner)
+        with pytest.raises(FileNotFoundError):
+            fs.mark(str(owner), f"{tmp_path}/two")
+        assert not (tmp_path / "two").exists()
+
+    def test_each_directory_has_a_file_of_its_own(self, owner: Path, tmp_path: Path) -> None:
+        fs = Filesystem()
+        (tmp_path / "other").mkdir()
+        for round_ in range(2):
+            fs.mark(str(owner), f"{tmp_path}/one{round_}")
+            fs.mark(f"{tmp_path}/other", f"{tmp_path}/two{round_}")
+            assert not (tmp_path / f"one{round_}").samefile(tmp_path / f"two{round_}")
+
+    def test_its_age_is_its_own_to_a_second(self, owner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fs = Filesystem()
+        fs.mark(str(owner), f"{tmp_path}/one")
+        (anchor,) = owner.iterdir()
+        os.utime(anchor, (1, 1))
+        now = time.monotonic()
+        for seconds in range(1, 5):
+            monkeypatch.setattr(time, "monotonic", lambda seconds=seconds: now + 1.01 * seconds)
+            fs.mark(str(owner), f"{tmp_path}/after{seconds}")
+        assert fs.age(f"{tmp_path}/one") > 1000 and fs.age(f"{tmp_path}/after1") < 60
+        assert len(os.listdir(owner)) == 2  # they do not pile up

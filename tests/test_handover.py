@@ -238,7 +238,7 @@ class TestChanging:
         fs.before("names", lambda: next(place.gates.iterdir()).unlink())
         assert self.change(someone, new)
         assert place.record() == new and place.residue() == []
-        assert [call for call, _ in fs.calls].count("symlink") == 2
+        assert [call for call, _ in fs.calls].count("mark") == 2
 
     @CHANGES
     def test_where_directories_are_listed_with_other_names_nothing_is_changed(
@@ -299,7 +299,7 @@ class TestChanging:
         assert place.record() == b"the rival's" and place.residue() == []
 
     @CHANGES
-    @pytest.mark.parametrize("call", ["symlink", "read"])
+    @pytest.mark.parametrize("call", ["mark", "read"])
     def test_the_record_is_compared_after_the_gate_was_opened(self, call: str, new: bytes | None, place: Place) -> None:
         """Whoever was faster had a gate of its own, and closed it: only the record itself tells."""
         place.write(b"old")
@@ -354,7 +354,7 @@ class TestChanging:
         assert place.record() == new and place.residue() == []
 
     @CHANGES
-    @pytest.mark.parametrize("call", ["symlink", "rename", "read"])
+    @pytest.mark.parametrize("call", ["mark", "rename", "read"])
     def test_after_a_failure_nobody_waits_and_the_hand_is_good_for_the_next_try(
         self, call: str, new: bytes | None, place: Place
     ) -> None:

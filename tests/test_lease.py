@@ -15,11 +15,19 @@ import pytest
 
 from proof.processes import fork
 from swarm import lease as module
+from swarm.alarms import Alarm, Alarms
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.lease import Lease
 from swarm.lock_table import LockTable
 from swarm.store_memory import MemoryStore
 from tests.conftest import HandClock
+
+
+class Hasty(Alarms):
+    """Everything is due at once: the heart itself knows when to beat."""
+
+    def set(self, seconds: float, call: Callable[[], object]) -> Alarm:
+        return super().set(0.0, call)
 
 
 class Table(LockTable):
@@ -38,12 +46,12 @@ class Table(LockTable):
         self.hand.pass_time(self.slow)
         return lock
 
-    def release(self, *args: Any) -> Any:
-        return self._unless_failing("release", super().release, *args)
+    def release(self, *args: Any, **options: Any) -> Any:
+        return self._unless_failing("release", super().release, *args, **options)
 
-    def heartbeat(self, *args: Any, **_: Any) -> Any:
+    def heartbeat(self, *args: Any, **options: Any) -> Any:
         self.asked.append(("heartbeat", {}))
-        return self._unless_failing("heartbeat", super().heartbeat, *args)
+        return self._unless_failing("heartbeat", super().heartbeat, *args, **options)
 
     def look(self, *args: Any) -> Any:
         return self._unless_failing("look", super().look, *args)
@@ -52,15 +60,20 @@ class Table(LockTable):
         """As a person would."""
         self.break_lock("t")
 
-    def _unless_failing(self, verb: str, call: Callable[..., Any], *args: Any) -> Any:
+    def _unless_failing(self, verb: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if verb in self.failing:
             raise self.failing[verb]
-        return call(*args)
+        return call(*args, **options)
 
 
 @pytest.fixture
 def table(clock: HandClock) -> Table:
     return Table(clock)
+
+
+@pytest.fixture
+def hasty(table: Table) -> None:
+    table._alarms = Hasty()
 
 
 @pytest.fixture
@@ -74,9 +87,18 @@ def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def ended(lease: Lease) -> bool:
     """Waits for the heart to stop by itself."""
+    heart = started(lease)
+    heart.join(60)
+    return not heart.is_alive()
+
+
+def started(lease: Lease) -> threading.Thread:
+    """Waits for the first heartbeat to be due."""
+    deadline = time.monotonic() + 60
+    while lease._thread is None and time.monotonic() < deadline:
+        time.sleep(0.001)
     assert lease._thread is not None
-    lease._thread.join(60)
-    return not lease._thread.is_alive()
+    return lease._thread
 
 
 class TestHolding:
@@ -118,14 +140,14 @@ class TestHolding:
             lease.__enter__()
         assert table.look("t") is not None
 
+    @pytest.mark.usefixtures("hasty")
     def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
         numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         try:
             with Lease(table, "t", "w", 60) as lease:
                 assert not numbers & signal.pthread_sigmask(signal.SIG_BLOCK, [])
-                assert lease._thread is not None
-                status = Path(f"/proc/self/task/{lease._thread.native_id}/status").read_text()
+                status = Path(f"/proc/self/task/{started(lease).native_id}/status").read_text()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
@@ -196,10 +218,10 @@ class TestHolding:
             lease.__enter__()
         assert table.look("t") is None
 
+    @pytest.mark.usefixtures("hasty")
     def test_its_thread_has_a_name_and_does_not_keep_the_program_alive(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
-            assert lease._thread is not None
-            assert lease._thread.name == "lease of t" and lease._thread.daemon
+            assert started(lease).name == "lease of t" and started(lease).daemon
 
     def test_a_thread_that_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         def failing(self: threading.Thread) -> None:
@@ -222,9 +244,7 @@ class TestHolding:
         with pytest.raises(KeyboardInterrupt):
             lease.__enter__()
         assert table.look("t") is None
-        assert lease._thread is not None
-        lease._thread.join(5)
-        assert not lease._thread.is_alive()
+        assert lease._thread is None or ended(lease)
 
     def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         def overtaken(self: threading.Thread) -> None:
@@ -408,7 +428,7 @@ class TestBeating:
     def test_a_store_that_never_answers_does_not_keep_the_loss_from_being_told(self, table: Table) -> None:
         asked, told, answer = threading.Event(), threading.Event(), threading.Event()
 
-        def never(*args: object) -> None:
+        def never(*args: object, **options: object) -> None:
             asked.set()
             answer.wait(30)
 
@@ -427,7 +447,7 @@ class TestBeating:
         asked, answer = threading.Event(), threading.Event()
         real = table.heartbeat
 
-        def late(*args: object) -> object:
+        def late(*args: object, **options: Any) -> object:
             asked.set()
             answer.wait(30)
             return real(*args)
@@ -447,7 +467,7 @@ class TestBeating:
         asked, answer = threading.Event(), threading.Event()
         real = table.heartbeat
 
-        def late(*args: object) -> object:
+        def late(*args: object, **options: Any) -> object:
             asked.set()
             answer.wait(30)
             return real(*args)
@@ -493,6 +513,7 @@ class TestBeating:
         assert [type(error) for error in failed] == [LockLost], "it ends, and does not wait for itself"
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
 def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pause: float, table: Table) -> None:
     assert module.HEARTBEAT_INTERVAL == 10
@@ -511,6 +532,7 @@ def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pau
     assert waits == [pause] * 3
 
 
+@pytest.mark.usefixtures("hasty")
 def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(table: Table) -> None:
     waits: list[float] = []
 
@@ -533,7 +555,7 @@ def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(tabl
 def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss(table: Table) -> None:
     asked, answer = threading.Event(), threading.Event()
 
-    def never(*args: object) -> None:
+    def never(*args: object, **options: object) -> None:
         asked.set()
         answer.wait(30)
 
@@ -554,6 +576,7 @@ def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss
         passing.join()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(table: Table) -> None:
     waits: list[float] = []
 
@@ -566,8 +589,8 @@ def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(
     took = iter((1.5, 5.0, 0.0))
     real = table.heartbeat
 
-    def slow(*args: object) -> object:
-        lock = real(*args)
+    def slow(*args: object, **options: Any) -> object:
+        lock = real(*args, **options)
         table.hand.pass_time(next(took))
         return lock
 
@@ -602,3 +625,42 @@ def test_where_nobody_noticed_in_time_there_is_no_hurry_any_more(table: Table) -
         with pytest.raises(LockLost):
             lease.check()
         assert lease.seconds_to_stop == math.inf
+
+
+def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.alarms().set(0, lambda: None)  # their thread serves everybody
+    started: list[str] = []
+    real = threading.Thread.start
+
+    def noted(self: threading.Thread) -> None:
+        started.append(self.name)
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    for _ in range(3):
+        with Lease(table, "t", "w", 60) as lease:
+            pass
+        assert lease._alarm is not None and lease._alarm.call is None
+    assert started == []
+
+
+@pytest.mark.usefixtures("hasty")
+def test_where_its_thread_cannot_be_started_it_is_tried_again_until_the_lease_is_over(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, tries = threading.Event(), []
+    table.alarms().set(0, lambda: None)
+    real = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name.startswith("lease"):
+            tries.append(self.name)
+            if len(tries) == 5:
+                table.hand.pass_time(59.5)
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
+        assert told.wait(30)
+    assert len(tries) == 5
