@@ -9,6 +9,7 @@ it stands.
 from __future__ import annotations
 
 import os
+import time
 
 from swarm import process
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SPACE = "locks"
 _BUSY_FOR = 10.0  # seconds that somebody else's change of our own lock is waited for
 _GLANCE = 0.5  # seconds between looks whether a holder's process is gone; nothing announces that
+_SHORT = 0.001  # seconds
 _ROUNDS = 100
 
 
@@ -55,6 +57,7 @@ class LockTable:
         """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
         the `group` that works for it; `who`: what else there is to say of its holder. Raises LockHeld."""
         deadline = self.clock.steady() + wait if wait else 0.0
+        seen: bytes | None = None
         while True:
             try:
                 return self._acquire_now(task, worker, ttl, self._identity(group) if bound else who)
@@ -62,7 +65,7 @@ class LockTable:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
-            self.await_change(task, left)
+            seen = self._await_turn(task, seen, left)
 
     def release(self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None) -> Lock:
         """Gives the lock back; the lock as it was. Raises NotYours. `known`, here and below: what taking or refreshing it gave;
@@ -140,8 +143,20 @@ class LockTable:
     def await_change(self, task: str, timeout: float) -> None:
         """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""
         data = self.store.read(self._key(task))
-        if data is None:
-            return
+        if data is not None:
+            self._await_change_of(data, task, timeout)
+
+    def _await_turn(self, task: str, seen: bytes | None, timeout: float) -> bytes | None:
+        """Until it is worth trying again; what was there when we looked. A lock that goes from hand to hand wakes all who wait
+        for it each time, and all but one in vain: then they look for themselves, now and then."""
+        data = self.store.read(self._key(task))
+        if data is not None and seen is not None and data != seen:
+            time.sleep(min(timeout, _SHORT * (0.5 + os.urandom(1)[0] / 256)))
+        elif data is not None:
+            self._await_change_of(data, task, timeout)
+        return data
+
+    def _await_change_of(self, data: bytes, task: str, timeout: float) -> None:
         lock, verdict = self._judged(task, data)
         if verdict.left is not None:
             timeout = min(timeout, max(0.001, verdict.left + 0.001))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -264,6 +265,58 @@ class TestWaiting:
         shared.before("read", lambda: None, shared._records.clear)
         assert locks.acquire("t", "carol", 60, wait=500).worker == "carol"
         assert shared.watched == [0.001]
+
+    def test_a_lock_that_goes_from_hand_to_hand_is_looked_at_rather_than_waited_for(
+        self, locks: LockTable, shared: Meddled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Being woken with all others, of whom one will get it, costs more than a look."""
+        slept: list[float] = []
+        monkeypatch.setattr(time, "sleep", slept.append)
+        held = [locks.acquire("t", "alice", 60, bound=True)]
+
+        def passed_on() -> None:
+            locks.release("t", held[-1].worker, held[-1].token)
+            held.append(locks.acquire("t", f"worker-{len(held)}", 60, bound=True))
+
+        shared.before("watch", passed_on)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=2)
+        assert len(slept) == 1 and 0.0005 <= slept[0] < 0.0015
+        assert shared.watched == [0.5] * 4, "now it stays with its holder"
+
+
+class TestKnown:
+    """Whoever took a lock knows what stands there: nothing is read, unless somebody else has changed it."""
+
+    def test_giving_back_and_refreshing_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
+        lock = locks.acquire("t", "alice", 60)
+
+        def reading() -> None:
+            raise AssertionError
+
+        shared.before("read", reading)
+        again = locks.heartbeat("t", "alice", lock.token, known=lock)
+        assert again.holder["beat"] == 1
+        assert locks.release("t", "alice", lock.token, known=again) is again
+        shared.acts.clear()
+        assert shared.read(KEY) is None
+
+    def test_what_was_changed_meanwhile_is_looked_at(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "alice", 60)
+        locks.heartbeat("t", "alice")
+        assert locks.heartbeat("t", "alice", lock.token, known=lock).holder["beat"] == 2
+        assert locks.release("t", "alice", lock.token, known=lock).holder["beat"] == 2
+
+    def test_another_s_lock_is_neither_given_back_nor_refreshed(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "alice", 60)
+        locks.break_lock("t")
+        other = locks.acquire("t", "alice", 60)
+        with pytest.raises(LockLost):
+            locks.heartbeat("t", "alice", lock.token, known=lock)
+        with pytest.raises(NotYours):
+            locks.release("t", "alice", lock.token, known=lock)
+        found = locks.look("t")
+        assert found is not None and found[0] is not None and found[0].token == other.token
 
 
 class TestBound:
