@@ -40,8 +40,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Writer = tuple[int, int, tuple[int, int]]  # descriptor, the file's number, device and inode
-
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
 
@@ -54,30 +52,30 @@ class Journal:
         self._parts = parts
         self._ensure = ensure
         self._max_bytes = max_bytes
-        self._writer: Writer | None = None
+        self._writer: _Writer | None = None
         self._forget()
 
     def append(self, line: bytes) -> str:
         if os.getpid() != self._pid:
             self._forget()  # a forked child shares the file position with its parent: open anew
+        data = line + b"\n"
         with self._mutex:
             while True:
-                fd, number, identity = self._writer or self._open_writer()
+                writer = self._writer or self._open_writer()
                 try:
-                    end = self._write(fd, line + b"\n")
+                    end = self._write(writer, data)
                 except OSError:
                     self._close_writer()
-                    if self._is_live(identity):
+                    if self._is_live(writer.identity):
                         raise
                     continue  # a file that was rotated need not take any more: the live one may
-                if self._is_live(identity) or self._counts(identity, end):
+                if end:
                     break
                 self._close_writer()
-            cursor = f"{number}:{end}:{_fingerprint(fd, end)}"
             if self._max_bytes and end >= self._max_bytes:
                 self._close_writer()
                 self._try_to_rotate()
-            return cursor
+            return f"{writer.number}:{end}:{writer.fingerprint}"
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
         number, offset, fingerprint = _parse_cursor(cursor)
@@ -194,31 +192,33 @@ class Journal:
     def __del__(self) -> None:
         self.close()
 
-    def _write(self, fd: int, data: bytes) -> int:
-        """Writes one line of its own; where it ends."""
+    def _write(self, writer: _Writer, data: bytes) -> int:
+        """Writes one line of its own; where it ends, 0 if it does not count because the file was put aside."""
+        fd = writer.fd
         while True:
-            torn = self._ends_torn(fd)
+            size = os.lseek(fd, 0, os.SEEK_END)
+            if size != writer.end:  # else it ends with our own last line
+                size = _whole_size(fd, size)
+            torn = size < 0
             written = os.write(fd, b"\n" + data if torn else data)
             if written < len(data) + torn:
                 raise OSError(errno.ENOSPC, "only a part of the line could be written", self._path)
-            end = os.lseek(fd, 0, os.SEEK_CUR)
-            start = end - written
-            if torn or start == 0 or os.pread(fd, 1, start - 1) == b"\n":
-                return end
-            # A writer died between our look and our write: we glued ourselves to its piece. Once more.
+            end = size + written
+            found, length = self._find_live()
+            live = found == writer.identity
+            if not live or length != end:  # others have written too, before us or after
+                end = os.lseek(fd, 0, os.SEEK_CUR)
+                start = end - written
+                if not torn and start not in (0, size) and os.pread(fd, 1, start - 1) != b"\n":
+                    continue  # a writer died between our look and our write: we glued ourselves to its piece. Once more.
+                if not live and not self._counts(writer.identity, end):
+                    return 0
+            if not writer.fingerprint or end - written < writer.end:  # a new file, or one that somebody emptied
+                writer.fingerprint = _fingerprint(fd, end)
+            writer.end = end
+            return end
 
-    def _ends_torn(self, fd: int) -> bool:
-        waited = 0.0
-        while True:
-            size = os.fstat(fd).st_size
-            if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
-                return False
-            if waited >= _TORN_GRACE:
-                return True
-            time.sleep(0.005)
-            waited += 0.005
-
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> _Writer:
         while True:
             try:
                 fd = os.open(self._path, _OPEN, FILE_MODE)
@@ -239,14 +239,19 @@ class Journal:
             except BaseException:
                 os.close(fd)
                 raise
-            writer = self._writer = (fd, last + 1, identity)
+            writer = self._writer = _Writer(fd, last + 1, identity)
             return writer
 
     def _is_live(self, identity: tuple[int, int]) -> bool:
+        return self._find_live()[0] == identity
+
+    def _find_live(self) -> tuple[tuple[int, int] | None, int]:
+        """The identity of the live file, None if there is none, and its size."""
         try:
-            return _identity(os.stat(self._path)) == identity
+            found = os.stat(self._path)
         except FileNotFoundError:
-            return False
+            return None, 0
+        return (found.st_dev, found.st_ino), found.st_size
 
     def _counts(self, identity: tuple[int, int], end: int) -> bool:
         """Whether what was written up to `end` of a file that is no longer live is in the part it became."""
@@ -334,13 +339,27 @@ class Journal:
 
     def _close_writer(self) -> None:
         if self._writer:
-            os.close(self._writer[0])
+            os.close(self._writer.fd)
             self._writer = None
 
     def _forget(self) -> None:
         self._pid = os.getpid()
         self._mutex = allocate_lock()
         self._writer = None
+
+
+class _Writer:
+    """The live file, opened to append to it. It knows where its own last line ended, so that it need not look whether somebody
+    has left a torn one as long as nobody else has written."""
+
+    __slots__ = ("end", "fd", "fingerprint", "identity", "number")
+
+    def __init__(self, fd: int, number: int, identity: tuple[int, int]) -> None:
+        self.fd = fd
+        self.number = number
+        self.identity = identity
+        self.end = -1
+        self.fingerprint = ""
 
 
 def resumes(before: str, after: str) -> bool:
@@ -360,6 +379,18 @@ def _fingerprint(fd: int, end: int) -> str:
     """What tells this file from another that somebody put in its place: its first line, which never changes."""
     first = os.pread(fd, min(end, 80), 0).partition(b"\n")[0]
     return f"{int.from_bytes(first, 'big') % 0xFFFFFFFB:08x}"
+
+
+def _whole_size(fd: int, size: int) -> int:
+    """The size of a file once its last line is whole, -1 if that stays torn."""
+    waited = 0.0
+    while size and os.pread(fd, 1, size - 1) != b"\n":
+        if waited >= _TORN_GRACE:
+            return -1
+        time.sleep(0.005)
+        waited += 0.005
+        size = os.lseek(fd, 0, os.SEEK_END)
+    return size
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

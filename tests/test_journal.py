@@ -157,17 +157,17 @@ class TestTornLine:
     def test_also_when_the_piece_comes_at_the_worst_moment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = open_journal(tmp_path)
         log.append(b'{"a": 1}')
-        real = Journal._ends_torn
         pieces = [b'{"b": "pie', b'{"c'] * 2
 
-        def then_somebody_dies(self: Journal, fd: int) -> bool:
-            torn = real(self, fd)
-            if pieces and not torn:
-                os.write(fd, pieces.pop())
-            return torn
+        def somebody_dies_before(fd: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+            if pieces and not data.startswith(b"\n"):
+                write(fd, pieces.pop())
+            return write(fd, data)
 
-        monkeypatch.setattr(Journal, "_ends_torn", then_somebody_dies)
-        log.append(b'{"d": 4}')
+        with monkeypatch.context() as patch:
+            patch.setattr(JOURNAL.os, "write", somebody_dies_before)
+            log.append(b'{"d": 4}')
+        assert not pieces
         assert read_all(log).count(b'{"d": 4}') == 1
         assert read_all(log)[-1] == b'{"d": 4}'
 

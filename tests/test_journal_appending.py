@@ -68,9 +68,45 @@ class TestAppending:
             with place.live.open("ab") as other:
                 other.write(b"o\n")
 
-        place.before("fstat", None, finish)
+        place.before("lseek", None, finish)
         assert log.append(b"three")
         assert place.live.read_bytes() == b"one\ntwo\nthree\n"
+
+    def test_who_writes_alone_does_not_read_what_it_wrote(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        reads, looks = place.count("pread"), place.count("stat")
+        assert log.append(b"two").startswith("1:8:") and log.append(b"three").startswith("1:14:")
+        assert (len(reads), len(looks)) == (0, 2), "that it is still the live file is looked at each time"
+
+    @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
+    def test_the_cursor_is_behind_ones_own_line_whenever_others_write(self, moment: str, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        log.append(b"one")
+        place.before(moment, lambda: other.append(b"other"))
+        ends = [int(log.append(line).split(":")[1]) for line in (b"two", b"three")]
+        data = place.live.read_bytes()
+        assert [data[:end].splitlines()[-1] for end in ends] == [b"two", b"three"]
+        assert sorted(place.lines()) == sorted([b"one", b"other", b"two", b"three"])
+
+    @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
+    def test_the_cursor_knows_a_log_that_somebody_emptied(self, moment: str, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        place.before(moment, lambda: os.truncate(place.live, 0))
+        cursors = [log.append(b"two"), log.append(b"three")]
+        read = place.somebody().read(cursors[1], 0)
+        assert read == ([], cursors[1])
+        if moment != "stat":  # else the line was removed by hand, just after it was written
+            assert place.lines() == [b"two", b"three"]
+
+    def test_a_piece_behind_ones_own_last_line_is_ended_too(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        with place.live.open("ab") as other:
+            other.write(b"pie")
+        assert log.append(b"two").startswith("1:12:")
+        assert place.live.read_bytes() == b"one\npie\ntwo\n"
 
     def test_a_torn_line_is_ended_after_a_short_grace(self, place: Place) -> None:
         place.live.parent.mkdir()
