@@ -36,6 +36,7 @@ class StatusBroadcaster:
         self.worker_id = check_name(worker_id, "worker_id")
         self._home = Home(store)
         self._home.prepare()
+        self._last: StatusLog | None = None
 
     def broadcast(
         self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
@@ -44,10 +45,7 @@ class StatusBroadcaster:
         _check_state(state)
         if not isinstance(message, str):
             raise BadInput(f"message must be text, not {type(message).__name__}.")
-        line = self._log().append(str(state), self.worker_id, task_id, message, meta)
-        record = parse_record(line)
-        assert record is not None
-        return record
+        return self._log().add(str(state), self.worker_id, task_id, message, meta)[1]
 
     def broadcast_start(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return self.broadcast(BroadcastState.START, task_id, message, meta)
@@ -103,7 +101,10 @@ class StatusBroadcaster:
         return os.path.join(settings.state_dir()[0], "status.log")
 
     def _log(self) -> StatusLog:
-        return StatusLog(self._home.store())
+        store, log = self._home.store(), self._last
+        if log is None or log.store is not store:
+            log = self._last = StatusLog(store)
+        return log
 
 
 def _check_state(state: object) -> None:

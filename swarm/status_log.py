@@ -23,37 +23,49 @@ LOG = "status"
 STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
+_QUOTED = {state: f'"{state}"' for state in STATES}
+_NAMES_KEPT = 1000
+
+
 class StatusLog:
     """Writes and reads the log of one store. `damaged` counts the lines that its readers had to skip."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.damaged = 0
+        self._names: dict[str, str] = {}  # that were found good, as JSON
+        self._second = (-1, "")  # the last one in which something was written, and how it is written
 
     def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
         """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
+        return self.add(state, worker, task, reason, meta)[0]
+
+    def add(
+        self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Adds a record; the line, and what whoever reads it gets. Raises BadInput, with nothing written."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
-        check_name(worker, "worker")
-        check_name(task, "task_id")
-        record: dict[str, Any] = {
-            "timestamp": to_iso(self.store.clock.now()),
-            "type": state,
-            "state": state,
-            "worker": worker,
-            "task_id": task,
-        }
+        now, named = self._now(), _QUOTED[state]
+        who, what = self._quoted(worker, "worker"), self._quoted(task, "task_id")
+        text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {who}, "task_id": {what}'
         if reason:
-            record["reason"] = record["message"] = reason
+            said = jsontext.dumps(reason)
+            text += f', "reason": {said}, "message": {said}'
         if meta is not None:
             if not isinstance(meta, dict):
                 raise BadInput('meta must be a JSON object, such as {"retry_count": 1}.')
-            record["meta"] = meta
-        line = jsontext.dumps(record).encode()
+            text += f', "meta": {jsontext.dumps(meta)}'
+        line = (text + "}").encode()
         if len(line) > MAX_RECORD_BYTES:
             raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
         self.store.append(LOG, line)
-        return line
+        if meta is not None or not type(worker) is type(task) is type(reason) is str:
+            return line, parse_record(line) or {}
+        record = {"timestamp": now, "type": named[1:-1], "state": named[1:-1], "worker": worker, "task_id": task}
+        if reason:
+            record["reason"] = record["message"] = reason
+        return line, record
 
     def tail(self, count: int) -> list[bytes]:
         """The last `count` records, as they stand."""
@@ -120,6 +132,24 @@ class StatusLog:
                     yield line, record, cursor
             if not more and silence is not None:
                 return
+
+    def _now(self) -> str:
+        """As `to_iso` says it; of a second that was written before only the milliseconds are new."""
+        moment = self.store.clock.now()
+        second, milli = divmod(round(moment * 1_000_000) // 1000, 1000)
+        known = self._second
+        if second != known[0]:
+            known = self._second = (second, to_iso(second)[:-4])
+        return f"{known[1]}{milli:03d}Z"
+
+    def _quoted(self, name: str, what: str) -> str:
+        quoted = self._names.get(name) if isinstance(name, str) else None
+        if quoted is None:
+            quoted = jsontext.dumps(check_name(name, what))
+            if len(self._names) >= _NAMES_KEPT:
+                self._names.clear()
+            self._names[name] = quoted
+        return quoted
 
     def _parse(self, line: bytes) -> dict[str, Any] | None:
         if not line.strip():

@@ -126,9 +126,11 @@ class FileStore:
     def skip_tickets(self, space: str, number: int) -> None:
         self._tickets(space).skip(number)
 
-    @_spoken
     def append(self, log: str, line: bytes) -> str:
-        return self._log(log).append(line)
+        try:
+            return (self._logs.get(log) or self._log(log)).append(line)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
     @_spoken
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:

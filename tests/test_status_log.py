@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from swarm import status_log
+from swarm.clock import to_iso
 from swarm.errors import BadInput
 from swarm.status_log import STATES, StatusLog, parse_record
 from swarm.store import Store
 from swarm.store_memory import MemoryStore
 from tests.conftest import HandClock
+
+
+class Text(str):
+    """Text that is more than text, as members of enumerations are."""
 
 
 @pytest.fixture
@@ -42,6 +47,37 @@ class TestWriting:
     def test_what_was_not_said_is_left_out(self, status: StatusLog) -> None:
         assert list(json.loads(status.append("DONE", "w", "t"))) == ["timestamp", "type", "state", "worker", "task_id"]
         assert json.loads(status.append("DONE", "w", "t", meta={}))["meta"] == {}
+
+    @pytest.mark.parametrize(
+        "text", ["", "plain", 'a "word" \\ b', "two\nlines\u2028\x7f", "größe 🐝", "\ud800", Text("sub")], ids=ascii
+    )
+    @pytest.mark.parametrize("meta", [None, {}, {"pair": (1, 2.5), "text": Text("x")}])
+    def test_whoever_writes_a_record_is_told_what_its_readers_get(
+        self, text: str, meta: dict[str, Any] | None, status: StatusLog
+    ) -> None:
+        line, record = status.add("HELP", "w", 'the "task"', text, meta)
+        ((stands, read),) = status.read()[0]
+        assert (line, list(record.items())) == (stands, list(read.items()))
+        assert {type(value) for value in record.values()} <= {str, dict}
+
+    def test_each_record_has_its_own_moment(self, clock: HandClock) -> None:
+        status = StatusLog(MemoryStore(clock=clock))
+        for moment in (1_770_000_000.0, 1_770_000_000.0004, 1_770_000_000.9999996, 1_770_000_001.25, 1_770_000_000.5):
+            clock.jump(moment - clock.now())
+            assert json.loads(status.append("DONE", "w", "t"))["timestamp"] == to_iso(clock.now())
+
+    def test_of_names_that_were_good_only_some_are_remembered(self) -> None:
+        status = StatusLog(MemoryStore())
+        for number in range(status_log._NAMES_KEPT + 10):
+            assert json.loads(status.append("DONE", "w", f"t{number}"))["task_id"] == f"t{number}"
+        assert len(status._names) <= status_log._NAMES_KEPT
+
+    @pytest.mark.parametrize("name", ["", "a/b", 5, None, ["t"], b"t"])
+    def test_a_bad_name_is_refused_also_after_good_ones(self, name: Any, status: StatusLog) -> None:
+        status.append("DONE", "5", "t")
+        with pytest.raises(BadInput, match="task_id"):
+            status.append("DONE", "5", name)
+        assert len(status.tail(10)) == 1
 
     @pytest.mark.parametrize("state", STATES)
     def test_every_state_is_taken(self, state: str, status: StatusLog) -> None:
