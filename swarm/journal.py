@@ -34,11 +34,11 @@ from _thread import allocate_lock
 
 from swarm.errors import BadInput, StoreError
 from swarm.filesystem import DIR_MODE, FILE_MODE
-from swarm.lines import is_line_start, last_lines, last_newline, numbered_lines, whole_lines
+from swarm.lines import is_line_start, last_lines, last_newline, lines_with, numbered_lines, whole_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
@@ -133,20 +133,12 @@ class Journal:
         return lines, cursor
 
     def numbered(self) -> Iterator[tuple[str, bytes, bool]]:
-        live, size, parts = self._snapshot()
-        try:
-            for number in sorted(parts):
-                opened = self._open_part(parts[number])
-                if opened is not None:
-                    try:
-                        yield from numbered_lines(opened[0], f"{parts[number]}/part", opened[1])
-                    finally:
-                        os.close(opened[0])
-            if live is not None:
-                yield from numbered_lines(live, self._path, size)
-        finally:
-            if live is not None:
-                os.close(live)
+        for fd, path, end in self._files():
+            yield from numbered_lines(fd, path, end)
+
+    def search(self, texts: Sequence[bytes]) -> Iterator[bytes]:
+        for fd, _, end in self._files():
+            yield from lines_with(fd, end, texts)
 
     def rotate(self, at_least: int = 1) -> bool:
         """Puts the live file aside if it has that many bytes; False if it has not, or somebody else just did it."""
@@ -289,6 +281,23 @@ class Journal:
                 os.close(live)
                 raise
             os.close(live)  # rotated between opening and looking
+
+    def _files(self) -> Iterator[tuple[int, str, int]]:
+        """What the log consists of now, in order: each file, opened while it is looked at, its path, and where it ends."""
+        live, size, parts = self._snapshot()
+        try:
+            for number in sorted(parts):
+                opened = self._open_part(parts[number])
+                if opened is not None:
+                    try:
+                        yield opened[0], f"{parts[number]}/part", opened[1]
+                    finally:
+                        os.close(opened[0])
+            if live is not None:
+                yield live, self._path, size
+        finally:
+            if live is not None:
+                os.close(live)
 
     def _open_part(self, part: str) -> tuple[int, int] | None:
         """A part, opened, and how many bytes of it count, which is decided if nobody has; None if somebody removed it."""

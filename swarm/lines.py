@@ -9,10 +9,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _BLOCK = 65536
 _LINE = 1024  # most lines fit
+_SEARCHED = 1 << 18  # bytes at a time, which the processor's cache holds
+_LARGE = 1 << 25  # bytes from which on it pays to load the C library's search, 5 ms
 
 
 def is_line_start(fd: int, offset: int, end: int) -> bool:
@@ -22,14 +24,56 @@ def is_line_start(fd: int, offset: int, end: int) -> bool:
 
 def whole_lines(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
     """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
-    data = os.pread(fd, min(limit or _LINE, end - start), start)
+    data = _piece(fd, start, end, limit or _LINE)
+    data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
+    return data.split(b"\n")[:-1], start + len(data)
+
+
+def lines_with(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
+    """Every whole line before `end` that contains one of these texts. The others are searched in one go, and never cut out."""
+    contains = _memmem() if end >= _LARGE else bytes.__contains__
+    start = 0
+    while start < end:
+        data = _piece(fd, start, end, _SEARCHED)
+        stop = data.rfind(b"\n") + 1
+        if not stop:
+            return
+        # One byte is found much faster than several, and that of an escape is most often not there.
+        found = [_find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop for text in texts]
+        while (at := min(found)) < stop:
+            newline = data.index(b"\n", at)
+            yield data[data.rfind(b"\n", 0, at) + 1 : newline]
+            found = [_find(data, text, newline, stop) if at < newline else at for at, text in zip(found, texts, strict=True)]
+        start += stop
+
+
+def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
+    """Where a text is, `stop` if nowhere."""
+    at = data.find(text, start, stop)
+    return at if at >= 0 else stop
+
+
+def _memmem() -> Callable[[bytes, bytes], bool]:
+    """Whether a text is in some data, as the C library searches it: four times as fast as Python, once it is loaded."""
+    import ctypes
+
+    search = getattr(ctypes.CDLL(None), "memmem", None)
+    if search is None:
+        return bytes.__contains__
+    search.restype = ctypes.c_void_p
+    search.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
+    return lambda data, text: search(data, len(data), text, len(text)) is not None
+
+
+def _piece(fd: int, start: int, end: int, size: int) -> bytes:
+    """About `size` bytes of a file from `start`, as many more as it takes to have a whole line."""
+    data = os.pread(fd, min(size, end - start), start)
     while b"\n" not in data and start + len(data) < end:
-        more = os.pread(fd, min(max(limit, _BLOCK, len(data)), end - start - len(data)), start + len(data))
+        more = os.pread(fd, min(max(size, _BLOCK, len(data)), end - start - len(data)), start + len(data))
         if not more:
             break
         data += more
-    data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
-    return data.split(b"\n")[:-1], start + len(data)
+    return data
 
 
 def numbered_lines(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:

@@ -1,6 +1,7 @@
 """What the stores on servers do alike; each driver adds how it is said to its server."""
 
 import math
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from swarm import server_log
@@ -43,6 +44,12 @@ class OnServer(Generic[W]):
     def resumes(self, before: str, after: str) -> bool:
         return server_log.resumes(before, after)
 
+    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
+        lines, cursor = self.read_log(log)
+        while lines:
+            yield from (line for line in lines if any(text in line for text in texts))
+            lines, cursor = self.read_log(log, cursor)
+
     def rotate(self, log: str) -> bool:
         return False
 
@@ -54,6 +61,9 @@ class OnServer(Generic[W]):
 
     def close(self) -> None:
         self._link.close()
+
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        raise NotImplementedError
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Changes a record from `old` to `new`, None standing for no record; whether it was `old`. Carried out once."""

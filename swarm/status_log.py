@@ -94,18 +94,11 @@ class StatusLog:
 
     def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
         """Every record of one task, in order."""
-        needle = jsontext.dumps(task).encode()
-        cursor = ""
-        while True:
-            lines, cursor = self.store.read_log(LOG, cursor)
-            if not lines:
-                return
-            for line in lines:
-                # Another program may have written the name with \u escapes; everything else shows it as it is.
-                if needle in line or b"\\u" in line:
-                    record = self._parse(line)
-                    if record is not None and record.get("task_id") == task:
-                        yield line, record
+        # Another program may have written the name with \u escapes; everything else shows it as it is.
+        for line in self.store.search(LOG, jsontext.dumps(task).encode(), b"\\u"):
+            record = self._parse(line)
+            if record is not None and record.get("task_id") == task:
+                yield line, record
 
     def follow(
         self,

@@ -105,6 +105,9 @@ class Store(Kept, Protocol):
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         """Every line with the place where a person finds it, and whether it is whole."""
 
+    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
+        """Every line that contains one of these texts (of one line each), in order: at least of those that are there now."""
+
     def rotate(self, log: str) -> bool:
         """Puts what is there aside, where a store has a use for that. Readers and writers do not notice."""
 

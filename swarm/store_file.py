@@ -165,6 +165,12 @@ class FileStore:
         except OSError as error:
             raise self._directory.explained(error) from error
 
+    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
+        try:
+            yield from self._log(log).search(texts)
+        except OSError as error:
+            raise self._directory.explained(error) from error
+
     @_spoken
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()

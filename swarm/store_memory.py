@@ -101,6 +101,11 @@ class MemoryStore:
         for number, line in enumerate(lines, 1):
             yield f"{log}:{number}", line, True
 
+    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
+        with self._changed:
+            lines = list(self._logs.get(log, []))
+        yield from (line for line in lines if any(text in line for text in texts))
+
     def rotate(self, log: str) -> bool:
         return False
 

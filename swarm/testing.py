@@ -224,6 +224,17 @@ def logs_are_kept_apart(store: Store) -> None:
     assert store.read_log("status")[0] == [b"one"] and store.read_log("tasks")[0] == [b"two"]
 
 
+def a_search_finds_the_lines_that_say_it(store: Store) -> None:
+    assert list(store.search("status", b"x")) == []
+    for line in (b"one x", b"two", b"x \\u0078 x", b"three \\", b"\\u", b""):
+        store.append("status", line)
+    store.append("tasks", b"x")
+    store.rotate("status")
+    store.append("status", b"four x")
+    assert list(store.search("status", b"x", b"\\u")) == [b"one x", b"x \\u0078 x", b"\\u", b"four x"]
+    assert list(store.search("status", b"two")) == [b"two"]
+
+
 def what_was_kept_last_is_kept(store: Store) -> None:
     assert store.kept("tasks") is None
     for data in (b"one", b"x" * 1_000_000, b""):
@@ -249,6 +260,7 @@ CHECKS: list[Callable[[Store], None]] = [
     a_read_resumes_where_the_last_one_ended,
     logs_are_kept_apart,
     rotation_changes_nothing_for_readers,
+    a_search_finds_the_lines_that_say_it,
     waiting_ends_with_news_or_time,
     watching_ends_with_a_change,
     places_are_named_for_people,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -409,3 +410,48 @@ class TestSnapshot:
             with pytest.raises(OSError, match="is not a regular file") as refused:
                 attempt()
             assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(place.live)
+
+
+class TestSearching:
+    @pytest.fixture(params=["Python's", "the C library's"], autouse=True)
+    def way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lines, "_LARGE", 0 if "C" in request.param else 1 << 60)
+
+    @pytest.mark.parametrize("size", [1, 7, 8, 64, 1 << 18])
+    def test_it_finds_what_a_look_at_every_line_finds(self, size: int, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lines, "_SEARCHED", size)
+        log, rng = place.somebody(), random.Random(size)
+        for number in range(300):
+            log.append(bytes(rng.choices(b"abx\\u ", k=rng.choice([0, 1, 3, 30, 200]))))
+            if number in (100, 200):
+                log.rotate()
+        for texts in ((b"ab",), (b"ab", b"\\u"), (b"x",), (b"abxab", b"u\\"), (b"nowhere",), (b"\\u", b"\\u")):
+            assert list(log.search(texts)) == [line for line in place.lines() if any(text in line for text in texts)]
+
+    def test_a_line_that_is_not_whole_is_not_found(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one x")
+        with place.live.open("ab") as other:
+            other.write(b"two x")
+        assert list(log.search([b"x"])) == [b"one x"]
+        place.part(1, b"x\nx\nbehind x\n", end=4)
+        assert list(log.search([b"x"])) == [b"x", b"x", b"one x"]
+
+    def test_what_is_appended_meanwhile_is_for_the_next_search(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one x")
+        found = log.search([b"x"])
+        assert next(found) == b"one x"
+        log.append(b"two x")
+        log.rotate()
+        assert list(found) == []
+        assert list(log.search([b"x"])) == [b"one x", b"two x"]
+
+    def test_descriptors_are_given_back_when_it_is_given_up(self, parted: Journal) -> None:
+        before = open_descriptors()
+        for count in range(7):
+            found = parted.search([b"line"])
+            for _ in range(count):
+                next(found)
+            found.close()  # type: ignore[attr-defined]
+        assert open_descriptors() == before

@@ -19,6 +19,8 @@ from tests.conftest import HandClock
 class Text(str):
     """Text that is more than text, as members of enumerations are."""
 
+    __slots__ = ()
+
 
 @pytest.fixture
 def status(store: Store) -> StatusLog:
