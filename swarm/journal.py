@@ -53,6 +53,7 @@ class Journal:
         self._ensure = ensure
         self._max_bytes = max_bytes
         self._writer: _Writer | None = None
+        self._views: list[_View] = []
         self._forget()
 
     def append(self, line: bytes) -> str:
@@ -78,15 +79,36 @@ class Journal:
             return f"{writer.number}:{end}:{writer.fingerprint}"
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
+        view = self._look_again(cursor)
+        if view is not None and view.stands():
+            return self._read_on(view, limit)
+        return self._read_anew(cursor, limit)
+
+    def has_more(self, cursor: str) -> bool:
+        """Whether there is a whole line after the cursor."""
+        view = self._look_again(cursor)
+        if view is None or not (view.size == view.offset or view.ends_whole()):
+            return bool(self._read_anew(cursor, 0)[0])
+        self._views[:] = [view]
+        return view.size > view.offset
+
+    def _read_on(self, view: _View, limit: int) -> tuple[list[bytes], str]:
+        """Reads on where the last read ended, in the live file."""
+        lines, view.offset = whole_lines(view.live, view.offset, view.size, limit)
+        if lines:
+            view.cursor = f"{view.number}:{view.offset}:{view.fingerprint}"
+        self._views[:] = [view]
+        return lines, view.cursor
+
+    def _read_anew(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
         number, offset, fingerprint = _parse_cursor(cursor)
-        live, size, parts = self._snapshot()
+        view = self._look()
         try:
-            last = max(parts, default=0) + 1
             lines: list[bytes] = []
-            for at in [n for n in (*sorted(parts), last) if n >= number] or [last]:
-                if at == last and live is None:
+            for at in [n for n in (*sorted(view.parts), view.number) if n >= number] or [view.number]:
+                if at == view.number and view.live < 0:
                     return lines, f"{at}:0"
-                opened = (live, size) if at == last and live is not None else self._open_part(parts[at])
+                opened = (view.live, view.size) if at == view.number else self._open_part(view.parts[at])
                 if opened is None:
                     continue
                 fd, end = opened
@@ -96,33 +118,39 @@ class Journal:
                         offset = 0  # another file than the cursor's: the next one, or one that somebody put in its place
                     more, offset = whole_lines(fd, offset, end, limit)
                 finally:
-                    if fd != live:
+                    if fd != view.live:
                         os.close(fd)
                 lines += more
                 limit -= sum(map(len, more))
-                if at == last or offset < end or (lines and limit <= 0):
+                if at == view.number or offset < end or (lines and limit <= 0):
                     break
-            return lines, f"{at}:{offset}:{known}" if offset else f"{at}:0"
+            if not offset:
+                return lines, f"{at}:0"
+            cursor = f"{at}:{offset}:{known}"
+            if at == view.number:
+                view.cursor, view.offset, view.fingerprint = cursor, offset, known
+                self._views[:] = [view]
+            return lines, cursor
         finally:
-            if live is not None:
-                os.close(live)
+            if not view.cursor:
+                view.close()
 
     def tail(self, count: int) -> tuple[list[bytes], str]:
-        live, size, parts = self._snapshot()
-        cursor = f"{max(parts, default=0) + 1}:0"
+        view = self._look()
+        cursor = f"{view.number}:0"
         lines: list[bytes] = []
-        if live is not None:
-            try:
-                end = last_newline(live, size)
-                lines = last_lines(live, end, count)
+        try:
+            if view.live >= 0:
+                end = last_newline(view.live, view.size)
+                lines = last_lines(view.live, end, count)
                 if end:
-                    cursor = f"{max(parts, default=0) + 1}:{end}:{_fingerprint(live, end)}"
-            finally:
-                os.close(live)
-        for older in sorted(parts, reverse=True):
+                    cursor = f"{view.number}:{end}:{_fingerprint(view.live, end)}"
+        finally:
+            view.close()
+        for older in sorted(view.parts, reverse=True):
             if len(lines) >= count:
                 break
-            opened = self._open_part(parts[older])
+            opened = self._open_part(view.parts[older])
             if opened is None:
                 continue
             fd, end = opened
@@ -180,6 +208,7 @@ class Journal:
     def close(self) -> None:
         if self._pid == os.getpid():
             self._close_writer()
+        self._views.clear()
 
     def __del__(self) -> None:
         self.close()
@@ -265,39 +294,47 @@ class Journal:
         os.close(opened[0])
         return opened[1]
 
-    def _snapshot(self) -> tuple[int | None, int, dict[int, str]]:
-        """The live file, opened, its size, and the parts before it."""
+    def _look(self) -> _View:
+        """What the log consists of now."""
         while True:
             try:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
-                return None, 0, self._filled()
+                return _View(-1, None, 0, self._filled())
             try:
                 found = _regular(live, self._path)  # before looking for a rotation: what is added to a rotated file may not count
                 parts = self._filled()
                 if self._is_live(_identity(found)):
-                    return live, found.st_size, parts
+                    return _View(live, _identity(found), found.st_size, parts)
             except BaseException:
                 os.close(live)
                 raise
             os.close(live)  # rotated between opening and looking
 
-    def _files(self) -> Iterator[tuple[int, str, int]]:
-        """What the log consists of now, in order: each file, opened while it is looked at, its path, and where it ends."""
-        live, size, parts = self._snapshot()
+    def _look_again(self, cursor: str) -> _View | None:
+        """What the last read saw, if it ended at this cursor and its file is still the live one, so that nothing was rotated."""
         try:
-            for number in sorted(parts):
-                opened = self._open_part(parts[number])
+            view = self._views.pop()
+        except IndexError:  # another thread has it, or there was no read before
+            return None
+        found, view.size = self._find_live()
+        return view if view.cursor == cursor and found == view.identity else None
+
+    def _files(self) -> Iterator[tuple[int, str, int]]:
+        """All of the log, in order: each file, opened while it is looked at, its path, and where it ends."""
+        view = self._look()
+        try:
+            for number in sorted(view.parts):
+                opened = self._open_part(view.parts[number])
                 if opened is not None:
                     try:
-                        yield opened[0], f"{parts[number]}/part", opened[1]
+                        yield opened[0], f"{view.parts[number]}/part", opened[1]
                     finally:
                         os.close(opened[0])
-            if live is not None:
-                yield live, self._path, size
+            if view.live >= 0:
+                yield view.live, self._path, view.size
         finally:
-            if live is not None:
-                os.close(live)
+            view.close()
 
     def _open_part(self, part: str) -> tuple[int, int] | None:
         """A part, opened, and how many bytes of it count, which is decided if nobody has; None if somebody removed it."""
@@ -369,6 +406,37 @@ class _Writer:
         self.identity = identity
         self.end = -1
         self.fingerprint = ""
+
+
+class _View:
+    """What the log consisted of at some moment: the live file, opened (-1: there was none), and the parts before it."""
+
+    __slots__ = ("cursor", "fingerprint", "identity", "live", "number", "offset", "parts", "size")
+
+    def __init__(self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]) -> None:
+        self.live = live
+        self.identity = identity
+        self.size = size
+        self.parts = parts
+        self.number = max(parts, default=0) + 1
+        self.cursor = ""  # where a read ended, if that was in the live file
+        self.offset = 0
+        self.fingerprint = ""
+
+    def stands(self) -> bool:
+        """Whether the file still is what it was up to where the read ended: somebody may have put other lines into it."""
+        return is_line_start(self.live, self.offset, self.size) and _fingerprint(self.live, self.offset) == self.fingerprint
+
+    def ends_whole(self) -> bool:
+        return self.size > self.offset and os.pread(self.live, 1, self.size - 1) == b"\n"
+
+    def close(self) -> None:
+        if self.live >= 0:
+            os.close(self.live)
+            self.live = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def resumes(before: str, after: str) -> bool:

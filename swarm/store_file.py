@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from swarm.journal import Journal
     from swarm.kept_files import KeptFiles
     from swarm.tickets import Tickets
-    from swarm.watch import Watch
+    from swarm.watch import Eye, Watch
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -58,6 +58,7 @@ class FileStore:
         self._spaces: dict[str, Handover] = {}
         self._counters: dict[str, Tickets] = {}
         self._logs: dict[str, Journal] = {}
+        self._eyes: list[Eye] = []
         self._directory.check()
 
     @_spoken
@@ -145,14 +146,18 @@ class FileStore:
         journal = self._log(log)
         deadline = self.clock.steady() + timeout
         while True:
-            folder, _, file = os.path.realpath(self._log_path(log)).rpartition("/")
+            until = min(deadline, self.clock.steady() + _LONGEST_WAIT)
+            folder, _, file = _resolved(self._log_path(log)).rpartition("/")
             with self._watch(folder) as watch:
-                if journal.read(cursor, 0)[0]:
+                while not journal.has_more(cursor):
+                    left = until - self.clock.steady()
+                    if left <= 0:
+                        break
+                    watch.wait(file, left)
+                else:
                     return True
-                left = deadline - self.clock.steady()
-                if left <= 0:
-                    return False
-                watch.wait(file, min(left, _LONGEST_WAIT))
+            if until == deadline:
+                return False
 
     def resumes(self, before: str, after: str) -> bool:
         from swarm.journal import resumes
@@ -186,6 +191,7 @@ class FileStore:
             records.close()
         for journal in self._logs.values():
             journal.close()
+        self._eyes.clear()
 
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
@@ -235,4 +241,9 @@ class FileStore:
     def _watch(self, path: str) -> Watch:
         from swarm.watch import Watch
 
-        return Watch(path)
+        return Watch(path, self._eyes)
+
+
+def _resolved(path: str) -> str:
+    """Where the file is; of the directories that lead to it, the system finds those that are links by itself."""
+    return os.path.realpath(path) if os.path.islink(path) else path

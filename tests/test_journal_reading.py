@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -455,3 +456,92 @@ class TestSearching:
                 next(found)
             found.close()  # type: ignore[attr-defined]
         assert open_descriptors() == before
+
+
+class TestReadingOn:
+    """Whoever reads on from where it stopped keeps the file open, and must notice whatever happens to it meanwhile."""
+
+    def test_the_file_is_not_opened_again(self, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        other.append(b"one")
+        _, cursor = log.read("", 1000)
+        opened = place.count("open")
+        for number in range(5):
+            other.append(b"%d" % number)
+            assert log.has_more(cursor)
+            lines, cursor = log.read(cursor, 1000)
+            assert lines == [b"%d" % number] and not log.has_more(cursor)
+        assert opened == []
+
+    @pytest.mark.parametrize("asked", [False, True])
+    @pytest.mark.parametrize("happens", ["rotated", "rotated twice", "removed", "emptied", "emptied and longer", "replaced"])
+    def test_whatever_happens_to_the_log(self, happens: str, asked: bool, place: Place) -> None:
+        log, other = place.somebody(), place.somebody()
+        other.append(b"one")
+        _, cursor = log.read("", 1000)
+        assert log.read(cursor, 1000) == ([], cursor)
+        if happens.startswith("rotated"):
+            other.append(b"two")
+            for _ in happens.split():
+                other.rotate()
+                other.append(b"three")
+        elif happens == "removed":
+            place.live.unlink()
+        elif happens == "emptied":
+            place.live.write_bytes(b"x\n")
+        elif happens == "emptied and longer":
+            place.live.write_bytes(b"abc\nthree\n")
+        else:
+            place.live.unlink()
+            place.live.write_bytes(b"abc\nthree\n")
+        fresh = place.somebody().read(cursor, 1000)
+        if asked:
+            assert log.has_more(cursor) == bool(fresh[0])
+        assert log.read(cursor, 1000) == fresh
+
+    def test_a_piece_is_not_more(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        _, cursor = log.read("", 1000)
+        with place.live.open("ab", buffering=0) as other:
+            other.write(b"tw")
+            assert not log.has_more(cursor) and log.read(cursor, 0) == ([], cursor)
+            other.write(b"o\nthr")
+            assert log.has_more(cursor) and log.read(cursor, 0)[0] == [b"two"]
+
+    def test_several_readers_of_one_log_do_not_disturb_each_other(self, place: Place) -> None:
+        log = place.somebody()
+        for number in range(20):
+            log.append(b"%d" % number)
+        _, behind = log.read("", 0)
+        ahead = ""
+        seen: list[bytes] = []
+        while not seen or seen[-1] != b"19":
+            lines, ahead = log.read(ahead, 0)
+            assert log.read(behind, 0)[0] == [b"1"]
+            seen += lines
+        assert seen == [b"%d" % number for number in range(20)]
+
+    def test_threads_share_it(self, place: Place) -> None:
+        log, wrong = place.somebody(), []
+        for number in range(300):
+            log.append(b"%d" % number)
+
+        def read() -> None:
+            cursor = ""
+            seen: list[bytes] = []
+            while len(seen) < 300:
+                lines, cursor = log.read(cursor, 0)
+                seen += lines
+            if seen != [b"%d" % number for number in range(300)]:
+                wrong.append(seen)
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        before = open_descriptors()
+        log.close()
+        assert open_descriptors() == before - 2, "the writer's and one reader's"
