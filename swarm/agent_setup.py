@@ -32,7 +32,7 @@ on what, and the commands to use. If a command answers `must_stop`, stop at once
 not yours any more, and nothing may be written for it.
 """
 FORWARDED = (  # what swarm and the clients of its stores take from the environment
-    *("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES"),
+    *("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES", "SWARM_DURABLE"),
     *("SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN"),
     *("REDISCLI_AUTH", "ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"),
     *("PGUSER", "PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT"),

@@ -131,7 +131,12 @@ def _python() -> Iterator[Check]:
 
 def _environment() -> Iterator[Check]:
     trouble = False
-    for name, read in (("AI_SWARM_LOCK_TTL", settings.lock_ttl), ("SWARM_LOG_MAX_BYTES", settings.log_max_bytes)):
+    readers: dict[str, Callable[[], object]] = {
+        "AI_SWARM_LOCK_TTL": settings.lock_ttl,
+        "SWARM_LOG_MAX_BYTES": settings.log_max_bytes,
+        "SWARM_DURABLE": settings.durable,
+    }
+    for name, read in readers.items():
         try:
             read()
         except SwarmError as error:

@@ -34,14 +34,15 @@ class Home:
         if url.startswith("memory:"):
             raise BadInput("SWARM_STORE is a store in memory, which ends with each process. Name a directory or a server.")
         if self._named is None or self._named[0] != url:
-            self._named = (url, open_store(url, log_max_bytes=settings.log_max_bytes(), kept=_kept))
+            limit, durable = settings.log_max_bytes(), settings.durable()
+            self._named = (url, open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
         return self._named[1]
 
     def _file_store(self) -> FileStore:
         path, chosen = settings.state_dir()
-        limit = settings.log_max_bytes()
-        if self._own is None or (self._own.root, self._own.log_max_bytes) != (path, limit):
-            self._own = FileStore(path, trusted=chosen, log_max_bytes=limit)
+        limit, durable = settings.log_max_bytes(), settings.durable()
+        if self._own is None or (self._own.root, self._own.log_max_bytes, self._own.durable) != (path, limit, durable):
+            self._own = FileStore(path, trusted=chosen, log_max_bytes=limit, durable=durable)
         return self._own
 
 

@@ -47,11 +47,21 @@ _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write tha
 class Journal:
     """One log. Threads may share it; a forked child may too."""
 
-    def __init__(self, path: str, parts: str, *, ensure: Callable[[str], None], max_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        path: str,
+        parts: str,
+        *,
+        ensure: Callable[[str], None],
+        max_bytes: int = 0,
+        settle: Callable[[str], None] | None = None,
+    ) -> None:
+        """With `settle`, which brings the names in a directory to disk, what counts as appended is on disk."""
         self._path = path
         self._parts = parts
         self._ensure = ensure
         self._max_bytes = max_bytes
+        self._settle_dir = settle
         self._writer: _Writer | None = None
         self._views: list[_View] = []
         self._forget()
@@ -73,6 +83,8 @@ class Journal:
                 if end:
                     break
                 self._close_writer()
+            if self._settle_dir:
+                os.fsync(writer.fd)
             if self._max_bytes and end >= self._max_bytes:
                 self._close_writer()
                 self._try_to_rotate()
@@ -196,6 +208,7 @@ class Journal:
             _remove_if_empty(mine)
             raise
         self._settle(mine)
+        self._settle_dirs(mine)
         return True
 
     def _try_to_rotate(self) -> None:
@@ -257,6 +270,7 @@ class Journal:
                 if not self._is_live(identity):
                     os.close(fd)  # rotated between opening and looking
                     continue
+                self._settle_dirs(*(parts[last],) if last else ())
             except BaseException:
                 os.close(fd)
                 raise
@@ -293,6 +307,13 @@ class Journal:
             return 0
         os.close(opened[0])
         return opened[1]
+
+    def _settle_dirs(self, *parts: str) -> None:
+        """The live file's name on disk, and those of these parts: where each ends, and that it is not the live file any more."""
+        if self._settle_dir:
+            path = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
+            for folder in (*parts, os.path.dirname(path)):
+                self._settle_dir(folder)
 
     def _look(self) -> _View:
         """What the log consists of now."""

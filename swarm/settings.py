@@ -88,6 +88,14 @@ def log_max_bytes() -> int:
     return int(text)
 
 
+def durable() -> bool:
+    """Whether every change is to be on disk before it is confirmed."""
+    text = os.environ.get("SWARM_DURABLE", "")
+    if text not in ("", "0", "1"):
+        raise BadInput(f"SWARM_DURABLE is {text[:40]!r}, but must be 1, or 0 for no.")
+    return text == "1"
+
+
 def worker() -> str:
     return os.environ.get("SWARM_WORKER", "")
 

@@ -160,6 +160,7 @@ def open_store(
     *,
     trusted: bool = True,
     log_max_bytes: int = 0,
+    durable: bool = False,
     clock: Clock | None = None,
     kept: Callable[[str], Kept] | None = None,
 ) -> Store:
@@ -168,7 +169,8 @@ def open_store(
     scheme, colon, rest = url.partition("://")
     if not colon or scheme == "file":
         from_module = __import__("swarm.store_file", fromlist=["FileStore"])
-        store: Store = from_module.FileStore(rest if colon else url, clock=clock, trusted=trusted, log_max_bytes=log_max_bytes)
+        path = rest if colon else url
+        store: Store = from_module.FileStore(path, clock=clock, trusted=trusted, log_max_bytes=log_max_bytes, durable=durable)
         return store
     if scheme == "memory":
         store = __import__("swarm.store_memory", fromlist=["MemoryStore"]).MemoryStore(clock=clock)

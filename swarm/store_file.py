@@ -39,7 +39,8 @@ def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenat
 
 
 class FileStore:
-    """A state directory. Nothing is created before the first write. Threads and forked children may share the object."""
+    """A state directory. Nothing is created before the first write. Threads and forked children may share the object.
+    `durable`: whatever was confirmed is on disk, and survives a loss of power."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class FileStore:
         clock: Clock | None = None,
         trusted: bool = True,
         log_max_bytes: int = 0,
+        durable: bool = False,
         filesystem: Filesystem | None = None,
     ) -> None:
         self.root = root
@@ -55,6 +57,11 @@ class FileStore:
         self._directory = StateDir(root, trusted=trusted)
         self.log_max_bytes = log_max_bytes
         self._filesystem = filesystem or Filesystem()
+        self._ensure = self._directory.ensure
+        self._settle: Callable[[str], None] | None = None
+        self.durable = durable
+        if durable:
+            self._sync_changes()
         self._spaces: dict[str, Handover] = {}
         self._counters: dict[str, Tickets] = {}
         self._logs: dict[str, Journal] = {}
@@ -64,7 +71,7 @@ class FileStore:
     @_spoken
     def prepare(self, space: str = "") -> None:
         """Creates the state directory, and a space in it, before it is needed."""
-        self._directory.ensure(f"{self.root}/{space}" if space else self.root)
+        self._ensure(f"{self.root}/{space}" if space else self.root)
 
     @_spoken
     def read(self, key: str) -> bytes | None:
@@ -193,6 +200,18 @@ class FileStore:
             journal.close()
         self._eyes.clear()
 
+    def _sync_changes(self) -> None:
+        from swarm.durable import DurableFilesystem
+
+        self._filesystem = syncing = DurableFilesystem(self.root)
+        self._settle = syncing.settle
+
+        def ensure(path: str) -> None:
+            self._directory.ensure(path)
+            syncing.settle(path)
+
+        self._ensure = ensure
+
     def _find(self, key: str) -> tuple[Handover, str]:
         space, _, name = key.partition("/")
         return self._spaces.get(space) or self._records(space), name
@@ -207,7 +226,7 @@ class FileStore:
 
             live, private = f"{self.root}/{space}", f"{self.root}/.{space}"
             self._directory.refuse_links(live, private, *(f"{private}/{name}" for name in Handover.DIRECTORIES))
-            self._spaces[space] = Handover(live, private, ensure=self._directory.ensure, fs=self._filesystem)
+            self._spaces[space] = Handover(live, private, ensure=self._ensure, fs=self._filesystem)
         return self._spaces[space]
 
     def _tickets(self, space: str) -> Tickets:
@@ -216,8 +235,7 @@ class FileStore:
 
             private = f"{self.root}/.{space}"
             self._directory.refuse_links(private, *(f"{private}/{name}" for name in Tickets.DIRECTORIES))
-            ensure, boot = self._directory.ensure, self.clock.boot
-            self._counters[space] = Tickets(private, boot=boot, ensure=ensure, fs=self._filesystem)
+            self._counters[space] = Tickets(private, boot=self.clock.boot, ensure=self._ensure, fs=self._filesystem)
         return self._counters[space]
 
     def _log(self, log: str) -> Journal:
@@ -227,7 +245,8 @@ class FileStore:
             parts = f"{self.root}/.{log}"
             self._directory.refuse_links(parts)
             max_bytes = self.log_max_bytes if log == _PUBLIC_LOG else 0
-            self._logs[log] = Journal(self._log_path(log), parts, ensure=self._directory.ensure, max_bytes=max_bytes)
+            path, ensure = self._log_path(log), self._ensure
+            self._logs[log] = Journal(path, parts, ensure=ensure, max_bytes=max_bytes, settle=self._settle)
         return self._logs[log]
 
     def _log_path(self, log: str) -> str:
@@ -236,7 +255,7 @@ class FileStore:
     def _kept(self) -> KeptFiles:
         from swarm.kept_files import KeptFiles
 
-        return KeptFiles(self.root, self._directory, self._filesystem)
+        return KeptFiles(self.root, self._directory)  # never synced: it can be found out again
 
     def _watch(self, path: str) -> Watch:
         from swarm.watch import Watch

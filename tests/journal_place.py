@@ -26,8 +26,10 @@ class Place:
         self._patch = monkeypatch
 
     def somebody(self, max_bytes: int = 0) -> Journal:
-        options = {"max_bytes": max_bytes} if max_bytes else {}
-        return Journal(str(self.live), str(self.parts), ensure=make_dirs, **options)
+        path, parts = str(self.live), str(self.parts)
+        if not max_bytes:
+            return Journal(path, parts, ensure=make_dirs)
+        return Journal(path, parts, ensure=make_dirs, max_bytes=max_bytes)
 
     def part(self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01") -> Path:
         """A part that somebody put aside; without `end` nobody has settled yet where it ends."""

@@ -1,0 +1,61 @@
+"""Changes to records that are on disk before they are confirmed, so that a loss of power cannot take them back.
+
+    a record's content     before it gets its name
+    a record's name        before whoever has made, replaced or removed the record is told so
+    the directories        that lead to it, from the state directory on, when they are first used
+
+Each costs a write of the disk, a hundred times what the change costs otherwise. What swarm only works with is not synced: all
+that it would be good for is over with the boot. Tickets need no sync either, see `tickets`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from swarm.filesystem import Filesystem
+
+
+class DurableFilesystem(Filesystem):
+    """That of a state directory. Its records are in directories whose names do not begin with a dot."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__()
+        self._root = root
+        self._settled: set[str] = set()
+
+    def write_new(self, path: str, data: bytes) -> None:
+        super().write_new(path, data)
+        if data:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def link(self, source: str, target: str) -> None:  # type: ignore[override]
+        os.link(source, target)
+        self._sync_records(os.path.dirname(target))
+
+    def rename(self, source: str, target: str) -> None:  # type: ignore[override]
+        os.rename(source, target)
+        for folder in {os.path.dirname(source), os.path.dirname(target)}:
+            self._sync_records(folder)
+
+    def settle(self, path: str) -> None:
+        """Syncs a directory, and all that lead to it from the one on that the state directory is in."""
+        self.sync_dir(path)
+        while path.startswith(self._root):
+            path = os.path.dirname(path)
+            self.sync_dir(path)
+
+    def _sync_records(self, folder: str) -> None:
+        if "/." in folder.removeprefix(self._root):
+            return
+        try:
+            if folder in self._settled:
+                self.sync_dir(folder)
+            else:
+                self.settle(folder)
+                self._settled.add(folder)
+        except FileNotFoundError:
+            pass  # removed by hand, and with it the record
