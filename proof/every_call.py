@@ -20,7 +20,7 @@ from unittest.mock import patch
 from proof.crew import Crew
 from proof.processes import Counting, counting_os
 from proof.worker import Plan, Worker
-from swarm import journal, lines
+from swarm import journal, journal_parts, lines
 from swarm.filesystem import Filesystem
 from swarm.status_log import LOG
 
@@ -126,7 +126,7 @@ class _Victim:
         deadline = time.monotonic() + _STUCK
         short = 0
         counted = counting_os(self._step)
-        with patch.object(journal, "os", counted), patch.object(lines, "os", counted):
+        with patch.object(journal, "os", counted), patch.object(journal_parts, "os", counted), patch.object(lines, "os", counted):
             while short < _TOO_SHORT and not self._slept:
                 assert time.monotonic() < deadline, f"{self._operation} never went through"
                 self._worker.store.close()

@@ -23,6 +23,7 @@ OWN = {
     "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
     "lease": ["lease", "hold"],
     "journal": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
+    "journal_parts": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
     "lines": ["journal", "journal_reading", "journal_rotating", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],

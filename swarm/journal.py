@@ -4,22 +4,15 @@ Appending is one `write` on `O_APPEND`: the kernel orders writers and never inte
 inside it, or a full disk, leaves at worst an unterminated last line; the next append ends that line first. A line
 counts as appended when `append` returns.
 
-Rotation moves the file aside while writers hold it open, so moving alone would let them go on behind the readers' back:
+Rotation moves the file aside, into a directory that becomes a part of the log (see `journal_parts`), while writers hold it open.
+Moving alone would let them go on behind the readers' back:
 
-    <path>                          the live file
-    <parts>/<number>-<random>/      made by one rotation; empty until the live file has been renamed into it
-        part                        the file
-        end                         a symlink whose target is the number of bytes of `part` that count; only whole lines do
-
-- The first to create `end` settles where the part ends. What a late writer adds behind it does not count; the writer
+- The first to create a part's `end` settles where the part ends. What a late writer adds behind it does not count; the writer
   notices, because the live path is another file than the one it wrote to, and appends its line again.
 - Nobody writes to a new live file before the last part's `end` is settled. So all lines of a part come before all
   lines behind it.
 - A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the
   other's rename, however long it slept. So parts are numbered in the order in which they were filled.
-
-What swarm did not make itself in <parts> hides nothing: a part that somebody removed is passed over, an `end` that makes no
-sense counts as the file's own, and only real directories are looked at. What is there and cannot be read is an error.
 
 A cursor is "number:offset:fingerprint"; the live file's number is one more than the last part's.
 """
@@ -34,6 +27,7 @@ from _thread import allocate_lock
 
 from swarm.errors import BadInput, StoreError
 from swarm.filesystem import DIR_MODE, FILE_MODE
+from swarm.journal_parts import filled, not_a_file, open_part, outrun, regular, remove_if_empty, settle
 from swarm.lines import is_line_start, last_lines, last_newline, lines_with, numbered_lines, whole_lines
 
 TYPE_CHECKING = False
@@ -54,14 +48,14 @@ class Journal:
         *,
         ensure: Callable[[str], None],
         max_bytes: int = 0,
-        settle: Callable[[str], None] | None = None,
+        sync_dir: Callable[[str], None] | None = None,
     ) -> None:
-        """With `settle`, which brings the names in a directory to disk, what counts as appended is on disk."""
+        """With `sync_dir`, which brings the names in a directory to disk, what was appended is on disk."""
         self._path = path
         self._parts = parts
         self._ensure = ensure
         self._max_bytes = max_bytes
-        self._settle_dir = settle
+        self._sync_dir = sync_dir
         self._writer: _Writer | None = None
         self._views: list[_View] = []
         self._forget()
@@ -83,7 +77,7 @@ class Journal:
                 if end:
                     break
                 self._close_writer()
-            if self._settle_dir:
+            if self._sync_dir:
                 os.fsync(writer.fd)
             if self._max_bytes and end >= self._max_bytes:
                 self._close_writer()
@@ -120,7 +114,7 @@ class Journal:
             for at in [n for n in (*sorted(view.parts), view.number) if n >= number] or [view.number]:
                 if at == view.number and view.live < 0:
                     return lines, f"{at}:0"
-                opened = (view.live, view.size) if at == view.number else self._open_part(view.parts[at])
+                opened = (view.live, view.size) if at == view.number else open_part(view.parts[at])
                 if opened is None:
                     continue
                 fd, end = opened
@@ -162,7 +156,7 @@ class Journal:
         for older in sorted(view.parts, reverse=True):
             if len(lines) >= count:
                 break
-            opened = self._open_part(view.parts[older])
+            opened = open_part(view.parts[older])
             if opened is None:
                 continue
             fd, end = opened
@@ -189,26 +183,26 @@ class Journal:
         if stat.S_ISLNK(live.st_mode):
             raise StoreError(f"{self._path} is a symbolic link and is not rotated. Rotate the file it points to yourself.")
         if not stat.S_ISREG(live.st_mode):
-            raise _not_a_file(self._path)
+            raise not_a_file(self._path)
         if live.st_size < at_least:
             return False
         self._ensure(self._parts)
-        number = max(self._filled(), default=0) + 1
+        number = max(filled(self._parts), default=0) + 1
         mine = f"{self._parts}/{number:010d}-{os.urandom(4).hex()}"
         os.mkdir(mine, DIR_MODE)
         try:
-            if not self._outrun(mine, number):
-                _remove_if_empty(mine)
+            if not outrun(self._parts, mine, number):
+                remove_if_empty(mine)
                 return False
             os.rename(self._path, f"{mine}/part")
         except FileNotFoundError:  # outrun ourselves, or nothing there any more
-            _remove_if_empty(mine)
+            remove_if_empty(mine)
             return False
         except BaseException:
-            _remove_if_empty(mine)
+            remove_if_empty(mine)
             raise
-        self._settle(mine)
-        self._settle_dirs(mine)
+        settle(mine)
+        self._sync_dirs(mine)
         return True
 
     def _try_to_rotate(self) -> None:
@@ -263,14 +257,14 @@ class Journal:
                 continue
             try:
                 identity = _identity(os.fstat(fd))
-                parts = self._filled()
+                parts = filled(self._parts)
                 last = max(parts, default=0)
                 if last:
-                    self._settle(parts[last])
+                    settle(parts[last])
                 if not self._is_live(identity):
                     os.close(fd)  # rotated between opening and looking
                     continue
-                self._settle_dirs(*(parts[last],) if last else ())
+                self._sync_dirs(*(parts[last],) if last else ())
             except BaseException:
                 os.close(fd)
                 raise
@@ -290,30 +284,22 @@ class Journal:
 
     def _counts(self, identity: tuple[int, int], end: int) -> bool:
         """Whether what was written up to `end` of a file that is no longer live is in the part it became."""
-        parts = self._filled()
+        parts = filled(self._parts)
         for number in sorted(parts, reverse=True):
             try:
                 same = _identity(os.lstat(f"{parts[number]}/part")) == identity
             except FileNotFoundError:
                 continue
             if same:
-                return end <= self._settle(parts[number])
+                return end <= settle(parts[number])
         return False
 
-    def _settle(self, part: str) -> int:
-        """How many bytes of a part count; decides it if nobody has."""
-        opened = self._open_part(part)
-        if opened is None:
-            return 0
-        os.close(opened[0])
-        return opened[1]
-
-    def _settle_dirs(self, *parts: str) -> None:
+    def _sync_dirs(self, *parts: str) -> None:
         """The live file's name on disk, and those of these parts: where each ends, and that it is not the live file any more."""
-        if self._settle_dir:
+        if self._sync_dir:
             path = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
             for folder in (*parts, os.path.dirname(path)):
-                self._settle_dir(folder)
+                self._sync_dir(folder)
 
     def _look(self) -> _View:
         """What the log consists of now."""
@@ -321,10 +307,10 @@ class Journal:
             try:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
-                return _View(-1, None, 0, self._filled())
+                return _View(-1, None, 0, filled(self._parts))
             try:
-                found = _regular(live, self._path)  # before looking for a rotation: what is added to a rotated file may not count
-                parts = self._filled()
+                found = regular(live, self._path)  # before looking for a rotation: what is added to a rotated file may not count
+                parts = filled(self._parts)
                 if self._is_live(_identity(found)):
                     return _View(live, _identity(found), found.st_size, parts)
             except BaseException:
@@ -346,7 +332,7 @@ class Journal:
         view = self._look()
         try:
             for number in sorted(view.parts):
-                opened = self._open_part(view.parts[number])
+                opened = open_part(view.parts[number])
                 if opened is not None:
                     try:
                         yield opened[0], f"{view.parts[number]}/part", opened[1]
@@ -356,53 +342,6 @@ class Journal:
                 yield view.live, self._path, view.size
         finally:
             view.close()
-
-    def _open_part(self, part: str) -> tuple[int, int] | None:
-        """A part, opened, and how many bytes of it count, which is decided if nobody has; None if somebody removed it."""
-        try:
-            fd = os.open(f"{part}/part", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            size = _regular(fd, f"{part}/part").st_size
-            while (said := _end_of(part)) is None:
-                try:
-                    os.symlink(str(last_newline(fd, size)), f"{part}/end")
-                except FileExistsError:
-                    pass
-            size = os.fstat(fd).st_size  # after `end` was settled: it may have been settled for more
-            return fd, last_newline(fd, min(int(said), size) if said.isascii() and said.isdigit() else size)
-        except BaseException:
-            os.close(fd)
-            raise
-
-    def _filled(self) -> dict[int, str]:
-        """The parts by their numbers."""
-        claims: dict[int, list[str]] = {}
-        for number, path in self._rotations():
-            claims.setdefault(number, []).append(path)
-        last = max(claims, default=0)
-        found = {}
-        for number, paths in claims.items():
-            # Only the last can be empty, or one of two that claim the same number: each rotation removes all others.
-            filled = paths if number < last and len(paths) == 1 else [path for path in paths if _holds_a_part(path)]
-            if filled:
-                found[number] = min(filled)  # two only where somebody has copied one
-        return found
-
-    def _rotations(self) -> list[tuple[int, str]]:
-        try:
-            with os.scandir(self._parts) as entries:
-                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-        numbered = ((name.partition("-")[0], f"{self._parts}/{name}") for name in names)
-        return [(int(number), path) for number, path in numbered if number.isascii() and number.isdigit() and len(number) <= 18]
-
-    def _outrun(self, mine: str, number: int) -> bool:
-        """Makes sure that no other rotation can fill a directory any more; False if one was faster."""
-        others = [(other, path) for other, path in self._rotations() if path != mine and not _remove_if_empty(path)]
-        return not any(other >= number and _holds_a_part(path) for other, path in others)
 
     def _close_writer(self) -> None:
         if self._writer:
@@ -493,46 +432,3 @@ def _whole_size(fd: int, size: int) -> int:
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
-
-
-def _not_a_file(path: str) -> OSError:
-    return OSError(errno.EINVAL, "is not a regular file", path)
-
-
-def _regular(fd: int, path: str) -> os.stat_result:
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        raise _not_a_file(path)
-    return found
-
-
-def _end_of(part: str) -> str | None:
-    """What a part's `end` says, None if it is not settled."""
-    try:
-        return os.readlink(f"{part}/end")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return ""  # not a link: swarm did not make it
-
-
-def _remove_if_empty(path: str) -> bool:
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
-
-
-def _holds_a_part(path: str) -> bool:
-    try:
-        os.lstat(f"{path}/part")
-    except FileNotFoundError:
-        return False
-    return True

@@ -246,7 +246,7 @@ class FileStore:
             self._directory.refuse_links(parts)
             max_bytes = self.log_max_bytes if log == _PUBLIC_LOG else 0
             path, ensure = self._log_path(log), self._ensure
-            self._logs[log] = Journal(path, parts, ensure=ensure, max_bytes=max_bytes, settle=self._settle)
+            self._logs[log] = Journal(path, parts, ensure=ensure, max_bytes=max_bytes, sync_dir=self._settle)
         return self._logs[log]
 
     def _log_path(self, log: str) -> str:

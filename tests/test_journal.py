@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from proof.processes import Stopped, counting_os, fork
-from swarm import journal, lines
+from swarm import journal, journal_parts, lines
 from swarm.journal import Journal
 from swarm.status_log import StatusLog
 from swarm.store_file import FileStore
 from tests.conftest import Run
 
 JOURNAL: Any = journal  # to put something else in the place of its `os`
+PARTS: Any = journal_parts
 LINES: Any = lines
 
 
@@ -210,7 +211,7 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
 
         def run(step: Callable[[], None], path: Path = path) -> object:
             mine = open_journal(path, max_bytes=1 if "that rotates" in work else 0)
-            JOURNAL.os = LINES.os = counting_os(step)
+            JOURNAL.os = PARTS.os = LINES.os = counting_os(step)
             return WORK[work](mine)
 
         child = Stopped(run, at)
@@ -361,26 +362,26 @@ def test_a_reader_never_sees_what_does_not_count(rotations: int, tmp_path: Path,
     writer, reader = open_journal(tmp_path), open_journal(tmp_path)
     writer.append(b"0")
     expected = [b"0"]
-    real = Journal._filled
+    real = journal_parts.filled
     armed = True
 
-    def then_rotated(self: Journal) -> dict[int, str]:
+    def then_rotated(parts: str) -> dict[int, str]:
         nonlocal armed
-        if self is reader and armed:
+        if armed:  # the reader looks first
             armed = False
             for _ in range(rotations):
                 open_journal(tmp_path).rotate()
                 expected.append(b"%d" % len(expected))
                 writer.append(expected[-1])
-        return real(self)
+        return real(parts)
 
-    monkeypatch.setattr(Journal, "_filled", then_rotated)
+    monkeypatch.setattr(JOURNAL, "filled", then_rotated)
     assert read_all(reader) == expected
     armed = True
     assert reader.tail(50)[0] == expected
     armed = True
     assert [line for _, line, _ in reader.numbered()] == expected
-    monkeypatch.setattr(Journal, "_filled", lambda self: (real(self), then_rotated(self))[0])
+    monkeypatch.setattr(JOURNAL, "filled", lambda parts: (real(parts), then_rotated(parts))[0])
     for _ in range(2):
         armed = True
         before = list(expected)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from swarm import journal, lines
+from swarm import journal_parts, lines
 from swarm.errors import BadInput
 from swarm.journal import Journal
 from tests.conftest import open_descriptors
@@ -266,7 +266,7 @@ class TestDamagedParts:
         def denied(path: str) -> str:
             raise PermissionError(errno.EACCES, "Permission denied", path)
 
-        monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "readlink": denied}))
+        monkeypatch.setattr(journal_parts, "os", SimpleNamespace(**{**vars(os), "readlink": denied}))
         before = open_descriptors()
         with pytest.raises(PermissionError):
             place.somebody().read("", 1000)

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from swarm import journal
 from swarm.errors import StoreError
-from tests.journal_place import Place
+from tests.journal_place import MODULES, Place
 
 
 @pytest.fixture
@@ -169,7 +168,8 @@ def test_a_rotation_that_fails_says_so_and_leaves_nothing_behind(
         real(path, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "os", SimpleNamespace(**{**vars(os), call: failing}))
+        for module in MODULES:
+            patch.setattr(module, "os", SimpleNamespace(**{**vars(os), call: failing}))
         with pytest.raises(OSError, match="Input/output"):
             place.somebody().rotate()
     assert os.listdir(place.parts) == (["0000000005-dead"] if call == "rmdir" else [])
