@@ -102,10 +102,11 @@ def last_lines(fd: int, end: int, count: int) -> list[bytes]:
     """The last `count` lines before `end`, which stands behind a newline. Reads no more than those need."""
     blocks: list[bytes] = []
     newlines = 0
-    begin = end
+    begin, size = end, min(_BLOCK, _LINE * count)
     while begin > 0 and newlines <= count and count > 0:
-        begin, stop = max(0, begin - _BLOCK), begin
+        begin, stop = max(0, begin - size), begin
         blocks.append(os.pread(fd, stop - begin, begin))
         newlines += blocks[-1].count(b"\n")
+        size = _BLOCK
     lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
     return lines[-count:]
