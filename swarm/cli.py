@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from swarm import __version__, jsontext, terminal
-from swarm.arguments import help_for, help_for_one
 from swarm.errors import BadInput, SwarmError
 
 TYPE_CHECKING = False
@@ -131,11 +130,15 @@ def _run_face(title: str, face: object, args: Sequence[str]) -> int:
     if name in commands:
         before = _before_text(args)
         if "--help" in before or list(before[1:]) == ["-h"]:
+            from swarm.help_text import help_for  # here and below: only some calls need it
+
             terminal.out(help_for(title, commands, name))
             return 0
         return int(commands[name].run(commands[name].parse(f"{title} {name}", args[1:])))
     if name and name not in ("-h", "--help", "help"):
         raise BadInput(f"{title} has no command {name[:40]!r}. It has: {' '.join(commands)}.")
+    from swarm.help_text import help_for
+
     terminal.out(help_for(title, commands))
     return 0 if name else 2
 
@@ -144,6 +147,8 @@ def _run_alone(title: str, face: object, args: Sequence[str]) -> int:
     command = face.COMMAND  # type: ignore[attr-defined]
     before = _before_text(args)
     if "--help" in before or list(before) == ["-h"]:
+        from swarm.help_text import help_for_one
+
         terminal.out(help_for_one(title, command))
         return 0
     return int(command.run(command.parse(title, args)))

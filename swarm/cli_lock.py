@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from swarm import jsontext, settings, terminal
 from swarm.arguments import Call, Command
-from swarm.columns import duration
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.home import Home
-from swarm.lock_record import Lock, Verdict, orphaned
+from swarm.lock_record import Lock, Verdict
 from swarm.lock_table import LockTable
 from swarm.names import check_name
 from swarm.terminal import quoted, shown
@@ -158,55 +157,23 @@ def break_lock(call: Call) -> int:
 
 
 def why(call: Call) -> int:
+    from swarm.lock_story import holding, what_frees
+
     task = _task(call)
     table = _table()
     found = table.look(task)
-    if _json(call, {"task_id": task, **_status(found), "frees": _what_frees(task, found)}):
+    if _json(call, {"task_id": task, **_status(found), "frees": what_frees(task, found)}):
         return 0
     if found is None:
         terminal.out(f"Nobody holds {task}: there is no lock.\n")
         return 0
     lock, verdict = found
-    now = table.clock.now()
     if lock is None:
         terminal.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
     else:
-        holds = "holds" if verdict.active else "held"
-        token = "" if lock.token is None else f" (token {lock.token})"
-        terminal.out(f"{shown(lock.worker)} {holds} {task}{token}.\n")
-        terminal.out(f"  since           {_ago(lock.acquired_at, now)}\n  last heartbeat  {_ago(lock.heartbeat_at, now)}\n")
-        if "pid" in lock.holder:
-            left = f" (gone; some of its group {lock.holder['group']} work on)" if orphaned(lock, table.clock) else ""
-            terminal.out(shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{left}") + "\n")
-    terminal.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in _what_frees(task, found)))
+        terminal.out(holding(task, lock, verdict, table.clock))
+    terminal.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in what_frees(task, found)))
     return 0
-
-
-def _what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[str]:
-    if found is None:
-        return ["It is free. Whoever acquires it first has it."]
-    lock, verdict = found
-    if not verdict.active:
-        reason = {"holder gone": "its process is gone", "unreadable": "it cannot be understood"}.get(
-            verdict.why, "its lease is over"
-        )
-        return [f"It is free: {reason}. Whoever acquires it first takes it over."]
-    ways = []
-    if lock is None:
-        ways.append(f"It counts as free in {duration(verdict.left or 0)}, if it still makes no sense then.")
-    elif verdict.left is not None:
-        end = lock.expires_at or "the end of its ttl"
-        ways.append(f"Its lease ends in {duration(verdict.left)}, at {end}, unless a heartbeat comes.")
-    else:
-        ways.append("Its lease never ends.")
-    if lock is not None:
-        if "pid" in lock.holder:
-            group = lock.holder.get("group")
-            left = f" and of every process of group {group}" if group else ""
-            ways.append(f"The end of its process{left} frees it at once.")
-        ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
-    ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
-    return ways
 
 
 def _table() -> LockTable:
@@ -280,13 +247,6 @@ def _end(lock: Lock) -> str:
     if lock.ttl is None and not lock.expires_at:
         return "never"
     return lock.expires_at or f"ttl {lock.ttl} s after the last heartbeat"
-
-
-def _ago(moment: str, now: float) -> str:
-    from swarm.clock import from_iso
-
-    at = from_iso(moment)
-    return shown(moment) or "unknown" if at is None else f"{shown(moment)} ({duration(now - at)} ago)"
 
 
 COMMANDS = {

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import errno
 import os
-from itertools import count
 
 from swarm.errors import Busy
 from swarm.filesystem import Filesystem, insist, listed
@@ -71,7 +70,7 @@ class Handover:
         self._hands = private + "/hands"
         self._gates = private + "/gates"
         self._ensure = ensure
-        self._fresh = count()
+        self._fresh = iter(range(1 << 62))  # each number once, in any thread; importing itertools takes time
 
     def path(self, name: str) -> str:
         return f"{self._live}/{name}{self._suffix}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from swarm import settings
 from swarm.errors import BadInput
-from swarm.store import open_store
 from swarm.store_file import FileStore
 
 TYPE_CHECKING = False
@@ -34,6 +33,8 @@ class Home:
         if url.startswith("memory:"):
             raise BadInput("SWARM_STORE is a store in memory, which ends with each process. Name a directory or a server.")
         if self._named is None or self._named[0] != url:
+            from swarm.store import open_store
+
             limit, durable = settings.log_max_bytes(), settings.durable()
             self._named = (url, open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
         return self._named[1]

@@ -12,9 +12,9 @@ import os
 import time
 
 from swarm import process
+from swarm.busy import patiently
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.lock_record import Lock, Verdict, decode, judge, new_lock, refreshed, with_token
-from swarm.store import patiently
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

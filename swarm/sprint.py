@@ -13,13 +13,13 @@ import errno
 import os
 
 from swarm import confirmation, process
+from swarm.busy import patiently
 from swarm.clock import Clock
 from swarm.errors import BadInput, StoreError
 from swarm.lone_record import LoneRecord, RenameFailed
 from swarm.sprint_answer import answer, failure, info, named, running, warnings_of
 from swarm.sprint_question import question
 from swarm.sprint_record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
-from swarm.store import patiently
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,19 +10,15 @@ gave it understands; "" is the beginning.
 
 from __future__ import annotations
 
-import time
-
-from swarm.errors import BadInput, Busy, StoreError
+from swarm.errors import BadInput, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Protocol, TypeVarTuple
+    from typing import Protocol
 
     from swarm.clock import Clock
     from swarm.server_address import Address
-
-    Args = TypeVarTuple("Args")
 else:
     Protocol = object
 
@@ -126,20 +122,6 @@ class ServerStore(Store, Protocol):
 
     def check_command(self) -> str:
         """What a person runs to see whether the server is there."""
-
-
-def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
-    """Makes a change as soon as nobody else is changing the same record; raises Busy if that takes longer."""
-    deadline = None
-    while True:
-        try:
-            return change(*args)
-        except Busy:
-            now = clock.steady()
-            deadline = deadline or now + seconds
-            if now > deadline:
-                raise
-            time.sleep(0.002)
 
 
 _SERVERS = {  # the schemes of a store on a server: its module, its class, and the extra that brings its client
