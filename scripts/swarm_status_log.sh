@@ -10,4 +10,5 @@ while [[ -L $self ]]; do # find the checkout also through symlinks
 done
 [[ $self == */* ]] || self=./$self
 
-exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 "${self%/*}/../swarm/__main__.py" log "$@"
+start='import os, sys; sys.path.insert(0, os.path.abspath(sys.argv.pop(1))); from swarm.start import start; start()'
+exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "${self%/*}/.." log "$@"

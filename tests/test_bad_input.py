@@ -640,15 +640,13 @@ class TestInterrupt:
     ) -> None:
         hook = tmp_path / "hook.py"
         hook.write_text(
-            "import os, runpy, signal, sys\n"
-            "class Interrupt:\n"
-            "    @staticmethod\n"
-            "    def find_spec(name, path=None, target=None):\n"
-            "        if name == 'swarm.cli':\n"
-            "            os.kill(os.getpid(), signal.SIGINT)\n"
-            "sys.meta_path.insert(0, Interrupt)\n"
-            "del sys.argv[0]\n"
-            "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+            "import os, signal, sys\n"
+            "def interrupt(event, args):\n"
+            "    if event == 'import' and args[0] == 'swarm.cli':\n"
+            "        os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.addaudithook(interrupt)\n"
+            "program = sys.argv.pop(1)\n"
+            "exec(program)\n"
         )
         python = tmp_path / "python"
         skip_options = 'while [ "${1#-}" != "$1" ]; do shift; done'
