@@ -17,6 +17,7 @@ if sys.platform == "win32":
     sys.exit("Error: swarm does not run on Windows: it needs a POSIX filesystem. Use WSL.")
 
 from _frozen_importlib_external import MAGIC_NUMBER
+from _imp import _fix_co_filename  # type: ignore[attr-defined]  # typeshed does not know it
 from marshal import loads
 
 TYPE_CHECKING = False
@@ -87,7 +88,9 @@ class _Compiled:
         stamp = int(written.st_mtime).to_bytes(8, "little")[:4] + written.st_size.to_bytes(8, "little")[:4]
         if data[:16] != MAGIC_NUMBER + bytes(4) + stamp or len(data) == _ENOUGH:
             return None
-        spec = ModuleSpec(name, self, origin=source, loader_state=loads(memoryview(data)[16:]))  # type: ignore[arg-type]
+        code = loads(memoryview(data)[16:])
+        _fix_co_filename(code, source)  # they may have been moved since
+        spec = ModuleSpec(name, self, origin=source, loader_state=code)  # type: ignore[arg-type]
         spec.has_location = True
         spec.cached = compiled
         return spec

@@ -430,18 +430,27 @@ HOT = [
 ]
 
 
+COMMON = "arguments cli clock errors filesystem home jsontext names settings start state_dir store_file terminal"
+LOCK = f"{COMMON} busy cli_lock handover lock_record lock_table process"
+LOADED = {
+    "lock acquire": f"{LOCK} tickets",
+    "lock heartbeat": LOCK,
+    "lock release": LOCK,
+    "lock check": LOCK,
+    "lock list": LOCK,
+    "log append": f"{COMMON} cli_log journal lines status_log",
+    "log tail": f"{COMMON} cli_log journal lines status_log",
+}
+STANDARD = "os os.path posixpath genericpath stat _stat _collections_abc __future__ _json errno gc itertools"
+
+
 @pytest.mark.parametrize("command", HOT)
 def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: Path) -> None:
-    """Agents call these hundreds of times: nothing third-party, and none of the standard library's slow starters."""
-    run = f"from swarm.cli import main; main({command.split()!r})"
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}; print(*sys.modules)"
+    """Agents call these hundreds of times, and every module costs them a third of a millisecond."""
+    run = f"from swarm import start; sys.argv[1:] = {command.split()!r}; start._run(); print(*set(sys.modules) - before)"
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules); {run}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "swarm.cli" in loaded, done.stderr
-    slow = "json re datetime typing dataclasses enum argparse threading ctypes inspect collections hashlib"
-    foreign = {
-        "lock": "swarm.status_log swarm.journal swarm.watch",
-        "log": "swarm.lock_table swarm.lock_record swarm.process swarm.handover swarm.watch",
-    }
-    assert loaded & set(slow.split()) == set()
-    assert loaded & set(foreign[command.split(maxsplit=1)[0]].split()) == set()
+    ours = {name for name in loaded if name.startswith("swarm")}
+    assert ours == {"swarm", *(f"swarm.{name}" for name in LOADED[" ".join(command.split()[:2])].split())}, done.stderr
+    assert loaded - ours <= set(STANDARD.split())
