@@ -27,7 +27,7 @@ from swarm.lock_table import LockTable
 from swarm.tickets import Tickets
 
 _HANDOVER: Any = importlib.import_module("swarm.handover")  # to put something else in the place of its `os`
-_STORE: Any = importlib.import_module("swarm.store")  # and of its `time`
+_BUSY: Any = importlib.import_module("swarm.busy")  # and of its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
 
@@ -420,12 +420,12 @@ class _Clock(Clock):
 @contextmanager
 def _stand_ins(run: _Run) -> Iterator[None]:
     """In the place of what the code asks the system for besides files: randomness, its pid, and sleep."""
-    saved = _HANDOVER.os, _STORE.time
-    _HANDOVER.os, _STORE.time = _Os(run), _Time(run)
+    saved = _HANDOVER.os, _BUSY.time
+    _HANDOVER.os, _BUSY.time = _Os(run), _Time(run)
     try:
         yield
     finally:
-        _HANDOVER.os, _STORE.time = saved
+        _HANDOVER.os, _BUSY.time = saved
 
 
 class _Os:
