@@ -8,7 +8,9 @@ while [[ -L $self ]]; do # find the checkout also through symlinks
   [[ $target == /* ]] || target=$(dirname -- "$self")/$target
   self=$target
 done
-[[ $self == */* ]] || self=./$self
+[[ $self == /* ]] || self=$PWD/$self
+root=${self%/scripts/*}
+[[ -d $root/swarm ]] || root=${self%/*}/.. # its directory goes by another name
 
-start='import os, sys; sys.path.insert(0, os.path.abspath(sys.argv.pop(1))); from swarm.start import start; start()'
-exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "${self%/*}/.." log "$@"
+start='import sys; sys.path.insert(0, sys.argv.pop(1)); from swarm.start import start; start()'
+exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "$root" log "$@"

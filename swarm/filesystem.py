@@ -7,10 +7,9 @@ filesystem. Errors are the system's own (`FileNotFoundError`, `FileExistsError`,
 from __future__ import annotations
 
 import errno
-import os
+import posix as os
 import stat
 import time
-from itertools import count
 
 from swarm.errors import StoreError
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a planted FIFO must not hang us
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # nor here
+_HERE = 1  # os.SEEK_CUR
 
 FILE_MODE = 0o644
 DIR_MODE = 0o700
@@ -39,7 +39,7 @@ class Filesystem:
     def __init__(self) -> None:
         # By directory: the file whose further names are its marks, when that was made, and the one before it.
         self._anchors: dict[str, tuple[str, float, str]] = {}
-        self._fresh = count()
+        self._fresh = iter(range(1 << 62))  # each number once, in any thread, without importing itertools
 
     mkdir = staticmethod(lambda path: os.mkdir(path, DIR_MODE))
     rmdir = staticmethod(os.rmdir)
@@ -97,7 +97,7 @@ class Filesystem:
             os.write(fd, b".")
             if sync:
                 os.fsync(fd)
-            return os.lseek(fd, 0, os.SEEK_CUR)
+            return os.lseek(fd, 0, _HERE)
         finally:
             os.close(fd)
 
@@ -163,7 +163,9 @@ def make_dirs(path: str) -> None:
             if _is_directory(path):
                 return
         except FileNotFoundError:
-            parent = os.path.dirname(path)
+            from os.path import dirname
+
+            parent = dirname(path)
             if parent == path:
                 raise
             make_dirs(parent)
@@ -176,6 +178,8 @@ def _is_directory(path: str) -> bool:
         if stat.S_ISDIR(os.stat(path).st_mode):
             return True
     except FileNotFoundError:
-        if not os.path.islink(path):
+        from os.path import islink
+
+        if not islink(path):
             return False
     raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", path) from None

@@ -38,7 +38,7 @@ away stays where it is. A hand that cannot be destroyed is an error: going on wi
 from __future__ import annotations
 
 import errno
-import os
+import posix as os
 
 from swarm.errors import Busy
 from swarm.filesystem import Filesystem, insist, listed
@@ -70,7 +70,7 @@ class Handover:
         self._hands = private + "/hands"
         self._gates = private + "/gates"
         self._ensure = ensure
-        self._fresh = iter(range(1 << 62))  # each number once, in any thread; importing itertools takes time
+        self._fresh = iter(range(1 << 62))  # each number once, in any thread, without importing itertools
 
     def path(self, name: str) -> str:
         return f"{self._live}/{name}{self._suffix}"

@@ -20,7 +20,7 @@ A cursor is "number:offset:fingerprint"; the live file's number is one more than
 from __future__ import annotations
 
 import errno
-import os
+import posix as os
 import stat
 import time
 from _thread import allocate_lock
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_HERE, _END = 1, 2  # os.SEEK_CUR, os.SEEK_END
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
 
 
@@ -224,7 +225,7 @@ class Journal:
         """Writes one line of its own; where it ends, 0 if it does not count because the file was put aside."""
         fd = writer.fd
         while True:
-            size = os.lseek(fd, 0, os.SEEK_END)
+            size = os.lseek(fd, 0, _END)
             if size != writer.end:  # else it ends with our own last line
                 size = _whole_size(fd, size)
             torn = size < 0
@@ -235,7 +236,7 @@ class Journal:
             found, length = self._find_live()
             live = found == writer.identity
             if not live or length != end:  # others have written too, before us or after
-                end = os.lseek(fd, 0, os.SEEK_CUR)
+                end = os.lseek(fd, 0, _HERE)
                 start = end - written
                 if not torn and start not in (0, size) and os.pread(fd, 1, start - 1) != b"\n":
                     continue  # a writer died between our look and our write: we glued ourselves to its piece. Once more.
@@ -251,9 +252,11 @@ class Journal:
             try:
                 fd = os.open(self._path, _OPEN, FILE_MODE)
             except FileNotFoundError:
-                if os.path.islink(self._path):  # to where no file can be made
+                from os.path import dirname, islink
+
+                if islink(self._path):  # to where no file can be made
                     raise
-                self._ensure(os.path.dirname(self._path))
+                self._ensure(dirname(self._path))
                 continue
             try:
                 identity = _identity(os.fstat(fd))
@@ -297,8 +300,9 @@ class Journal:
     def _sync_dirs(self, *parts: str) -> None:
         """The live file's name on disk, and those of these parts: where each ends, and that it is not the live file any more."""
         if self._sync_dir:
-            path = os.path.realpath(self._path) if os.path.islink(self._path) else self._path
-            for folder in (*parts, os.path.dirname(path)):
+            from os.path import dirname, realpath
+
+            for folder in (*parts, dirname(realpath(self._path))):
                 self._sync_dir(folder)
 
     def _look(self) -> _View:
@@ -426,7 +430,7 @@ def _whole_size(fd: int, size: int) -> int:
             return -1
         time.sleep(0.005)
         waited += 0.005
-        size = os.lseek(fd, 0, os.SEEK_END)
+        size = os.lseek(fd, 0, _END)
     return size
 
 

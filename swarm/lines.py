@@ -5,7 +5,7 @@ Every function is told where the file ends for this reader, and looks at nothing
 
 from __future__ import annotations
 
-import os
+import posix as os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

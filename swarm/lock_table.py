@@ -8,7 +8,7 @@ it stands.
 
 from __future__ import annotations
 
-import os
+import posix as os
 import time
 
 from swarm import process

@@ -8,7 +8,7 @@ looked up counts as alive.
 
 from __future__ import annotations
 
-import os
+import posix as os
 import time
 
 from swarm.errors import StoreError
@@ -213,14 +213,16 @@ def _all_dead(group: int) -> list[str] | None:
 
 def _parentage_by_ps(pid: int) -> Parentage | None:
     """For systems without /proc."""
-    if os.path.exists("/proc/self/stat"):
-        return None
     import subprocess
+    from os.path import basename, exists
+
+    if exists("/proc/self/stat"):
+        return None
 
     command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]
     try:
         told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout.split(None, 2)
-        return Parentage(os.path.basename(told[2].strip()), int(told[0]), "s" in told[1] and "+" in told[1])
+        return Parentage(basename(told[2].strip()), int(told[0]), "s" in told[1] and "+" in told[1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import posix as os
+import sys
 
 from swarm.errors import BadInput, StoreError
 from swarm.names import check_name
@@ -19,9 +20,9 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 
 def state_dir() -> tuple[str, bool]:
     """The state directory as an absolute path, and whether somebody chose it (the default is not trusted blindly)."""
-    chosen = os.environ.get("SWARM_STATE_DIR", "")
-    other = os.environ.get("AI_SWARM_DIR", "")
-    if chosen and other and os.path.realpath(chosen) != os.path.realpath(other):
+    chosen = _variable("SWARM_STATE_DIR")
+    other = _variable("AI_SWARM_DIR")
+    if chosen and other and chosen != other and _real(chosen) != _real(other):
         raise BadInput(
             f"SWARM_STATE_DIR is {chosen!r} and AI_SWARM_DIR is {other!r}: two state directories would split the swarm. "
             "Unset one of them, or set both to the same directory."
@@ -30,14 +31,14 @@ def state_dir() -> tuple[str, bool]:
     if not path:
         return DEFAULT_STATE_DIR, False
     try:
-        return os.path.abspath(path), True
+        return _absolute(path), True
     except FileNotFoundError:
         raise StoreError(f"the state directory is {path!r}, but the working directory is gone. Go to one that exists.") from None
 
 
 def store_url() -> str:
     """The store that SWARM_STORE names, a directory as an absolute path; "" if the state directory is the store."""
-    url = os.environ.get("SWARM_STORE", "")
+    url = _variable("SWARM_STORE")
     return parse_store(url, "SWARM_STORE") if url else ""
 
 
@@ -49,14 +50,16 @@ def parse_store(text: str, what: str) -> str:
     first, slash, _ = text.partition("/")
     if not slash or any(sign in first for sign in ":=@ "):
         raise BadInput(f"{what} names neither a server, such as redis://host/0, nor a directory: write that with a /, as ./here.")
-    return os.path.abspath(text)
+    return _absolute(text)
 
 
 def choose_store(url: str) -> None:
     """What --store says: from now on for this process, and for every one that it starts."""
+    from os import environ
+
     refuse_secret(url, "--store")
-    os.environ["SWARM_STORE"] = url
-    os.environ["SWARM_STORE"] = store_url()  # also for what is started in another directory
+    environ["SWARM_STORE"] = url
+    environ["SWARM_STORE"] = store_url()  # also for what is started in another directory
 
 
 def refuse_secret(url: str, what: str) -> None:
@@ -74,13 +77,13 @@ def refuse_secret(url: str, what: str) -> None:
 
 def lock_ttl() -> int:
     """The lease of a lock taken from Python: AI_SWARM_LOCK_TTL, else 300 seconds."""
-    text = os.environ.get("AI_SWARM_LOCK_TTL", "")
+    text = _variable("AI_SWARM_LOCK_TTL")
     return parse_ttl(text, "AI_SWARM_LOCK_TTL") if text else DEFAULT_LOCK_TTL
 
 
 def log_max_bytes() -> int:
     """The size at which the status log is rotated by itself, 0 for never."""
-    text = os.environ.get("SWARM_LOG_MAX_BYTES", "")
+    text = _variable("SWARM_LOG_MAX_BYTES")
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 18) or int(text) < 1:
@@ -97,33 +100,33 @@ def durable() -> bool:
 
 
 def worker() -> str:
-    return os.environ.get("SWARM_WORKER", "")
+    return _variable("SWARM_WORKER")
 
 
 def task() -> str:
     """The task that whoever started us holds, "" if it holds none."""
-    return os.environ.get("SWARM_TASK_ID", "")
+    return _variable("SWARM_TASK_ID")
 
 
 def web_token() -> str:
     """The token of `swarm web` that somebody has chosen, "" if one is to be drawn."""
-    return os.environ.get("SWARM_WEB_TOKEN", "")
+    return _variable("SWARM_WEB_TOKEN")
 
 
 def token_for(task: str) -> str:
     """The token that whoever started us holds this very task with, "" if it holds another or none."""
-    return os.environ.get("SWARM_TOKEN", "") if os.environ.get("SWARM_TASK_ID") == task else ""
+    return _variable("SWARM_TOKEN") if _variable("SWARM_TASK_ID") == task else ""
 
 
 def agent_config_dir(agent: str) -> str:
     """Where an agent keeps its user's settings, as an absolute path; "" if in the usual directory."""
-    chosen = os.environ.get("CLAUDE_CONFIG_DIR", "") if agent == "claude" else os.environ.get("CODEX_HOME", "")
-    return os.path.abspath(chosen) if chosen else ""
+    chosen = _variable("CLAUDE_CONFIG_DIR") if agent == "claude" else _variable("CODEX_HOME")
+    return _absolute(chosen) if chosen else ""
 
 
 def errand() -> tuple[str, int] | None:
     """The task that whoever started us holds, and its token; None if nobody said so, or not so that it can be believed."""
-    task, token = os.environ.get("SWARM_TASK_ID", ""), os.environ.get("SWARM_TOKEN", "")
+    task, token = _variable("SWARM_TASK_ID"), _variable("SWARM_TOKEN")
     return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None
 
 
@@ -141,7 +144,9 @@ def environment_for(task: str, worker: str, token: int) -> dict[str, str]:
     """The environment of a command that works on a task: who it is, and this swarm, whatever its working directory."""
     place = state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
-    return {**os.environ, **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
+    from os import environ
+
+    return {**environ, **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
 
 
 def parse_token(text: str) -> int:
@@ -193,3 +198,24 @@ def check_wait(wait: float) -> float:
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= MAX_TTL:
         raise BadInput(f"wait is {wait!r}, but must be a number of seconds, 0 or more.")
     return wait
+
+
+def _variable(name: str) -> str:
+    """Of the environment, "" if it is not set."""
+    value = os.environ.get(name.encode(), b"")
+    return value.decode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+
+
+def _absolute(path: str) -> str:
+    """As os.path has it, which is imported only for a path that is to be changed."""
+    if path.startswith("/") and "//" not in path and "/." not in path and not path.endswith("/"):
+        return path
+    from os.path import abspath
+
+    return abspath(path)
+
+
+def _real(path: str) -> str:
+    from os.path import realpath
+
+    return realpath(path)

@@ -8,7 +8,7 @@ process anyway. Only the command does this: `import swarm` in somebody's program
 from __future__ import annotations
 
 import gc
-import os
+import posix as os
 import sys
 
 if sys.version_info < (3, 11):
@@ -43,7 +43,7 @@ def _run() -> int:
     if sys.getfilesystemencoding() != "utf-8":  # names of files and what is printed are UTF-8, whatever the locale
         os.execv(sys.executable, [sys.executable, "-Xutf8", *sys.orig_argv[1:]])
     if not sys.flags.optimize and sys.pycache_prefix is None:  # else the compiled files are others, or elsewhere
-        sys.meta_path.insert(0, _Compiled(os.path.dirname(os.path.abspath(__file__))))
+        sys.meta_path.insert(0, _Compiled(__file__.rpartition("/")[0]))
     gc.set_threshold(10_000)  # a command that is about to end has nothing to collect
     try:
         from swarm.cli import main

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
+import posix as os
 import stat
 
 from swarm.errors import StoreError
@@ -42,14 +42,20 @@ class StateDir:
     def refuse_links(self, *paths: str) -> None:
         """Through a link in place of a directory of its own, swarm would write to and clear away what is not its own."""
         for path in paths:
-            if os.path.islink(path):
+            try:
+                linked = stat.S_ISLNK(os.lstat(path).st_mode)
+            except (OSError, ValueError):
+                continue
+            if linked:
                 raise StoreError(f"{path} is a symbolic link and is not used. Put a directory in its place.")
 
     def explained(self, error: OSError) -> StoreError:
         """The system's error, with what to do about it."""
         path = error.filename2 or error.filename or self._path
         if isinstance(path, bytes):
-            path = os.fsdecode(path)
+            from os import fsdecode
+
+            path = fsdecode(path)
         what = f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
         return StoreError(f"{what} {_CURES.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from swarm.clock import Clock
 from swarm.filesystem import Filesystem
 from swarm.state_dir import StateDir
@@ -265,4 +263,6 @@ class FileStore:
 
 def _resolved(path: str) -> str:
     """Where the file is; of the directories that lead to it, the system finds those that are links by itself."""
-    return os.path.realpath(path) if os.path.islink(path) else path
+    from os.path import islink, realpath
+
+    return realpath(path) if islink(path) else path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posix as os
 import time
 
 TYPE_CHECKING = False
@@ -60,7 +60,11 @@ def quoted(text: str) -> str:
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not os.isatty(stream):
+    if not os.isatty(stream):
+        return text
+    from os import environ
+
+    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 

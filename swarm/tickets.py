@@ -13,7 +13,6 @@ A counter that cannot be used is an error: going on without it could give a late
 from __future__ import annotations
 
 import errno
-import os
 
 from swarm.errors import StoreError
 from swarm.filesystem import Filesystem, insist, listed
@@ -95,7 +94,7 @@ class Tickets:
             elif self._fs.exists(f"{self._epochs}/{last}.synced"):
                 self._epoch = last
             else:
-                for path in (self._epochs, self._private, os.path.dirname(self._private)):
+                for path in (self._epochs, self._private, self._private.rpartition("/")[0]):
                     self._fs.sync_dir(path)
                 self._mark_epoch(f"{last}.synced", "-")
         return epoch

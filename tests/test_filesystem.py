@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import posix
 import shutil
 import time
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ class TestFiles:
 
     def test_a_write_that_takes_several_calls_is_whole_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.write
-        monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+        monkeypatch.setattr(posix, "write", lambda fd, data: real(fd, data[:3]))
         FS.write_new(f"{tmp_path}/a", b"0123456789")
         assert (tmp_path / "a").read_bytes() == b"0123456789"
 
@@ -76,7 +77,7 @@ class TestFiles:
     @pytest.mark.parametrize("sync", [False, True])
     def test_a_draw_is_brought_to_the_disk_where_asked(self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced: list[int] = []
-        monkeypatch.setattr(os, "fsync", synced.append)
+        monkeypatch.setattr(posix, "fsync", synced.append)
         FS.draw(f"{tmp_path}/a", sync=sync)
         assert len(synced) == sync
 
@@ -124,7 +125,7 @@ class TestDirectories:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         synced: list[str] = []
-        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        monkeypatch.setattr(posix, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to("real")
         (tmp_path / "file").touch()
@@ -157,7 +158,7 @@ class TestDirectories:
                 real(path, mode)
             real(path, mode)
 
-        monkeypatch.setattr(os, "mkdir", meanwhile)
+        monkeypatch.setattr(posix, "mkdir", meanwhile)
         make_dirs(f"{tmp_path}/a/b")
         assert calls == [f"{tmp_path}/a/b", f"{tmp_path}/a", f"{tmp_path}/a/b"]
 
@@ -165,7 +166,7 @@ class TestDirectories:
         def failing(path: str, mode: int) -> None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
 
-        monkeypatch.setattr(os, "mkdir", failing)
+        monkeypatch.setattr(posix, "mkdir", failing)
         with pytest.raises(FileNotFoundError) as error:
             make_dirs("/a/b")
         assert error.value.filename == "/"
@@ -186,7 +187,7 @@ class TestDirectories:
                 raise refused.pop()
             mkdir(path, mode)
 
-        monkeypatch.setattr(os, "mkdir", removed_meanwhile)
+        monkeypatch.setattr(posix, "mkdir", removed_meanwhile)
         make_dirs(f"{tmp_path}/a")
         assert (tmp_path / "a").is_dir() and not refused
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import posix
 import signal
 import threading
 import time
@@ -186,13 +187,13 @@ class TestGone:
         assert process.gone({**stamped(), "pid": pid}, BOOT, TIME_NS) is False
 
     def test_pid_one_is_a_process_like_any_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "kill", lambda pid, number: None)  # whatever a mutant would send to it
+        monkeypatch.setattr(posix, "kill", lambda pid, number: None)  # whatever a mutant would send to it
         assert not process.gone(stamped(1), BOOT, TIME_NS)
         assert process.gone({**stamped(1), "start": 10**9}, BOOT, TIME_NS)
 
     def test_asking_does_nothing_to_the_process(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[tuple[int, int]] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+        monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append((pid, number)))
         assert not process.gone(stamped(child), BOOT, TIME_NS)
         monkeypatch.undo()
         assert sent == [(child, 0)]
@@ -202,15 +203,15 @@ class TestGone:
             raise PermissionError
 
         who = stamped()
-        monkeypatch.setattr(os, "kill", denied)
+        monkeypatch.setattr(posix, "kill", denied)
         assert not process.gone(who, BOOT, TIME_NS)
 
     def test_a_proc_of_another_namespace_is_not_believed(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         who = {**stamped(child), "start": 1}
         real = os.readlink
-        monkeypatch.setattr(os, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
+        monkeypatch.setattr(posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
         assert process.gone(who, BOOT, TIME_NS) is False
-        monkeypatch.setattr(os, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path))
+        monkeypatch.setattr(posix, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path))
         assert process.gone(who, BOOT, TIME_NS) is False
         assert process.identity(child)["start"] == 0
 
@@ -273,14 +274,14 @@ class TestGroup:
         assert process.group_gone(group) is False
 
     def test_a_group_of_another_user_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "killpg", raising(PermissionError()))
+        monkeypatch.setattr(posix, "killpg", raising(PermissionError()))
         assert not process.group_gone(group)
         die(group)
         assert process.group_gone(group), "as /proc tells"
 
     def test_where_the_system_does_not_tell_it_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         end(group)
-        monkeypatch.setattr(os, "killpg", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
+        monkeypatch.setattr(posix, "killpg", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
         assert not process.group_gone(group)
 
     def test_a_proc_that_hides_processes_proves_nothing(
@@ -297,7 +298,7 @@ class TestGroup:
     def test_nor_does_one_of_another_namespace(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         die(group)
         real = os.readlink
-        monkeypatch.setattr(os, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
+        monkeypatch.setattr(posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
         assert not process.group_gone(group)
 
     def test_nor_one_that_may_not_be_read(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +322,7 @@ class TestGroup:
             die(group)
             die(member)
             looks = iter([[str(group)], [str(member)]])
-            monkeypatch.setattr(os, "listdir", lambda path: next(looks))
+            monkeypatch.setattr(posix, "listdir", lambda path: next(looks))
             assert not process.group_gone(group)
         finally:
             os.waitpid(member, 0)
@@ -331,14 +332,14 @@ class TestGroup:
     ) -> None:
         reaped = fork(time.sleep, 60)
         end(reaped)
-        monkeypatch.setattr(os, "listdir", lambda path: ["self", str(reaped), str(group)])
+        monkeypatch.setattr(posix, "listdir", lambda path: ["self", str(reaped), str(group)])
         assert not process.group_gone(group)
         die(group)
         assert process.group_gone(group)
 
     def test_asking_for_a_group_does_nothing_to_it(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[tuple[int, int]] = []
-        monkeypatch.setattr(os, "killpg", lambda *args: asked.append(args))
+        monkeypatch.setattr(posix, "killpg", lambda *args: asked.append(args))
         assert not process.group_gone(group)
         assert asked == [(group, 0)]
 
@@ -480,7 +481,7 @@ class TestProbe:
         def denied(pid: int, number: int) -> None:
             raise PermissionError
 
-        monkeypatch.setattr(os, "kill", denied)
+        monkeypatch.setattr(posix, "kill", denied)
         assert process.probe(stamped(child), BOOT, TIME_NS) == "alive"
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "reused"
         monkeypatch.undo()
@@ -492,7 +493,7 @@ class TestProbe:
         def broken(pid: int, number: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        monkeypatch.setattr(os, "kill", broken)
+        monkeypatch.setattr(posix, "kill", broken)
         assert process.probe(stamped(child), BOOT, TIME_NS) == "unknown"
         monkeypatch.undo()
 
@@ -505,7 +506,7 @@ class TestProbe:
     def test_looking_sends_no_signal_and_leaves_nothing_open(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         before = open_descriptors()
         sent: list[tuple[int, int]] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+        monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append((pid, number)))
         process.probe(stamped(child), BOOT, TIME_NS)
         monkeypatch.undo()
         assert sent == [(child, 0)]
@@ -513,7 +514,7 @@ class TestProbe:
 
     def test_elsewhere_nobody_is_looked_for(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
-        monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+        monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append(pid))
         for change in ({"boot": "another"}, {"pid_ns": "pid:[1]"}, {"boot": "", "host": "another"}):
             process.probe({**stamped(child), **change}, BOOT, TIME_NS)
         monkeypatch.undo()
