@@ -75,7 +75,7 @@ def to_iso(moment: float) -> str:
 
 def from_iso(text: object) -> float | None:
     """The moment that an ISO 8601 text names (UTC where it names no zone), None where it names none."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not text:
         return None
     if len(text) == 24 and text[23] == "Z" and text[10] == "T":
         moment = _from_own_form(text)

@@ -419,27 +419,19 @@ def run_help(args: list[str]) -> str:
     return "".join(written)
 
 
-HOT = [
-    "lock acquire t w 60",
-    "lock heartbeat t w",
-    "lock release t w",
-    "lock check t",
-    "lock list",
-    "log append START w t",
-    "log tail 3",
-]
-
-
 COMMON = "arguments cli clock errors filesystem home jsontext names settings start state_dir store_file terminal"
 LOCK = f"{COMMON} busy cli_lock handover lock_record lock_table process"
-LOADED = {
-    "lock acquire": f"{LOCK} tickets",
-    "lock heartbeat": LOCK,
-    "lock release": LOCK,
-    "lock check": LOCK,
+LOG = f"{COMMON} cli_log journal lines status_log"
+HOT = {
+    "lock acquire t w 60": f"{LOCK} tickets",
+    "lock acquire held w 60": LOCK,
+    "lock heartbeat held w": LOCK,
+    "lock release held w": LOCK,
+    "lock check held": LOCK,
+    "lock check t": LOCK,
     "lock list": LOCK,
-    "log append": f"{COMMON} cli_log journal lines status_log",
-    "log tail": f"{COMMON} cli_log journal lines status_log",
+    "log append START w t": LOG,
+    "log tail 3": LOG,
 }
 STANDARD = "__future__ _json _stat errno gc stat"
 
@@ -447,12 +439,12 @@ STANDARD = "__future__ _json _stat errno gc stat"
 @pytest.mark.parametrize("command", HOT)
 def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: Path) -> None:
     """Agents call these hundreds of times, and every module costs them a third of a millisecond."""
-    cli.main(["lock", "acquire", "other", "w"])  # only once are there directories to make
-    cli.main(["log", "append", "START", "w", "other"])
+    cli.main(["lock", "acquire", "held", "w"])  # only once are there directories to make
+    cli.main(["log", "append", "START", "w", "held"])
     run = f"from swarm import start; sys.argv[1:] = {command.split()!r}; start._run(); print(*set(sys.modules) - before)"
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules); {run}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
     loaded = set(done.stdout.splitlines()[-1].split())
     ours = {name for name in loaded if name.startswith("swarm")}
-    assert ours == {"swarm", *(f"swarm.{name}" for name in LOADED[" ".join(command.split()[:2])].split())}, done.stderr
+    assert ours == {"swarm", *(f"swarm.{name}" for name in HOT[command].split())}, done.stderr
     assert loaded - ours <= set(STANDARD.split())
