@@ -9,8 +9,6 @@ while [[ -L $self ]]; do # find the checkout also through symlinks
   self=$target
 done
 [[ $self == /* ]] || self=$PWD/$self
-root=${self%/scripts/*}
-[[ -d $root/swarm ]] || root=${self%/*}/.. # its directory goes by another name
 
 start='import sys; sys.path.insert(0, sys.argv.pop(1)); from swarm.start import start; start()'
-exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "$root" log "$@"
+exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "${self%/*}/.." log "$@"

@@ -165,8 +165,11 @@ def test_a_script_works_from_anywhere_and_imports_nothing_from_there(
         (trap / f"{name}.py").write_text("raise SystemExit('imported from the working directory')")
     for link in (trap / "direct", trap / "twice"):
         link.symlink_to(ROOT / "scripts" / script if link.name == "direct" else "direct")
+    for link in (trap / "scripts", trap / "tools"):
+        link.symlink_to(ROOT / "scripts")
     command = "list" if "lock" in script else "tail"
-    for call in ([str(ROOT / "scripts" / script)], ["./direct"], ["./twice"], [str(trap / "twice")]):
+    files = (ROOT / "scripts" / script, "./direct", "./twice", trap / "twice", f"scripts/{script}", trap / "tools" / script)
+    for call in ([str(file)] for file in (*files, f"./tools/{script}", os.path.relpath(ROOT / "scripts" / script, trap))):
         done = subprocess.run(
             [*call, command], cwd=trap, capture_output=True, text=True, timeout=30, env=script_environment(PYTHONPATH=str(trap))
         )
