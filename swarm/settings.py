@@ -93,7 +93,7 @@ def log_max_bytes() -> int:
 
 def durable() -> bool:
     """Whether every change is to be on disk before it is confirmed."""
-    text = os.environ.get("SWARM_DURABLE", "")
+    text = _variable("SWARM_DURABLE")
     if text not in ("", "0", "1"):
         raise BadInput(f"SWARM_DURABLE is {text[:40]!r}, but must be 1, or 0 for no.")
     return text == "1"

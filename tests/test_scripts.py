@@ -424,7 +424,7 @@ def run_help(args: list[str]) -> str:
 
 COMMON = "arguments cli clock errors filesystem home jsontext names settings start state_dir store_file terminal"
 LOCK = f"{COMMON} busy cli_lock handover lock_record lock_table process"
-LOG = f"{COMMON} cli_log journal lines status_log"
+LOG = f"{COMMON} cli_log journal journal_parts lines status_log"
 HOT = {
     "lock acquire t w 60": f"{LOCK} tickets",
     "lock acquire held w 60": LOCK,
