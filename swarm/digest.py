@@ -8,12 +8,25 @@ order, so everybody who has read as far has the same one.
 from __future__ import annotations
 
 import gc
-import json
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
 
-from swarm.errors import StoreError
-from swarm.store import Store
+from swarm import jsontext
+from swarm.errors import BadInput, StoreError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Generic, Protocol, TypeVar
+
+    from swarm.store import Store
+
+    P = TypeVar("P", bound="Picture")
+else:  # to import `typing` would take as long as all the rest of a look
+    P, Protocol = None, object
+
+    class Generic:
+        def __class_getitem__(cls, kind):
+            return cls
+
 
 _WORTH_KEEPING = 2000  # lines
 
@@ -37,9 +50,6 @@ class Picture(Protocol):
         """How many things it knows, which is what keeping it costs."""
 
 
-P = TypeVar("P", bound=Picture)
-
-
 class Digest(Generic[P]):
     """The picture of one log, as of the last `update`. Not for two threads at once."""
 
@@ -55,9 +65,7 @@ class Digest(Generic[P]):
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
         """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the picture took it. Tells
         how many lines it has read so far."""
-        if not self._asked:
-            self._asked = True
-            self._load()
+        self._begin()
         count, taken, passed = 0, False, mine is None
         while True:
             lines, after = self._store.read_log(self._log, self.cursor)
@@ -67,11 +75,13 @@ class Digest(Generic[P]):
             self.cursor = after
             if not lines:
                 break
-            fold = self.picture.fold
-            for line in lines:
-                changed = fold(line)
-                if not passed and line == mine:
-                    taken, passed = changed, True
+            if mine is None:
+                self._fold(lines)
+            else:
+                for line in lines:
+                    changed = self.picture.fold(line)
+                    if not passed and line == mine:
+                        taken, passed = changed, True
             count += len(lines)
             progress(count)
             if passed and mine is not None:
@@ -87,6 +97,16 @@ class Digest(Generic[P]):
         """Waits until there is more than the last update has read, or time is up."""
         return self._store.wait(self._log, self.cursor, timeout)
 
+    def _begin(self) -> None:
+        """Where the last process ended, at the first look."""
+        if not self._asked:
+            self._asked = True
+            self._load()
+
+    def _fold(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            self.picture.fold(line)
+
     def _load(self) -> None:
         collecting = gc.isenabled()
         gc.disable()  # a million new objects and no garbage: looking for it would take longer than all the rest
@@ -94,7 +114,7 @@ class Digest(Generic[P]):
             data = self._store.kept(self._log)
             if data is None:
                 return
-            kept = json.loads(data)
+            kept = jsontext.loads(data)
             picture = self._make()
             if kept["version"] != picture.VERSION:
                 return
@@ -113,7 +133,7 @@ class Digest(Generic[P]):
     def _keep(self) -> None:
         kept = {"version": self.picture.VERSION, "cursor": self.cursor, "picture": self.picture.dump()}
         try:
-            self._store.keep(self._log, json.dumps(kept, separators=(",", ":")).encode())
-        except StoreError:
-            pass  # a directory that may only be read, a full disk: the next process reads the log
+            self._store.keep(self._log, jsontext.dumps(kept).encode())
+        except (StoreError, BadInput):
+            pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log
         self._unkept = 0

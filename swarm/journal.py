@@ -28,7 +28,7 @@ from _thread import allocate_lock
 from swarm.errors import BadInput, StoreError
 from swarm.filesystem import DIR_MODE, FILE_MODE
 from swarm.journal_parts import filled, not_a_file, open_part, outrun, regular, remove_if_empty, settle
-from swarm.lines import is_line_start, last_lines, last_newline, lines_with, numbered_lines, whole_lines
+from swarm.lines import is_line_start, last_lines, last_newline, lines_with, numbered_lines, whole_block, whole_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _HERE, _END = 1, 2  # os.SEEK_CUR, os.SEEK_END
+_BLOCK = 1 << 16  # bytes; larger ones do not stay in the processor's cache
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
 
 
@@ -141,6 +142,31 @@ class Journal:
         finally:
             if not view.cursor:
                 view.close()
+
+    def blocks(self, cursor: str) -> Iterator[tuple[bytes, str]]:
+        """What `read` would give from the cursor to the end of now, in blocks of whole lines, each with the cursor after it."""
+        number, offset, fingerprint = _parse_cursor(cursor)
+        view = self._look()
+        try:
+            for at in [n for n in (*sorted(view.parts), view.number) if n >= number] or [view.number]:
+                if at == view.number and view.live < 0:
+                    return
+                opened = (view.live, view.size) if at == view.number else open_part(view.parts[at])
+                if opened is None:
+                    continue
+                fd, end = opened
+                try:
+                    known = _fingerprint(fd, end)
+                    if at != number or (fingerprint and fingerprint != known) or not is_line_start(fd, offset, end):
+                        offset = 0
+                    while block := whole_block(fd, offset, end, _BLOCK):
+                        offset += len(block)
+                        yield block, f"{at}:{offset}:{known}"
+                finally:
+                    if fd != view.live:
+                        os.close(fd)
+        finally:
+            view.close()
 
     def tail(self, count: int) -> tuple[list[bytes], str]:
         view = self._look()

@@ -24,9 +24,14 @@ def is_line_start(fd: int, offset: int, end: int) -> bool:
 
 def whole_lines(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
     """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
+    block = whole_block(fd, start, end, limit)
+    return block.split(b"\n")[:-1], start + len(block)
+
+
+def whole_block(fd: int, start: int, end: int, limit: int) -> bytes:
+    """The same lines in one piece, each with its newline."""
     data = _piece(fd, start, end, limit or _LINE)
-    data = data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
-    return data.split(b"\n")[:-1], start + len(data)
+    return data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
 
 
 def lines_with(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:

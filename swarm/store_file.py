@@ -142,6 +142,14 @@ class FileStore:
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         return self._log(log).read(cursor, limit)
 
+    def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]]:
+        """Everything that is there now after the cursor, as `read_log` would give it: whole lines in blocks, each with its newline,
+        and the cursor after each block."""
+        try:
+            yield from self._log(log).blocks(cursor)
+        except OSError as error:
+            raise self._directory.explained(error) from error
+
     @_spoken
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
         return self._log(log).tail(count)

@@ -27,8 +27,7 @@ from swarm.digest import Digest
 from swarm.errors import StoreError
 from swarm.lock_record import Lock, Verdict, orphaned
 from swarm.lock_table import LockTable
-from swarm.status_log import LOG as STATUS
-from swarm.status_picture import StatusPicture
+from swarm.status_digest import StatusDigest
 from swarm.store import Store
 from swarm.task_picture import Entry, TaskPicture
 from swarm.task_record import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
@@ -135,11 +134,12 @@ Look = tuple[Lock | None, Verdict] | StoreError
 
 
 class Viewer:
-    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once."""
+    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once. `may_fork`: the program
+    has a single thread, and a long log may be read by two processes."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, may_fork: bool = False) -> None:
         self._store = store
-        self._status = Digest(store, STATUS, StatusPicture)
+        self._status = StatusDigest(store, may_fork=may_fork)
         self._tasks = Digest(store, TASKS, TaskPicture)
         self._dead: frozenset[str] = frozenset()
 
@@ -194,7 +194,7 @@ class _Drawing:
     """One board in the making."""
 
     def __init__(
-        self, store: Store, status: Digest[StatusPicture], queue: TaskPicture, locks: dict[str, Look], dead: frozenset[str]
+        self, store: Store, status: StatusDigest, queue: TaskPicture, locks: dict[str, Look], dead: frozenset[str]
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -320,9 +320,9 @@ class _Drawing:
                     lease_left=_rounded(look[1].left),
                     ttl=lock.ttl,
                     token=lock.token,
-                    state=said.state if said else "",
-                    text=said.text if said else "",
-                    said_at=said.at if said else "",
+                    state=said[0] if said else "",
+                    text=said[3] if said else "",
+                    said_at=said[2] if said else "",
                 )
             )
         return sorted(found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id))

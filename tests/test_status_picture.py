@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import marshal
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm import status_picture
-from swarm.digest import Digest
+from swarm import status_picture, status_rows
+from swarm.status_digest import StatusDigest
 from swarm.status_log import LOG, STATES, StatusLog
-from swarm.status_picture import Said, StatusPicture
+from swarm.status_picture import StatusPicture
+from swarm.status_rows import rows_of, summary_of
 from swarm.store import Store
 from swarm.store_file import FileStore
 from swarm.store_memory import MemoryStore
@@ -43,7 +47,7 @@ class TestOpenTasks:
     @pytest.mark.parametrize("state", ["WAIT", "HELP"])
     def test_a_task_whose_latest_record_asks_for_a_person_waits(self, state: str) -> None:
         seen = picture(line("START"), line(state, text="which one?"))
-        assert seen.waiting == {"t": Said(state, "w", AT, "which one?")}
+        assert seen.waiting == {"t": (state, "w", AT, "which one?")}
         assert not seen.started
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
@@ -160,51 +164,106 @@ strange = st.builds(
     ),
 )
 torn = st.builds(lambda whole, size: whole[:size], records, st.integers(0, 60))
+plain_lines = st.lists(
+    st.builds(line, st.sampled_from(STATES), names, names, texts, st.none() | st.just({"token": 17})), min_size=10, max_size=60
+)
 lines = st.lists(records | strange | torn | st.sampled_from(TestAnyLine.ABSURD).filter(lambda one: b"\n" not in one), max_size=40)
 
 
-def parsed(*given_lines: bytes) -> StatusPicture:
-    """The picture where every line was parsed."""
-    with mock.patch.object(status_picture, "_PLAIN", mock.Mock(fullmatch=lambda text: None)):
-        return picture(*given_lines)
+def in_blocks(*blocks: Sequence[bytes], second: bool = False) -> StatusPicture:
+    """The picture of lines that came in blocks. `second`: somebody else has summed them up."""
+    made = StatusPicture()
+    with mock.patch.object(status_rows, "_FEW", -1):
+        for block in (b"".join(one + b"\n" for one in each) for each in blocks):
+            made.fold_block(block, marshal.loads(marshal.dumps(summary_of(rows_of(block)))) if second else None)
+    return made
 
 
-@given(lines)
-def test_reading_a_plain_record_without_parsing_it_gives_what_parsing_gives(given_lines: list[bytes]) -> None:
-    assert picture(*given_lines).dump() == parsed(*given_lines).dump()
+def known(seen: StatusPicture) -> tuple[object, ...]:
+    return seen.dump(), *map(list, (seen.started, seen.waiting, seen.errors, seen.workers))
 
 
+def cut(given_lines: list[bytes], places: list[int]) -> list[list[bytes]]:
+    ends = sorted({0, len(given_lines), *(min(place, len(given_lines)) for place in places)})
+    return [given_lines[begin:end] for begin, end in pairwise(ends)]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 6, status_picture.LIMIT])
+@given(given_lines=lines | plain_lines, places=st.lists(st.integers(0, 40), max_size=4), second=st.booleans())
+def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other(
+    limit: int, given_lines: list[bytes], places: list[int], second: bool
+) -> None:
+    with mock.patch.object(status_picture, "LIMIT", limit):
+        assert known(in_blocks(*cut(given_lines, places), second=second)) == known(picture(*given_lines))
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counted(size: int, second: bool) -> None:
+    given_lines = [line("WAIT", f"t{number}") for number in range(size)]
+    with mock.patch.object(status_picture, "LIMIT", 3):
+        seen = in_blocks(given_lines, second=second)
+    assert (len(seen.waiting), seen.forgotten) == (3, size - 3)
+
+
+PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
+
+
+@pytest.mark.parametrize("beside", [[], [line("START", "other", meta={"token": 1})], [line("START", text='"')]], ids=range(3))
 @pytest.mark.parametrize(
     ("was", "now"),
     [
         (b"17", b"017"),
-        (b"17}", b"17, }"),
-        (b"17}", b"17"),
-        (b"17}}", b"17}} x"),
-        (b'{"token": 17}', b"{,}"),
+        (b"17", b"-17"),
+        (b"17", b"1.5"),
+        (b"1}}", b"1, }}"),
+        (b"1}}", b"1"),
+        (b"1}}", b"1}} x"),
+        (b"1}}", b"1}}{}"),
+        (b'{"token": 17, "attempt": 1}', b"{,}"),
+        (b'{"token": 17, "attempt": 1}', b"{}"),
         (b'"state": "WAIT"', b'"state": "DONE"'),
+        (b'"type": "WAIT", "state": "WAIT"', b'"type": "MAYBE", "state": "MAYBE"'),
+        (b'"type": "WAIT", "state": "WAIT"', b'"type": "SKIP", "state": "SKIP"'),
         (b'"message": "why"', b'"message": "how"'),
         (b'"token": 17', b'"token": 17, "from": "output"'),
+        (b'"token"', b'"lost"'),
         (b'"w"', b'"w", "task_id": "other"'),
         (b'"why"', b'"wh\ty"'),
+        (b'"w"', b'"w\xff"'),
+        (b'"w"', b'"w\\u0041"'),
+        (b'"t"', b'"\\t"'),
+        (b'"w"', b'"w\nx"'),
+        (b'"t"', b'"t\n"'),
+        (b"2026-02", b"\n"),
+        (b'"token"', b'"to\nken"'),
+        (b'"w"', b'""'),
         (b'"t"', b'""'),
+        (b'"t"', b'"' + b"t" * 801 + b'"'),
+        (b'"w"', b'"' + b"w" * 801 + b'"'),
+        (b'{"timestamp"', b'x{"timestamp"'),
+        (b'{"timestamp"', b' {"timestamp"'),
+        (b'{"timestamp"', b'\xef\xbb\xbf{"timestamp"'),
+        (b"2026", b"2" * 2026),
     ],
 )
-def test_what_is_almost_a_plain_record_is_read_as_parsing_reads_it(was: bytes, now: bytes) -> None:
-    plain = line("WAIT", text="why", meta={"token": 17})
-    assert was in plain and status_picture._PLAIN.fullmatch(plain.decode())
-    changed = plain.replace(was, now)
-    assert picture(changed).dump() == parsed(changed).dump()
+def test_what_is_almost_a_plain_record_is_read_as_parsing_reads_it(was: bytes, now: bytes, beside: list[bytes]) -> None:
+    assert was in PLAIN and re.fullmatch(status_rows._PLAIN, PLAIN.decode() + "\n")
+    given_lines = [line("HELP"), *beside, *PLAIN.replace(was, now, 1).split(b"\n"), line("DONE", "last")]
+    for one in (given_lines, [one.replace(b"WAIT", b"SKIP") for one in given_lines]):
+        assert known(in_blocks(one)) == known(picture(*one))
 
 
 def test_most_records_of_swarm_are_read_without_parsing() -> None:
-    """Otherwise the test above would compare the same thing with itself."""
+    """Otherwise the tests above would compare the same thing with itself."""
     store = MemoryStore()
     log = StatusLog(store)
     for state in STATES:
         log.append(state, "worker-1", "任务-1", "all tests pass", {"token": 17, "attempt": 2})
         log.append(state, "worker-1", "t")
-    assert all(status_picture._PLAIN.fullmatch(one.decode()) for one in store.read_log(LOG)[0])
+    block = b"".join(one + b"\n" for one in store.read_log(LOG)[0])
+    with mock.patch.object(status_rows, "parse_record", side_effect=AssertionError("it was parsed")):
+        assert in_blocks(block.splitlines()).records == 2 * len(STATES)
 
 
 @given(lines, st.lists(st.integers(0, 40), max_size=4), st.booleans())
@@ -218,9 +277,9 @@ def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
     ):
         for number, one in enumerate(given_lines):
             if number in cuts:
-                Digest(store, LOG, StatusPicture).update()
+                StatusDigest(store).update()
             store.append(LOG, one)
-        digest = Digest(store, LOG, StatusPicture)
+        digest = StatusDigest(store)
         digest.update()
         expected = picture(*given_lines)
     assert digest.picture.dump() == expected.dump()
@@ -234,27 +293,29 @@ class TestKept:
         lambda data: data[: len(data) // 2],
         lambda data: b"[]",
         lambda data: b"\xff",
-        lambda data: data.replace(b'"version":1', b'"version":0').replace(b'"WAIT","w"', b'"HELP","w"'),
+        lambda data: data.replace(b'"version": 2', b'"version": 1').replace(b'"WAIT"', b'"HELP"'),
         lambda data: data.replace(b'"WAIT"', b"7", 1),
-        lambda data: data.replace(b'"SKIP":0', b'"SKIP":"0"'),
-        lambda data: data.replace(b'"SKIP":0', b'"OTHER":0'),
+        lambda data: data.replace(b'"WAIT", ', b"", 1),
+        lambda data: data.replace(b'"SKIP": 0', b'"SKIP": "0"'),
+        lambda data: data.replace(b'"SKIP": 0', b'"OTHER": 0'),
         lambda data: json.dumps({**json.loads(data), "cursor": "none"}).encode(),
         lambda data: json.dumps({**json.loads(data), "cursor": None}).encode(),
         lambda data: json.dumps({**json.loads(data), "picture": [[], [], []]}).encode(),
     )
 
-    def kept(self, store: Store) -> Digest[StatusPicture]:
+    def kept(self, store: Store) -> StatusDigest:
         for number in range(2500):
             store.append(LOG, line("WAIT" if number % 100 == 0 else "DONE", f"t{number}"))
-        digest = Digest(store, LOG, StatusPicture)
+        digest = StatusDigest(store)
         digest.update()
         assert store.kept(LOG)
         return digest
 
     def test_a_second_process_does_not_read_the_log_again(self, store: Store) -> None:
         first = self.kept(store)
-        with mock.patch.object(StatusPicture, "fold", side_effect=AssertionError("it was read again")):
-            second = Digest(store, LOG, StatusPicture)
+        again = mock.Mock(side_effect=AssertionError("it was read again"))
+        with mock.patch.multiple(StatusPicture, fold=again, fold_block=again):
+            second = StatusDigest(store)
             second.update()
         assert second.picture.dump() == first.picture.dump()
         assert len(second.picture.waiting) == 25
@@ -266,7 +327,7 @@ class TestKept:
         for damage in self.DAMAGES:
             assert damage(data) != data
             store.keep(LOG, damage(data))
-            second = Digest(store, LOG, StatusPicture)
+            second = StatusDigest(store)
             second.update()
             assert second.picture.dump() == first.picture.dump(), damage(data)[:200]
 
@@ -274,7 +335,7 @@ class TestKept:
         store = FileStore(str(tmp_path / "s"))
         self.kept(store)
         (tmp_path / "s" / "status.log").write_bytes(line("HELP", "new", "somebody else") + b"\n")
-        again = Digest(store, LOG, StatusPicture)
+        again = StatusDigest(store)
         again.update()
         assert list(again.picture.waiting) == ["new"]
         assert again.picture.records == 1

@@ -1,0 +1,181 @@
+"""A long status log is read by blocks, and by two processes where the program allows it: with the same outcome, whatever becomes of
+the second."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm import journal, second_reader, status_digest
+from swarm.second_reader import SecondReader
+from swarm.status_digest import StatusDigest
+from swarm.status_log import LOG, STATES
+from swarm.status_picture import StatusPicture
+from swarm.store_file import FileStore
+
+LINES = 4000
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
+    """Some forty blocks, of which the second process may read from the fourth on."""
+    monkeypatch.setattr(status_digest, "_MUCH", 3)
+    monkeypatch.setattr(journal, "_BLOCK", 16384)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    store = FileStore(str(tmp_path / "s"))
+    store.prepare()
+    with open(store.root + "/status.log", "wb") as file:
+        for number in range(LINES):
+            file.write(_line(number) + b"\n")
+    return store
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left(store: FileStore) -> Iterator[None]:
+    before = os.listdir("/proc/self/fd")
+    yield
+    assert os.listdir("/proc/self/fd") == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_two_processes_find_what_one_finds(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = watched(monkeypatch)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    assert len(answers) > 10 and None not in answers
+
+
+def test_a_program_that_does_not_allow_it_is_not_forked(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("it forked"))
+    assert known(StatusDigest(store)) == expected(store)
+
+
+def test_where_there_is_one_processor_there_is_one_process(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("it forked"))
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+
+
+def test_where_there_can_be_no_second_process_the_first_reads_all(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_second_process_that_is_killed_costs_nothing(store: FileStore, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    answers = watched(monkeypatch, lambda second, count: os.kill(second._child, signal.SIGKILL) if count == after else None)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    assert None in answers
+
+
+def test_a_second_process_that_fails_costs_nothing(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, dumps = os.getpid(), second_reader.marshal.dumps
+    made: list[int] = []
+
+    def failing(answer: object) -> bytes:
+        made.append(1)
+        if os.getpid() != parent and len(made) > 3:
+            raise MemoryError
+        return dumps(answer)
+
+    monkeypatch.setattr(second_reader.marshal, "dumps", failing)
+    answers = watched(monkeypatch)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    assert None in answers
+
+
+def test_an_answer_about_another_block_is_not_used(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as of a log that was replaced or rotated between the looks of the two."""
+    blocks = store.blocks
+    parent = os.getpid()
+
+    def shifted(log: str, cursor: str) -> Iterator[tuple[bytes, str]]:
+        found = blocks(log, cursor)
+        if os.getpid() != parent:
+            next(found)
+        yield from found
+
+    monkeypatch.setattr(store, "blocks", shifted)
+    answers = watched(monkeypatch)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    assert answers == [None], "and nothing else is asked"
+
+
+def test_whoever_stops_looking_leaves_no_second_process(store: FileStore) -> None:
+    def enough(count: int) -> None:
+        if count > LINES / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        StatusDigest(store, may_fork=True).update(progress=enough)
+
+
+def test_it_tells_how_far_it_is_and_keeps_what_it_found(store: FileStore) -> None:
+    told: list[int] = []
+    StatusDigest(store).update(progress=told.append)
+    assert told == sorted(told) and len(told) > 10 and told[-1] == LINES
+    told.clear()
+    StatusDigest(store).update(progress=told.append)
+    assert told == []
+
+
+def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStore) -> None:
+    more = [_line(LINES + number) for number in range(3)]
+
+    def meddle(count: int) -> None:
+        if more:
+            store.append(LOG, more.pop())
+            store.rotate(LOG)
+
+    digest = StatusDigest(store, may_fork=True)
+    digest.update(progress=meddle)
+    assert digest.picture.records + digest.picture.damaged == LINES + 3
+    assert known(digest) == expected(store)
+    store.close()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, before: Any = lambda second, count: None) -> list[Any]:
+    """Every answer of second processes."""
+    answers: list[Any] = []
+    answer = SecondReader.answer
+
+    def told(self: SecondReader, cursor: str) -> Any:
+        before(self, len(answers))
+        found = answer(self, cursor)
+        answers.append(None if found is None else "an answer")
+        return found
+
+    monkeypatch.setattr(SecondReader, "answer", told)
+    return answers
+
+
+def known(digest: StatusDigest) -> Any:
+    digest.update()
+    return digest.picture.dump()
+
+
+def expected(store: FileStore) -> Any:
+    seen = StatusPicture()
+    for _, line, _ in store.numbered(LOG):
+        seen.fold(line)
+    return seen.dump()
+
+
+def _line(number: int) -> bytes:
+    if number % 501 == 500:
+        return b"no record"
+    state = STATES[number * 7 % 6]
+    record: dict[str, Any] = {"timestamp": f"2026-02-02T10:30:10.{number % 1000:03d}Z", "type": state, "state": state}
+    record |= {"worker": f"worker-{number * 13 % 11}", "task_id": f"task-{number * 31 % 900}", "meta": {"token": number}}
+    if number % 97 == 96:
+        record["reason"] = record["message"] = 'say "yes"'
+    return json.dumps(record).encode()
