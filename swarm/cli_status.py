@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from swarm import jsontext, terminal
-from swarm.arguments import Call, Command
-from swarm.board_text import text
-from swarm.columns import cut
+from swarm.arguments import Command
 from swarm.errors import Unreachable
 from swarm.home import Home
-from swarm.view import Board, Viewer
+from swarm.view import Viewer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from swarm.arguments import Call
+    from swarm.view import Board
 
 _MANY = 50_000  # records, after which a person wants to know why it takes so long
 _TICK = 1.0  # seconds after which ages are drawn anew, and what no record announces is looked at
@@ -49,6 +51,8 @@ def _first_look(viewer: Viewer) -> Board:
 
 
 def _watch_live(viewer: Viewer, first: Board) -> None:
+    from swarm.board_text import text
+    from swarm.columns import cut
     from swarm.live_screen import LiveScreen
 
     with LiveScreen() as screen:
@@ -91,6 +95,8 @@ def _print(call: Call, board: Board) -> None:
     if call.json:
         terminal.out(jsontext.dumps(board.fields()) + "\n")
         return
+    from swarm.board_text import text
+
     columns, height = _size()
     terminal.out("".join(f"{line}\n" for line in text(board, columns, height, terminal.paint)))
 
@@ -103,6 +109,8 @@ def _size() -> tuple[int, int | None]:
             return columns, max(8, lines - 1)
     except OSError:
         pass
+    import shutil
+
     return min(shutil.get_terminal_size((80, 24)).columns, 1000), None  # COLUMNS, if somebody has set it
 
 

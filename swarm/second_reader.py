@@ -22,7 +22,7 @@ _LENGTH = 8  # bytes, before each answer
 class SecondReader:
     """For a program of one thread. Raises OSError where the system gives no second process."""
 
-    def __init__(self, blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], object]) -> None:
+    def __init__(self, blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], Any]) -> None:
         self._answers, to_parent = os.pipe()
         try:
             self._child = os.fork()
@@ -57,7 +57,7 @@ class SecondReader:
         return data
 
 
-def _work(blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], object], to_parent: int) -> None:
+def _work(blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], Any], to_parent: int) -> None:
     """The child, which never returns: what the parent would do at its end is not for the child to do."""
     try:
         for number, (block, after) in enumerate(blocks()):

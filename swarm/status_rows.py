@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Row = tuple[str, str, str, str, str]  # timestamp, state, worker, task and text of a record
-    # How many lines are records, how many are damaged, and how many rows there are of each of STATES; the last row of each worker,
-    # and of each task that is open after them, in order; all tasks that they change.
+    # How many lines are records, and how many are damaged; how many rows there are of each of STATES; the last row of each worker,
+    # and that of each task which is open after them, in order; all tasks that they change.
     Summary = tuple[int, int, list[int], list[Row], list[Row], list[str]]
 
 ENDING = ("DONE", "SKIP")
@@ -27,8 +27,8 @@ _FEW = 1 << 15  # bytes that are parsed before the patterns could be compiled
 
 
 class Rows:
-    """The rows of some lines, in order. `telling`: the places of those that only tell, and change no task. `records` and `damaged`
-    count lines; a record whose state or task makes no sense has no row."""
+    """The rows of some lines, in order. `telling`: the places of those that only tell, and change no task. `records` and
+    `damaged` count lines; a record whose state or task makes no sense has no row."""
 
     __slots__ = ("damaged", "records", "rows", "telling")
 
@@ -127,17 +127,19 @@ def _text(value: object) -> str:
 
 
 def _plain(inside: str, states: Sequence[str], key: str) -> str:
-    """The pattern of a plain record; `inside`: what can stand within quotes. Whatever may be missing is in `(?>…|)` and every repeat
+    """The pattern of a plain record; `inside`: what can stand within quotes. What may be missing is in `(?>…|)`, and every repeat
     is possessive: it would take twice as long if there were a way back to each of them."""
     name = f"({inside}{{1,{_NAME_LIMIT}}}+)"
     number = rf'"{key}": (?>[1-9][0-9]{{0,9}}+|0)'
     return (
-        rf'^\{{"timestamp": "({inside}*+)", "type": "({"|".join(states)})", "state": "\2", "worker": "{name}", "task_id": "{name}"'
+        rf'^\{{"timestamp": "({inside}*+)", "type": "({"|".join(states)})", "state": "\2", '
+        rf'"worker": "{name}", "task_id": "{name}"'
         rf'(?>, "reason": "({inside}*+)", "message": "\5"|)(?>, "meta": \{{{number}(?:, {number})*+\}}|)\}}' + "\n"
     )
 
 
-# Of a text without a backslash: what it finds is plain, unless a newline stands within quotes. What a SKIP means depends on its meta.
+# Of a text without a backslash: what it finds is plain, unless a newline stands within quotes. (What a SKIP means depends on its
+# meta.)
 _PLAIN = _plain('[^"]', STATES[:-1], '[^"]++')
 _INSIDE = r'[^"\\\n]'
 _LINE = _plain(_INSIDE, STATES, rf'(?!(?:{"|".join(_BYSTANDER)})"){_INSIDE}++') + "|^(.*)\n"  # any line, plain or else as a whole

@@ -143,8 +143,8 @@ class FileStore:
         return self._log(log).read(cursor, limit)
 
     def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]]:
-        """Everything that is there now after the cursor, as `read_log` would give it: whole lines in blocks, each with its newline,
-        and the cursor after each block."""
+        """All that is there now after the cursor: blocks of whole lines, each line with its newline, and the cursor after each
+        block."""
         try:
             yield from self._log(log).blocks(cursor)
         except OSError as error:

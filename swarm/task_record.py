@@ -14,21 +14,35 @@ from swarm import jsontext
 from swarm.errors import BadInput
 from swarm.names import check_name
 from swarm.settings import MAX_RECORD_BYTES, MAX_TTL
+from swarm.task_states import CANCELLED, DONE, ENDED, FAILED, LOG, READY, RUNNING, STATES, WAITING
 
-LOG = "tasks"
+__all__ = [
+    "CANCELLED",
+    "DEFAULT_MAX_ATTEMPTS",
+    "DONE",
+    "ENDED",
+    "FAILED",
+    "LOG",
+    "MAX_ATTEMPTS",
+    "MAX_PRIORITY",
+    "MAX_REASON_BYTES",
+    "READY",
+    "RUNNING",
+    "STATES",
+    "WAITING",
+    "Task",
+    "TaskSpec",
+    "added",
+    "event",
+    "known_spec",
+    "parsed",
+    "spec_from",
+]
+
 DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
 MAX_REASON_BYTES = 1 << 20  # of what a worker says of a task: the status log has it too, twice
-
-READY = "ready"
-WAITING = "waiting"  # for tasks it comes after
-RUNNING = "running"
-DONE = "done"
-FAILED = "failed"
-CANCELLED = "cancelled"
-STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
-ENDED = (DONE, FAILED, CANCELLED)
 
 _FIELDS = ("id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta")
 _TYPES: dict[str, type | tuple[type, ...]] = {  # of what stands in a line of the log

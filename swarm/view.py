@@ -16,23 +16,27 @@ The kinds of problem, in their order on the board:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
-
 from swarm.clock import from_iso, to_iso
-from swarm.columns import duration
-from swarm.digest import Digest
 from swarm.errors import StoreError
-from swarm.lock_record import Lock, Verdict, orphaned
+from swarm.lock_record import orphaned
 from swarm.lock_table import LockTable
+from swarm.plain_record import PlainRecord
 from swarm.status_digest import StatusDigest
-from swarm.store import Store
-from swarm.task_picture import Entry, TaskPicture
-from swarm.task_record import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
-from swarm.task_record import LOG as TASKS
+from swarm.task_states import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
+from swarm.task_states import LOG as TASKS
 from swarm.terminal import quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from swarm.digest import Digest
+    from swarm.lock_record import Lock, Verdict
+    from swarm.store import Store
+    from swarm.task_picture import Entry, TaskPicture
+
+    Look = tuple[Lock | None, Verdict] | StoreError
 
 SCHEMA_VERSION = 1
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
@@ -41,8 +45,7 @@ _SHORT, _SHARE = 30.0, 0.2  # a lease with less left than both says is about to 
 _SILENT = 40.0  # seconds without a heartbeat of a process that sends one every ten
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(PlainRecord):
     """Something a person should know. `mend` is the command that helps, or shows more; `since` is "" where nobody knows."""
 
     kind: str
@@ -53,8 +56,7 @@ class Problem:
     mend: str
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(PlainRecord):
     """Who has which task. Seconds; None: no end, or nobody wrote down when it began. `state`, `text` and `said_at` are of the
     task's latest record, "" where there is none."""
 
@@ -70,8 +72,7 @@ class Work:
     said_at: str
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(PlainRecord):
     """A lock as it stands: `status` is Active, Expired or Unknown (it cannot be read), `why` says more."""
 
     task_id: str
@@ -85,8 +86,7 @@ class Held:
     token: int | None
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(PlainRecord):
     """What a worker said last."""
 
     worker: str
@@ -96,8 +96,7 @@ class Seen:
     text: str
 
 
-@dataclass(frozen=True)
-class Board:
+class Board(PlainRecord):
     generated_at: str
     problems: tuple[Problem, ...]
     workers: tuple[Work, ...]
@@ -121,37 +120,36 @@ class Board:
         return {
             "schema_version": SCHEMA_VERSION,
             "generated_at": self.generated_at,
-            "problems": [asdict(problem) for problem in self.problems],
-            "workers": [asdict(work) for work in self.workers],
-            "locks": [asdict(lock) for lock in self.locks],
+            "problems": [problem.as_dict() for problem in self.problems],
+            "workers": [work.as_dict() for work in self.workers],
+            "locks": [lock.as_dict() for lock in self.locks],
             "queue": {**self.queue, "blocked": self.blocked, "total": sum(self.queue.values())},
-            "seen": [asdict(seen) for seen in self.seen],
+            "seen": [seen.as_dict() for seen in self.seen],
             "log": {"cursor": self.cursor, "records": self.records, "damaged": self.damaged},
         }
 
 
-Look = tuple[Lock | None, Verdict] | StoreError
-
-
 class Viewer:
-    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once. `may_fork`: the program
-    has a single thread, and a long log may be read by two processes."""
+    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once. `may_fork`: the
+    program has a single thread, and a long log may be read by two processes."""
 
     def __init__(self, store: Store, *, may_fork: bool = False) -> None:
         self._store = store
         self._status = StatusDigest(store, may_fork=may_fork)
-        self._tasks = Digest(store, TASKS, TaskPicture)
+        self._tasks: Digest[TaskPicture] | None = None
         self._dead: frozenset[str] = frozenset()
 
     @property
     def queue(self) -> TaskPicture:
         """As of the last look."""
-        return self._tasks.picture
+        from swarm.task_picture import TaskPicture
+
+        return self._tasks.picture if self._tasks else TaskPicture()
 
     @property
     def queue_version(self) -> object:
         """Equal to what it was at an earlier look if every task is in the state that it was in then."""
-        return self._tasks.cursor, self._dead
+        return self._tasks and self._tasks.cursor, self._dead
 
     def state_of(self, entry: Entry) -> str:
         """The state of a task at the last look, where one whose worker has died is ready, or has failed."""
@@ -162,19 +160,30 @@ class Viewer:
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
         """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
         self._status.update(progress=progress)
-        self._tasks.update()
-        before = {name: entry.token for name, entry in self._tasks.picture.running.items()}
+        before = {name: entry.token for name, entry in self._read_queue().running.items()}
         locks = self._locks()
-        self._tasks.update()
+        queue = self._read_queue()
         # A claim has died if it stood before the locks were read and still stands after: lock, claim; end of claim, end of lock.
-        running = self._tasks.picture.running
+        running = queue.running
         dead = {name for name, token in before.items() if name in running and running[name].token == token}
         self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
-        return _Drawing(self._store, self._status, self._tasks.picture, locks, self._dead).board()
+        return _Drawing(self._store, self._status, queue, locks, self._dead).board()
 
     def wait(self, timeout: float) -> bool:
         """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
         return self._status.wait(timeout)
+
+    def _read_queue(self) -> TaskPicture | _NoQueue:
+        """As far as it goes now. Where nobody has used it, nothing is loaded for it."""
+        if self._tasks is None:
+            if not self._store.read_log(TASKS, "", 0)[0]:
+                return _NoQueue()
+            from swarm.digest import Digest
+            from swarm.task_picture import TaskPicture
+
+            self._tasks = Digest(self._store, TASKS, TaskPicture)
+        self._tasks.update()
+        return self._tasks.picture
 
     def _locks(self) -> dict[str, Look]:
         table = LockTable(self._store)
@@ -190,11 +199,25 @@ class Viewer:
         return found
 
 
+class _NoQueue:
+    """What a queue without tasks says."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.running: dict[str, Entry] = {}
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def blocked(self) -> dict[str, str]:
+        return {}
+
+
 class _Drawing:
     """One board in the making."""
 
     def __init__(
-        self, store: Store, status: StatusDigest, queue: TaskPicture, locks: dict[str, Look], dead: frozenset[str]
+        self, store: Store, status: StatusDigest, queue: TaskPicture | _NoQueue, locks: dict[str, Look], dead: frozenset[str]
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -233,7 +256,7 @@ class _Drawing:
             lock, entry = look[0], self._queue.entries.get(task)
             if entry is not None and (task not in self._dead or self._is_given_up(entry)):
                 continue  # a lock that was left behind, or a failed task
-            text = "its process is gone" if look[1].why else f"its lease ended {duration(look[1].left or 0)} ago"
+            text = "its process is gone" if look[1].why else f"its lease ended {_duration(look[1].left or 0)} ago"
             found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
         for task, look in self._locks.items():
             if isinstance(look, StoreError) or look[0] is None or not look[1].active or not orphaned(look[0], self._clock):
@@ -369,10 +392,16 @@ def _about_lease(lock: Lock, left: float) -> str:
     """What is wrong with an active lease, "" if nothing is."""
     ttl = lock.ttl
     if left < (_SHORT if ttl is None else min(_SHORT, _SHARE * ttl)):
-        return f"its lease ends in {duration(left)} unless a heartbeat comes"
+        return f"its lease ends in {_duration(left)} unless a heartbeat comes"
     if ttl is not None and "pid" in lock.holder and ttl - left > _SILENT:
-        return f"no heartbeat for {duration(ttl - left)}; its lease ends in {duration(left)}"
+        return f"no heartbeat for {_duration(ttl - left)}; its lease ends in {_duration(left)}"
     return ""
+
+
+def _duration(seconds: float) -> str:
+    from swarm.columns import duration  # most boards have no use for it
+
+    return duration(seconds)
 
 
 def _is_free(look: Look | None) -> bool:
@@ -382,4 +411,4 @@ def _is_free(look: Look | None) -> bool:
 
 def _rounded(seconds: float | None) -> float | None:
     """Nor has JSON a word for endless, which is how long some stores have had a record that makes no sense."""
-    return None if seconds is None or math.isinf(seconds) else round(seconds, 3)
+    return None if seconds is None or abs(seconds) == float("inf") else round(seconds, 3)

@@ -451,3 +451,14 @@ def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: 
     ours = {name for name in loaded if name.startswith("swarm")}
     assert ours == {"swarm", *(f"swarm.{name}" for name in HOT[command].split())}, done.stderr
     assert loaded - ours <= set(STANDARD.split())
+
+
+def test_a_second_look_at_the_board_loads_none_of_the_slow_starters(isolated_swarm_dir: Path) -> None:
+    run = "from swarm import start; sys.argv[1:] = ['status', '--json']; start._run(); print(); print(*sys.modules)"
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "swarm.cli_status" in loaded, done.stderr
+    slow = "json re datetime typing dataclasses enum argparse threading ctypes inspect collections hashlib"
+    own = "swarm.task_picture swarm.board_text swarm.second_reader swarm.watch"
+    assert loaded & set(f"{slow} {own}".split()) == set()

@@ -1,9 +1,10 @@
-"""A long status log is read by blocks, and by two processes where the program allows it: with the same outcome, whatever becomes of
-the second."""
+"""A long status log is read by blocks, and by two processes where the program allows it: with the same outcome, whatever becomes
+of the second."""
 
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import signal
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from swarm import journal, second_reader, status_digest
+from swarm import journal, status_digest
 from swarm.second_reader import SecondReader
 from swarm.status_digest import StatusDigest
 from swarm.status_log import LOG, STATES
@@ -31,8 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     store = FileStore(str(tmp_path / "s"))
     store.prepare()
     with open(store.root + "/status.log", "wb") as file:
-        for number in range(LINES):
-            file.write(_line(number) + b"\n")
+        file.writelines(_line(number) + b"\n" for number in range(LINES))
     return store
 
 
@@ -78,7 +78,7 @@ def test_a_second_process_that_is_killed_costs_nothing(store: FileStore, monkeyp
 
 
 def test_a_second_process_that_fails_costs_nothing(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    parent, dumps = os.getpid(), second_reader.marshal.dumps
+    parent, dumps = os.getpid(), marshal.dumps
     made: list[int] = []
 
     def failing(answer: object) -> bytes:
@@ -87,7 +87,7 @@ def test_a_second_process_that_fails_costs_nothing(store: FileStore, monkeypatch
             raise MemoryError
         return dumps(answer)
 
-    monkeypatch.setattr(second_reader.marshal, "dumps", failing)
+    monkeypatch.setattr(marshal, "dumps", failing)
     answers = watched(monkeypatch)
     assert known(StatusDigest(store, may_fork=True)) == expected(store)
     assert None in answers
@@ -141,6 +141,13 @@ def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStor
     assert digest.picture.records + digest.picture.damaged == LINES + 3
     assert known(digest) == expected(store)
     store.close()
+
+
+def test_another_log_in_the_place_of_the_one_that_was_read_is_read_from_its_beginning(store: FileStore) -> None:
+    digest = StatusDigest(store)
+    digest.update()
+    Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, LINES * 2)))
+    assert known(digest) == expected(store)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, before: Any = lambda second, count: None) -> list[Any]:
