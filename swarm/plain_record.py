@@ -20,6 +20,9 @@ class PlainRecord:
 
     def __init__(self, *values: Any, **named: Any) -> None:
         names = self.field_names()
+        if not named and len(values) == len(names):
+            self.__dict__.update(zip(names, values, strict=True))
+            return
         given = dict(zip(names, values, strict=False)) | named
         if len(values) + len(named) != len(names) or given.keys() != set(names):
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}.")

@@ -49,7 +49,7 @@ class StatusDigest(Digest[StatusPicture]):
         self.picture.fold_block(b"\n".join([*lines, b""]))
 
     def _read_blocks(self) -> Iterator[int]:
-        """Takes in what there is; how many lines so far. What is left, or another log in the place of this one, is for `update`."""
+        """Takes in what there is; how many lines so far. What is left, or another log in its place, is for `update`."""
         blocks = getattr(self._store, "blocks", None)
         if blocks is None:
             return

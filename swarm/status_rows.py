@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Row = tuple[str, str, str, str, str]  # timestamp, state, worker, task and text of a record
-    # How many lines are records, and how many are damaged; how many rows there are of each of STATES; the last row of each worker,
-    # and that of each task which is open after them, in order; all tasks that they change.
+    # How many lines are records, and how many are damaged; how many rows of each of STATES there are; the last row of each worker
+    # and of each task that is open after them, in order; all tasks that they change.
     Summary = tuple[int, int, list[int], list[Row], list[Row], list[str]]
 
 ENDING = ("DONE", "SKIP")

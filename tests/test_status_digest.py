@@ -81,7 +81,7 @@ def test_a_second_process_that_fails_costs_nothing(store: FileStore, monkeypatch
     parent, dumps = os.getpid(), marshal.dumps
     made: list[int] = []
 
-    def failing(answer: object) -> bytes:
+    def failing(answer: Any) -> bytes:
         made.append(1)
         if os.getpid() != parent and len(made) > 3:
             raise MemoryError
