@@ -16,7 +16,7 @@ from swarm.status_rows import rows_of, summary_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from swarm.second_reader import SecondReader
     from swarm.store import Store
@@ -33,13 +33,14 @@ class StatusDigest(Digest[StatusPicture]):
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
         self._begin()
-        count = 0
+        count, reading = 0, self._read_blocks()
         collecting = gc.isenabled()
         gc.disable()  # many new objects, and none that refers back to itself
         try:
-            for count in self._read_blocks():
+            for count in reading:
                 progress(count)
         finally:
+            reading.close()
             if collecting:
                 gc.enable()
         self._unkept += count
@@ -48,7 +49,7 @@ class StatusDigest(Digest[StatusPicture]):
     def _fold(self, lines: Sequence[bytes]) -> None:
         self.picture.fold_block(b"\n".join([*lines, b""]))
 
-    def _read_blocks(self) -> Iterator[int]:
+    def _read_blocks(self) -> Generator[int, None, None]:
         """Takes in what there is; how many lines so far. What is left, or another log in its place, is for `update`."""
         blocks = getattr(self._store, "blocks", None)
         if blocks is None:
@@ -77,7 +78,7 @@ class StatusDigest(Digest[StatusPicture]):
 
 def _second(blocks: Callable[[str, str], Iterator[tuple[bytes, str]]], cursor: str) -> SecondReader | None:
     """Reads on from the cursor, where there is a processor for it."""
-    if len(os.sched_getaffinity(0)) < 2:
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         return None
     from swarm.second_reader import SecondReader
 

@@ -17,25 +17,18 @@ and whatever it checked before. Whether a claim's holder still lives, only the t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
 from swarm.clock import from_iso, to_iso
 from swarm.names import check_name
 from swarm.ready_list import ReadyList
-from swarm.task_record import (
-    CANCELLED,
-    DEFAULT_MAX_ATTEMPTS,
-    DONE,
-    ENDED,
-    FAILED,
-    READY,
-    RUNNING,
-    WAITING,
-    Task,
-    known_spec,
-    parsed,
-)
+from swarm.task_line import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parsed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+    from typing import Any
+
+    from swarm.task_record import Task
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
 
@@ -103,6 +96,8 @@ class Entry:
         return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self) -> Task:
+        from swarm.task_record import Task, known_spec  # who counts tasks does not come here
+
         record = parsed(self.line)
         return Task(
             spec=known_spec(record),

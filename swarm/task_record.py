@@ -14,7 +14,19 @@ from swarm import jsontext
 from swarm.errors import BadInput
 from swarm.names import check_name
 from swarm.settings import MAX_RECORD_BYTES, MAX_TTL
-from swarm.task_states import CANCELLED, DONE, ENDED, FAILED, LOG, READY, RUNNING, STATES, WAITING
+from swarm.task_line import (
+    CANCELLED,
+    DEFAULT_MAX_ATTEMPTS,
+    DONE,
+    ENDED,
+    FAILED,
+    LOG,
+    READY,
+    RUNNING,
+    STATES,
+    WAITING,
+    parsed,
+)
 
 __all__ = [
     "CANCELLED",
@@ -39,27 +51,11 @@ __all__ = [
     "spec_from",
 ]
 
-DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
 MAX_REASON_BYTES = 1 << 20  # of what a worker says of a task: the status log has it too, twice
 
 _FIELDS = ("id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta")
-_TYPES: dict[str, type | tuple[type, ...]] = {  # of what stands in a line of the log
-    "at": str,
-    "id": str,
-    "prompt": str,
-    "command": (str, list),
-    "priority": int,
-    "after": list,
-    "max_attempts": int,
-    "timeout": (int, float),
-    "meta": dict,
-    "worker": str,
-    "token": int,
-    "reason": str,
-    "delay": (int, float),
-}
 _DEFAULTS: dict[str, Any] = {"priority": 0, "after": (), "max_attempts": DEFAULT_MAX_ATTEMPTS, "meta": {}}
 
 
@@ -160,14 +156,6 @@ def spec_from(fields: object, where: str = "the task") -> TaskSpec:
         timeout=_seconds(fields.get("timeout"), f"{where}: timeout"),
         meta=dict(meta),
     )
-
-
-def parsed(line: str) -> dict[str, Any]:
-    """The event that a line tells. Raises ValueError or TypeError for a line that swarm has not written."""
-    record: dict[str, Any] = jsontext.loads(line)
-    if not isinstance(record, dict) or not all(isinstance(value, _TYPES.get(name, object)) for name, value in record.items()):
-        raise TypeError
-    return record
 
 
 def known_spec(record: Mapping[str, Any]) -> TaskSpec:

@@ -22,8 +22,8 @@ from swarm.lock_record import orphaned
 from swarm.lock_table import LockTable
 from swarm.plain_record import PlainRecord
 from swarm.status_digest import StatusDigest
-from swarm.task_states import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
-from swarm.task_states import LOG as TASKS
+from swarm.task_line import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
+from swarm.task_line import LOG as TASKS
 from swarm.terminal import quoted
 
 TYPE_CHECKING = False

@@ -110,6 +110,14 @@ def test_an_answer_about_another_block_is_not_used(store: FileStore, monkeypatch
     assert answers == [None], "and nothing else is asked"
 
 
+def test_where_the_end_of_children_is_ignored_nobody_waits_for_it(store: FileStore) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_whoever_stops_looking_leaves_no_second_process(store: FileStore) -> None:
     def enough(count: int) -> None:
         if count > LINES / 2:
