@@ -89,13 +89,17 @@ class Digest(Generic[P]):
         self._unkept += count
         if not passed:
             raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
-        if self._unkept >= max(_WORTH_KEEPING, len(self.picture) // 2):
+        if self._unkept >= self._worth_keeping():
             self._keep()
         return taken
 
     def wait(self, timeout: float) -> bool:
         """Waits until there is more than the last update has read, or time is up."""
         return self._store.wait(self._log, self.cursor, timeout)
+
+    def _worth_keeping(self) -> int:
+        """How many lines are more to read than to have kept what they amount to."""
+        return max(_WORTH_KEEPING, len(self.picture) // 2)
 
     def _begin(self) -> None:
         """Where the last process ended, at the first look."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from swarm.second_reader import SecondReader
     from swarm.store import Store
 
+_WORTH_KEEPING = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
 _MUCH = 16  # blocks, after which a second process pays
 
 
@@ -45,6 +46,9 @@ class StatusDigest(Digest[StatusPicture]):
                 gc.enable()
         self._unkept += count
         return super().update(mine, lambda more: progress(count + more))
+
+    def _worth_keeping(self) -> int:
+        return max(_WORTH_KEEPING, len(self.picture) // 2)
 
     def _fold(self, lines: Sequence[bytes]) -> None:
         self.picture.fold_block(b"\n".join([*lines, b""]))

@@ -136,6 +136,18 @@ def test_it_tells_how_far_it_is_and_keeps_what_it_found(store: FileStore) -> Non
     assert told == []
 
 
+def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_path: Path) -> None:
+    short = FileStore(str(tmp_path / "short"))
+    for number in range(199):
+        short.append(LOG, _line(number))
+    StatusDigest(short).update()
+    assert short.kept(LOG) is None
+    short.append(LOG, _line(199))
+    StatusDigest(short).update()
+    assert short.kept(LOG) is not None
+    short.close()
+
+
 def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStore) -> None:
     more = [_line(LINES + number) for number in range(3)]
 
