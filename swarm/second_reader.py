@@ -48,7 +48,7 @@ class SecondReader:
             if os.waitpid(self._child, os.WNOHANG)[0] == 0:
                 os.kill(self._child, signal.SIGKILL)
                 os.waitpid(self._child, 0)
-        except ChildProcessError:
+        except (ChildProcessError, ProcessLookupError):
             pass  # whoever started the program ignores the end of children: then nobody has to wait for them
 
     def _read(self, size: int) -> bytes:

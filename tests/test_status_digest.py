@@ -3,6 +3,7 @@ of the second."""
 
 from __future__ import annotations
 
+import gc
 import json
 import marshal
 import os
@@ -38,9 +39,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
 
 @pytest.fixture(autouse=True)
 def no_child_is_left(store: FileStore) -> Iterator[None]:
-    before = os.listdir("/proc/self/fd")
+    gc.collect()  # what tests before this one left open
+    before = len(os.listdir("/proc/self/fd"))
     yield
-    assert os.listdir("/proc/self/fd") == before
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -116,6 +119,32 @@ def test_where_the_end_of_children_is_ignored_nobody_waits_for_it(store: FileSto
         assert known(StatusDigest(store, may_fork=True)) == expected(store)
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_second_process_that_ends_while_it_is_ended_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    waitpid, goes_on = os.waitpid, os.pipe()
+
+    def looked(pid: int, how: int) -> tuple[int, int]:
+        found = waitpid(pid, how)
+        if how == os.WNOHANG:
+            os.close(goes_on[1])  # now it ends
+            while os.path.exists(f"/proc/{pid}"):
+                pass
+        return found
+
+    def work(block: bytes) -> None:
+        os.close(goes_on[1])
+        os.read(goes_on[0], 1)
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        second = SecondReader(lambda: iter([(b"", "1:1")]), work)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "waitpid", looked)
+            second.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+        os.close(goes_on[0])
 
 
 def test_whoever_stops_looking_leaves_no_second_process(store: FileStore) -> None:
