@@ -60,7 +60,23 @@ class Digest(Generic[P]):
         self._log = log
         self._make = make
         self._unkept = 0
+        self._lines = 0  # of the log, that were taken in by whoever began with it
         self._asked = False
+
+    def append(self, line: bytes) -> bool:
+        """Writes a line and takes it in, with what others wrote before it; whether the picture took it."""
+        after = self._store.append(self._log, line)
+        if not self._asked or not self._store.adjoins(self.cursor, after, line):
+            taken = self.update(line)
+        else:
+            self.cursor = after
+            self._lines += 1
+            taken = self.picture.fold(line)
+        # All who write have read as much: of those one keeps it, whose line falls on the mark.
+        if self._lines % _next_power(self._worth_keeping()) == 0:
+            self._keep()
+        self._unkept = 0
+        return taken
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
         """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the picture took it. Tells
@@ -69,8 +85,8 @@ class Digest(Generic[P]):
         count, taken, passed = 0, False, mine is None
         while True:
             lines, after = self._store.read_log(self._log, self.cursor)
-            if not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
-                self.picture, self.cursor, self._unkept = self._make(), "", 0
+            if after != self.cursor and not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
+                self.picture, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
                 continue
             self.cursor = after
             if not lines:
@@ -86,6 +102,7 @@ class Digest(Generic[P]):
             progress(count)
             if passed and mine is not None:
                 break  # what others wrote after it is for the next look
+        self._lines += count
         self._unkept += count
         if not passed:
             raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
@@ -127,7 +144,7 @@ class Digest(Generic[P]):
             if not isinstance(cursor, str) or not cursor:
                 return
             if self._store.resumes(cursor, self._store.read_log(self._log, cursor, 0)[1]):
-                self.picture, self.cursor = picture, cursor
+                self.picture, self.cursor, self._lines = picture, cursor, int(kept["lines"])
         except Exception:
             return  # it was damaged, or is somebody else's: the log tells everything
         finally:
@@ -135,9 +152,14 @@ class Digest(Generic[P]):
                 gc.enable()
 
     def _keep(self) -> None:
-        kept = {"version": self.picture.VERSION, "cursor": self.cursor, "picture": self.picture.dump()}
+        kept = {"version": self.picture.VERSION, "cursor": self.cursor, "lines": self._lines, "picture": self.picture.dump()}
         try:
             self._store.keep(self._log, jsontext.dumps(kept).encode())
         except (StoreError, BadInput):
             pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log
         self._unkept = 0
+
+
+def _next_power(number: int) -> int:
+    """The first power of two that is larger: the same for numbers that differ little."""
+    return 1 << number.bit_length()

@@ -349,13 +349,18 @@ class Journal:
             os.close(live)  # rotated between opening and looking
 
     def _look_again(self, cursor: str) -> _View | None:
-        """What the last read saw, if it ended at this cursor and its file is still the live one, so that nothing was rotated."""
+        """What the last read saw, if its file is the cursor's and still the live one, so that nothing was rotated."""
         try:
             view = self._views.pop()
         except IndexError:  # another thread has it, or there was no read before
             return None
         found, view.size = self._find_live()
-        return view if view.cursor == cursor and found == view.identity else None
+        if view.cursor != cursor:  # it need not be where that read ended: who appends goes on behind its own line
+            number, view.offset, fingerprint = _parse_cursor(cursor)
+            if (number, fingerprint) != (view.number, view.fingerprint):
+                return None
+            view.cursor = cursor
+        return view if found == view.identity else None
 
     def _files(self) -> Iterator[tuple[int, str, int]]:
         """All of the log, in order: each file, opened while it is looked at, its path, and where it ends."""
@@ -433,6 +438,13 @@ def resumes(before: str, after: str) -> bool:
     """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
     (number, offset, fingerprint), (later, end, now) = _parse_cursor(before), _parse_cursor(after)
     return offset == 0 or later > number or (later == number and end >= offset and now == fingerprint)
+
+
+def adjoins(before: str, after: str, line: bytes) -> bool:
+    """Whether of two cursors in one file the second stands just this line further on."""
+    number, _, place = before.partition(":")
+    offset, _, fingerprint = place.partition(":")
+    return bool(fingerprint) and after == f"{number}:{int(offset) + len(line) + 1}:{fingerprint}"
 
 
 def _parse_cursor(cursor: str) -> tuple[int, int, str]:

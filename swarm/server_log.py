@@ -41,6 +41,12 @@ def resumes(before: str, after: str) -> bool:
     return old == new and start <= end
 
 
+def adjoins(before: str, after: str) -> bool:
+    """Whether only one line lies between them: told by cursors whose position is one number, since those count the lines."""
+    (old, start), (new, end) = parse_cursor(before), parse_cursor(after)
+    return old == new and len(start) == len(end) == 1 and start[0] + 1 == end[0]
+
+
 class Portions:
     """Reads logs in portions. It remembers of which the lines were short, to fetch more of those at first the next time."""
 

@@ -98,6 +98,10 @@ class Store(Kept, Protocol):
         """Whether `after`, which a read from `before` gave, lies further on in the same log; False where that was not the log
         that `before` belongs to, and was read from its beginning."""
 
+    def adjoins(self, before: str, after: str, line: bytes) -> bool:
+        """Whether this line, whose `append` gave `after`, is all that came into the log since `before`; False also where the
+        cursors do not tell."""
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         """Every line with the place where a person finds it, and whether it is whole."""
 

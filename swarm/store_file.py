@@ -177,6 +177,11 @@ class FileStore:
 
         return resumes(before, after)
 
+    def adjoins(self, before: str, after: str, line: bytes) -> bool:
+        from swarm.journal import adjoins
+
+        return adjoins(before, after, line)
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         try:
             yield from self._log(log).numbered()

@@ -95,6 +95,9 @@ class MemoryStore:
     def resumes(self, before: str, after: str) -> bool:
         return _parse_cursor(before) <= _parse_cursor(after)
 
+    def adjoins(self, before: str, after: str, line: bytes) -> bool:
+        return _parse_cursor(before) + 1 == _parse_cursor(after)
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         with self._changed:
             lines = list(self._logs.get(log, []))

@@ -218,6 +218,14 @@ def a_read_resumes_where_the_last_one_ended(store: Store) -> None:
     assert not store.resumes(last, first)
 
 
+def cursors_never_hide_what_came_between(store: Store) -> None:
+    first, second, third = (store.append("status", line) for line in (b"one", b"two", b"six"))
+    assert not store.adjoins(first, third, b"six")
+    for earlier, later in ((second, first), (second, second), (third, first)):
+        assert not store.adjoins(earlier, later, b"two")
+    assert not store.adjoins("", second, b"two")
+
+
 def logs_are_kept_apart(store: Store) -> None:
     store.append("status", b"one")
     store.append("tasks", b"two")
@@ -258,6 +266,7 @@ CHECKS: list[Callable[[Store], None]] = [
     a_log_keeps_lines_whole_and_in_order,
     a_cursor_goes_on_where_it_stood,
     a_read_resumes_where_the_last_one_ended,
+    cursors_never_hide_what_came_between,
     logs_are_kept_apart,
     rotation_changes_nothing_for_readers,
     a_search_finds_the_lines_that_say_it,

@@ -111,6 +111,70 @@ def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monk
     assert mine.picture.folded == ["a", "b", "c"]
 
 
+def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    asked: list[str] = []
+    read_log = store.read_log
+
+    def counted(log: str, cursor: str) -> tuple[list[bytes], str]:
+        asked.append(cursor)
+        return read_log(log, cursor)
+
+    monkeypatch.setattr(store, "read_log", counted)
+    return asked
+
+
+def test_a_line_of_ones_own_is_not_read_where_nothing_came_before_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, "a")
+    mine.update()
+    told = store.adjoins(mine.cursor, store.append(LOG, b"b"), b"b")  # not every store's cursors tell
+    mine.update()
+    asked = counted_reads(store, monkeypatch)
+    assert [mine.append(line) for line in (b"c", b"d", b"c")] == [True, True, False]
+    assert mine.picture.folded == list("abcdc")
+    assert len(asked) == (0 if told else 3)
+    monkeypatch.undo()
+    mine.update()
+    assert mine.picture.folded == list("abcdc")
+
+
+def test_what_others_wrote_comes_before_a_line_of_ones_own(store: Store) -> None:
+    mine, other = Digest(store, LOG, Heard), Digest(store, LOG, Heard)
+    assert mine.append(b"a") and other.append(b"b")
+    assert other.picture.folded == ["a", "b"]
+    assert mine.append(b"a") is False
+    assert mine.picture.folded == ["a", "b", "a"]
+    assert other.append(b"c") and other.picture.folded == ["a", "b", "a", "c"]
+
+
+def test_a_line_of_ones_own_comes_after_all_that_was_kept(store: Store) -> None:
+    write(store, *"abcd")
+    Digest(store, LOG, Heard).update()
+    mine = Digest(store, LOG, Heard)
+    assert mine.append(b"a") is False
+    assert mine.picture.lines == list("abcda") and mine.picture.folded == ["a"]
+
+
+def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path / "s"))
+    mine = Digest(store, LOG, Heard)
+    assert mine.append(b"a") and mine.append(b"b")
+    shutil.rmtree(tmp_path / "s")
+    write(FileStore(str(tmp_path / "s")), "x")
+    assert mine.append(b"a") is True
+    assert mine.picture.lines == ["x", "a"]
+
+
+def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(len(json.loads(data)["picture"])))
+    workers = [Digest(store, LOG, Heard) for _ in range(3)]
+    for number in range(64):
+        workers[number % 3].append(b"%d" % (number % 7))
+        workers[number % 2].update()
+    assert kept == [8, 16, 24, 32, 40, 48, 56, 64]
+
+
 def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
     """It is nobody else's than the writer's: another who says the very same at the same moment says nothing new."""
     mine = Digest(store, LOG, Heard)
