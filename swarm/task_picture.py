@@ -17,10 +17,12 @@ and whatever it checked before. Whether a claim's holder still lives, only the t
 from __future__ import annotations
 
 import heapq
+import sys
 
 from swarm.clock import from_iso, to_iso
 from swarm.names import check_name
-from swarm.ready_list import ReadyList
+from swarm.ready_list import Link, ReadyList
+from swarm.task_columns import column, packed, spread, unpacked
 from swarm.task_line import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parsed
 
 TYPE_CHECKING = False
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
     from swarm.task_record import Task
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
+_ADDED = b'{"op": "add", "at": "'  # how lines begin that swarm wrote; a moment follows, of 24 characters
 
 
-class Entry:
+class Entry(Link):
     """A task in the picture. `line` is the one that added it: what the queue does not need to decide is read there."""
 
     __slots__ = (
@@ -46,9 +49,9 @@ class Entry:
         "line",
         "max_attempts",
         "missing",
+        "moved",
         "priority",
         "reason",
-        "since",
         "state",
         "token",
         "worker",
@@ -57,12 +60,12 @@ class Entry:
     def __init__(
         self,
         task_id: str,
-        line: str,
+        line: bytes,
         has_command: bool,
         priority: int,
         after: Sequence[str],
         max_attempts: int,
-        since: str,
+        moved: str | None = None,
         state: str = READY,
         attempts: int = 0,
         token: int = 0,
@@ -71,13 +74,14 @@ class Entry:
         delay: float = 0.0,
         ended: str = "",
     ) -> None:
+        self.before = self.behind = None
         self.id = task_id
         self.line = line
         self.has_command = has_command
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        self.since = since
+        self.moved = moved  # when it came into its state, None if it is in it since it was added
         self.state = state
         self.attempts = attempts
         self.token = token
@@ -91,35 +95,49 @@ class Entry:
     def shown_state(self) -> str:
         return WAITING if self.state == READY and self.missing else self.state
 
+    @property
+    def since(self) -> str:
+        """When it came into its state."""
+        return self._added_at() if self.moved is None else self.moved
+
     def due(self) -> float:
         """When it may be tried again, if it has a delay."""
         return (from_iso(self.since) or 0.0) + self.delay
 
-    def task(self) -> Task:
+    def task(self, before: Task | None = None) -> Task:
+        """As it is now. `before`: as it was once, which says what does not change."""
         from swarm.task_record import Task, known_spec  # who counts tasks does not come here
 
-        record = parsed(self.line)
+        if before is None:
+            record = parsed(self.line)
+            spec, added_at = known_spec(record), str(record.get("at", ""))
+        else:
+            spec, added_at = before.spec, before.added_at
         return Task(
-            spec=known_spec(record),
+            spec=spec,
             state=self.shown_state,
             attempts=self.attempts,
             worker=self.worker,
             token=self.token or None,
-            since=self.since,
+            since=added_at if self.moved is None else self.moved,
             reason=self.reason,
             ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
-            added_at=record.get("at", ""),
+            added_at=added_at,
         )
 
+    def _added_at(self) -> str:
+        if self.line.startswith(_ADDED) and self.line[45:46] == b'"':
+            return self.line[21:45].decode()
+        return str(parsed(self.line).get("at", ""))
 
-# In the order of Entry's arguments. Kept column by column, since that is read several times faster than task by task.
-_TEXTS = ("id", "line")  # of one line each
+
+# In the order of Entry's arguments, after `task_id` and `line`.
 _COLUMNS = (
     "has_command",
     "priority",
     "after",
     "max_attempts",
-    "since",
+    "moved",
     "state",
     "attempts",
     "token",
@@ -133,13 +151,13 @@ _COLUMNS = (
 class TaskPicture:
     """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
 
-    VERSION = 2
+    VERSION = 3
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.running: dict[str, Entry] = {}
         self.damaged = 0
-        self._ready = ReadyList()
+        self._ready: ReadyList[Entry] = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
         self._dependents: dict[str, list[str]] = {}  # of tasks that are not done, or not known yet
         self._folds = {
@@ -156,10 +174,9 @@ class TaskPicture:
 
     def fold(self, line: bytes) -> bool:
         try:
-            text = line.decode()
-            record = parsed(text)
+            record = parsed(line)
             if record["op"] == "add":
-                return self._add(record, text)
+                return self._add(record, line)
             entry = self.entries.get(record["id"])
             return self._folds[record["op"]](entry, record) if entry else False
         except (ValueError, KeyError, TypeError, OverflowError):
@@ -181,9 +198,9 @@ class TaskPicture:
             entry = self.entries[name]
             if entry.state == READY and moment == entry.due():  # else it was of an attempt before
                 entry.delay = 0.0
-                self._ready.add(entry.id, entry.priority)
+                self._ready.add(entry)
         skipped = _Agents(self.entries, skip) if commands_only else skip
-        return [self.entries[name] for name in self._ready.best(skipped, among)]
+        return self._ready.best(skipped, among)
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
         """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
@@ -235,35 +252,34 @@ class TaskPicture:
 
     def dump(self) -> Any:
         entries = list(self.entries.values())
-        texts = ["\n".join([getattr(entry, name) for entry in entries]) for name in _TEXTS]
-        return [*texts, *([getattr(entry, name) for entry in entries] for name in _COLUMNS)]
+        texts = packed([entry.id.encode() for entry in entries]), packed([entry.line for entry in entries])
+        return [len(entries), *texts, *(column([getattr(entry, name) for entry in entries]) for name in _COLUMNS)]
 
     def load(self, data: Any) -> None:
-        ids, lines, *columns = data
-        if ids:
-            texts = ids.split("\n"), lines.split("\n")
-            for entry in map(Entry, *texts, *columns):
-                self.entries[entry.id] = entry
-            if not len(self.entries) == len(texts[1]) == len(columns[-1]):
-                raise ValueError  # the columns are not of one length
+        count, names, texts, *columns = data
+        ids, lines = [line.decode() for line in unpacked(names)], unpacked(texts)
+        values = [spread(values, count) for values in columns]
+        self.entries = dict(zip(ids, map(Entry, ids, lines, *values), strict=True))
+        if not count == len(ids) == len(self.entries) or next(lines, None) is not None or len(values) != len(_COLUMNS):
+            raise ValueError
         for entry in self.entries.values():
             if entry.state == RUNNING:
                 self.running[entry.id] = entry
-            if entry.state != DONE:
+            if entry.after and entry.state != DONE:
                 self._link(entry)
             if entry.state == READY:
                 self._make_ready(entry)
 
     # The folds -------------------------------------------------------------------------------------------------
 
-    def _add(self, record: dict[str, Any], line: str) -> bool:
+    def _add(self, record: dict[str, Any], line: bytes) -> bool:
         task_id, after = check_name(record["id"], "id"), record.get("after", ())
         if task_id in self.entries or task_id in after or (task_id in self._dependents and self.circle({task_id: after})):
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError
         priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        entry = Entry(task_id, line, "command" in record, priority, tuple(after), attempts, record.get("at", ""))
+        entry = Entry(task_id, line, "command" in record, priority, tuple(after), attempts)
         self.entries[task_id] = entry
         self._link(entry)
         self._make_ready(entry)
@@ -277,10 +293,10 @@ class TaskPicture:
         if entry.state == RUNNING and entry.attempts >= entry.max_attempts:
             self._end(entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts))
             return False
-        self._ready.discard(entry.id, entry.priority)
+        self._ready.discard(entry)
         self.running[entry.id] = entry
         entry.attempts += 1
-        entry.worker = record.get("worker", "")
+        entry.worker = sys.intern(record.get("worker", ""))
         entry.ended = ""
         self._move(entry, RUNNING, record)
         return True
@@ -325,7 +341,7 @@ class TaskPicture:
     def _cancel(self, entry: Entry, record: dict[str, Any]) -> bool:
         if entry.state in ENDED:
             return False
-        self._ready.discard(entry.id, entry.priority)
+        self._ready.discard(entry)
         self._end(entry, CANCELLED, record)
         return True
 
@@ -346,7 +362,7 @@ class TaskPicture:
 
     def _move(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
-        entry.since = record.get("at", "")
+        entry.moved = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
 
     def _make_ready(self, entry: Entry, *, first: bool = False) -> None:
@@ -355,7 +371,7 @@ class TaskPicture:
         if entry.delay > 0:
             heapq.heappush(self._delayed, (entry.due(), entry.id))
         else:
-            self._ready.add(entry.id, entry.priority, first=first)
+            self._ready.add(entry, first=first)
 
     def _is_due(self, moment: float, task_id: str, now: float) -> bool:
         """Also where the clock was set back since: nobody waits longer than the delay."""

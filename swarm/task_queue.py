@@ -85,9 +85,7 @@ class TaskQueue:
                 if count % 1000 == 0:
                     progress(count)
             picture = ledger.update()
-            new = [
-                name for name, line in lines.items() if name in picture.entries and picture.entries[name].line == line.decode()
-            ]
+            new = [name for name, line in lines.items() if name in picture.entries and picture.entries[name].line == line]
             lost = [name for name in lines if name not in picture.entries]
             if lost:
                 raise StoreError(f"{lost[0]} was not added: others have just added tasks that come after it. Try again.")

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm import jsontext
 from swarm.clock import from_iso
 from swarm.digest import Digest
 from swarm.store_memory import MemoryStore
+from swarm.task_columns import column, packed, spread, unpacked
 from swarm.task_picture import TaskPicture
 from swarm.task_record import Task, TaskSpec
 
@@ -153,17 +155,75 @@ def test_lines_that_make_no_sense_are_counted_and_empty_ones_are_not() -> None:
     assert picture.damaged == 5
 
 
-@pytest.mark.parametrize("short", range(14))
+@pytest.mark.parametrize("short", range(15))
 def test_what_was_kept_is_loaded_whole_or_not_at_all(short: int) -> None:
     picture = in_state("running")
-    assert picture.fold(b'{"op": "add", "id": "b c", "prompt": "x"}')
+    assert picture.fold(b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": ["a"]}')
+    picture.entries["b c"].delay = 1.5
+    assert picture.fold(b'{"op": "add", "id": "c", "prompt": "x"}')
     data = json.loads(json.dumps(picture.dump()))
     fresh = TaskPicture()
     fresh.load(data)
-    assert fresh.dump() == data and list(fresh.entries) == ["a", "b c"] and fresh.running == {"a": fresh.entries["a"]}
-    data[short] = data[short].partition("\n")[0] if short < 2 else data[short][:-1]
+    assert fresh.dump() == data and list(fresh.entries) == ["a", "b c", "c"] and fresh.running == {"a": fresh.entries["a"]}
+    assert len(data) == 15
+    if short == 0:
+        data[0] -= 1
+    elif short < 3:
+        data[short] = packed(list(unpacked(data[short]))[:-1])
+    else:
+        data[short] = [] if isinstance(data[short], list) else column(list(spread(data[short], 3))[:-1])
     with pytest.raises(ValueError):  # noqa: PT011  (nobody but the digest sees it)
         TaskPicture().load(data)
+
+
+@pytest.mark.parametrize("more", range(4))
+def test_what_was_kept_is_not_loaded_with_more_than_belongs_to_it(more: int) -> None:
+    picture = in_state("running")
+    data = json.loads(json.dumps(picture.dump()))
+    if more == 0:
+        data[0] += 1
+    elif more < 3:
+        data[more] = packed([*unpacked(data[more]), b"x"])
+    else:
+        data.append([0])
+    with pytest.raises((ValueError, TypeError)):
+        TaskPicture().load(data)
+
+
+def test_two_tasks_of_one_name_are_not_what_was_kept() -> None:
+    picture = in_state("running")
+    told(picture, "add", id="b")
+    data = picture.dump()
+    data[1] = packed([b"a", b"a"])
+    with pytest.raises(ValueError):  # noqa: PT011
+        TaskPicture().load(data)
+
+
+def test_many_tasks_are_kept_as_they_are_in_much_less_than_their_lines() -> None:
+    picture = TaskPicture()
+    for number in range(10_000):
+        line = jsontext.dumps({"op": "add", "at": "2026-02-02T10:30:00.000Z", "id": f"t{number}", "prompt": f"do {number}\u2028"})
+        assert picture.fold(line.encode())
+    assert told(picture, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
+    kept = json.dumps(picture.dump())
+    assert len(kept) < sum(len(entry.line) for entry in picture.entries.values()) / 4
+    fresh = TaskPicture()
+    fresh.load(json.loads(kept))
+    assert [entry.task() for entry in fresh.entries.values()] == [entry.task() for entry in picture.entries.values()]
+    assert seen(fresh) == seen(picture)
+
+
+def test_since_when_a_task_is_new_its_line_tells_whoever_wrote_it() -> None:
+    picture = TaskPicture()
+    moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "now", None]
+    for number, moment in enumerate(moments):
+        assert told(picture, "add", id=str(number), **({} if moment is None else {"at": moment}))
+        line = jsontext.dumps({"op": "add", "at": moment or "", "id": f"own {number}"}).encode()
+        assert picture.fold(line)
+    for number, moment in enumerate(moments):
+        for name in (str(number), f"own {number}"):
+            entry = picture.entries[name]
+            assert entry.since == entry.task().since == entry.task().added_at == (moment or "")
 
 
 def test_a_delayed_task_that_is_cancelled_is_no_longer_waited_for() -> None:
