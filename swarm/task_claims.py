@@ -20,6 +20,8 @@ from swarm.task_record import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNN
 
 _STATES = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
 _ENOUGH = 3  # tasks whose locks cannot be used, before we believe that none can
+_FEW = 8  # tasks that those who seldom meet choose from
+_CROWD = 16  # how many times as many others who often do
 _GLANCE = 1.0  # seconds between looks whether the holders of claims still live: nothing announces that they do not
 
 
@@ -40,21 +42,30 @@ class Claims:
         self._ledger = ledger
         self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
         self._glanced = -math.inf
+        self._crowd = 1  # grows when somebody else was faster, and shrinks when nobody was
+        self._taken: dict[str, Claim] = {}  # what is being worked on: saves finding out again what nobody has changed
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
         """The best ready task that nobody holds. Raises NoTask; StoreError only if one that cannot be read keeps us from all."""
-        self._ledger.update()
         tried: set[str] = set()
         troubles: list[StoreError] = []
-        while len(troubles) < _ENOUGH and (entry := self._next(tried, commands_only)) is not None:
+        while len(troubles) < _ENOUGH:
+            self._ledger.update()
+            entry = self._next(tried, commands_only)
+            if entry is None:
+                break
             try:
-                return self._claim(entry, worker, ttl, bound=bound)
+                claim = self._claim(entry, worker, ttl, bound=bound)
             except LockHeld as held:
                 self._held[entry.id] = self._ledger.clock.steady() + _GLANCE, held.holder
-            except (WrongState, NoTask):
-                pass  # others were faster
+                self._crowd = min(2 * self._crowd, _CROWD)
+            except (WrongState, NoTask):  # others were faster
+                self._crowd = min(2 * self._crowd, _CROWD)
             except StoreError as error:
                 troubles.append(error)
+            else:
+                self._crowd = max(1, self._crowd - 1)
+                return claim
             tried.add(entry.id)
         if troubles:
             raise troubles[0]
@@ -79,14 +90,16 @@ class Claims:
         ledger = self._ledger
         if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
             raise BadInput(f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and say where that is.")
-        known = ledger.picture.entries.get(task_id)
-        entry = known if known and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
+        seen = ledger.picture.entries.get(task_id)
+        entry = seen if seen and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
         if token is None:
             if entry.worker != worker or not (entry.state == RUNNING or entry.ended):
                 raise self._refused(op, entry, worker, None, "")
             token = entry.token
         line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
-        lost = self._why_lost(entry, worker, token)
+        claim = self._taken.pop(task_id, None)
+        known = claim.lock if claim and claim.token == token and ledger.is_as_taken(claim.lock) else None
+        lost = "" if known else self._why_lost(entry, worker, token)
         if lost:
             ledger.update()
         taken = not lost and ledger.append(line)
@@ -101,8 +114,8 @@ class Claims:
             if taken or not self._was_told(op, task_id, token):
                 self._tell(op, entry, worker, token, fields, meta)
         finally:
-            ledger.let_go(task_id, worker, token)
-        return entry.task()
+            ledger.let_go(task_id, worker, token, known)
+        return entry.task(claim.task if claim else None)
 
     def bury(self, entry: Entry) -> None:
         """A task that died with its last attempt, and that nobody has found yet: then the log says that it has failed."""
@@ -119,11 +132,13 @@ class Claims:
         picture, clock = self._ledger.picture, self._ledger.clock
         now = clock.steady()
         self._held = {name: held for name, held in self._held.items() if held[0] > now}
-        # Where others are at work too, not all of them should go for the very first.
+        # Where others are at work too, not all of them should go for the very first; and the less the more often they meet.
         skip = tried | self._held.keys()
-        ready = picture.best(clock.now(), skip, 1 + len(picture.running), commands_only=commands_only)
+        among = min(1 + len(picture.running), _FEW) * (self._crowd if picture.running else 1)
+        ready = picture.best(clock.now(), skip, among, commands_only=commands_only)
         if not ready or now - self._glanced >= _GLANCE:
             self._glanced = now
+            self._taken = {name: claim for name, claim in self._taken.items() if name in picture.running}
             claims = [e for e in picture.running.values() if e.id not in tried and (e.has_command or not commands_only)]
             dead = [entry for entry in claims if self._ledger.is_dead(entry)]
             if dead:
@@ -158,7 +173,8 @@ class Claims:
                 self._take_back(task_id, worker, lock.token)
             ledger.let_go(task_id, worker, lock.token)
             raise
-        return Claim(entry.task(), worker, lock.token, lock)
+        claim = self._taken[task_id] = Claim(entry.task(), worker, lock.token, lock)
+        return claim
 
     def _check_lease(self, task_id: str, begun: float, ttl: float) -> None:
         """Nobody is told that a task is his when others may have it already."""

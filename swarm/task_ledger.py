@@ -11,7 +11,8 @@ from dataclasses import replace
 from swarm.clock import to_iso
 from swarm.digest import Digest
 from swarm.errors import NoTask, NotYours, StoreError
-from swarm.lock_table import LockTable
+from swarm.lock_record import Lock
+from swarm.lock_table import SPACE, LockTable
 from swarm.names import check_name
 from swarm.status_log import StatusLog
 from swarm.store import Store
@@ -40,8 +41,7 @@ class Ledger:
 
     def append(self, line: bytes) -> bool:
         """Writes a line and reads up to it; whether the queue took it."""
-        self.store.append(LOG, line)
-        return self.digest.update(line)
+        return self.digest.append(line)
 
     def entry(self, task_id: str) -> Entry:
         """Raises NoTask."""
@@ -78,9 +78,13 @@ class Ledger:
         task, state = entry.task(), self.state(entry)
         return task if state == task.state else replace(task, state=state, reason=f"its worker {entry.worker} is gone")
 
-    def let_go(self, task_id: str, worker: str, token: int) -> None:
-        """Gives a lock back, if it still is this worker's."""
+    def is_as_taken(self, lock: Lock) -> bool:
+        """Whether a lock is just as it was when it was taken."""
+        return self.store.read(f"{SPACE}/{lock.task_id}") == lock.encode()
+
+    def let_go(self, task_id: str, worker: str, token: int, known: Lock | None = None) -> None:
+        """Gives a lock back, if it still is this worker's. `known`: as it was when it was last looked at."""
         try:
-            self.locks.release(task_id, worker, token)
+            self.locks.release(task_id, worker, token, known=known)
         except (NotYours, StoreError):
             pass  # it was taken, or cannot be given back now: then it ends with its lease

@@ -305,6 +305,65 @@ class TestClaiming:
         clock.pass_time(0.5)
         assert queue.claim("w").task.id == "a"
 
+    def test_whoever_was_too_slow_looks_again_before_going_for_another(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in "abcdef":
+            queue.add(name, "x")
+        other, acquire = TaskQueue(store), LockTable.acquire
+        tried: list[str] = []
+
+        def slow(self: LockTable, task: str, worker: str, ttl: float | None, **options: Any) -> Any:
+            if worker == "w":
+                tried.append(task)
+                for name in "abcde" if len(tried) == 1 else "":  # meanwhile others take what we went for, and more
+                    other.claim("w2", name)
+            return acquire(self, task, worker, ttl, **options)
+
+        monkeypatch.setattr(LockTable, "acquire", slow)
+        assert queue.claim("w").task.id == "f"
+        assert tried == ["a", "f"]
+
+    def test_whoever_works_alone_takes_one_after_the_other(self, queue: TaskQueue, store: Store) -> None:
+        names = [f"t{number:02d}" for number in range(40)]
+        for name in names:
+            queue.add(name, "x")
+        for name in names[::3]:
+            LockTable(store).acquire(name, "ada", None)  # who meets others now and then
+        taken: list[str] = []
+        while len(taken) < 26:
+            taken.append(queue.claim("w").task.id)
+            queue.done(taken[-1], "w")
+        assert taken == [name for name in names if name not in names[::3]]
+
+    def test_those_who_meet_often_choose_from_more_and_always_of_the_first(self, queue: TaskQueue) -> None:
+        for number in range(400):
+            queue.add(f"t{number:03d}", "x", priority=int(number < 300))
+        claims = queue._claims()
+        queue.claim("other")
+        asked: list[int] = []
+        best = claims._ledger.picture.best
+
+        def noted(now: float, skip: Any, among: int, *, commands_only: bool) -> Any:
+            asked.append(among)
+            return best(now, skip, among, commands_only=commands_only)
+
+        claims._ledger.picture.best = noted  # type: ignore[method-assign, assignment]
+        for crowd in (1, 2, 16):
+            claims._crowd = crowd
+            assert queue.claim(f"w{crowd}").task.id < f"t{300:03d}"
+        assert asked == [2, 3 * 2, 4 * 16]
+        assert claims._crowd == 15, "who meets nobody goes nearer to the head again"
+
+    def test_of_claims_that_were_lost_nothing_is_remembered(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        for name in "abc":
+            queue.add(name, "x")
+        lost = queue.claim("w", ttl=1)
+        clock.pass_time(2)
+        TaskQueue(store).done("a", "w2", TaskQueue(store).claim("w2", "a").token)
+        queue.claim("w")
+        assert lost.task.id == "a" and set(queue._claims()._taken) == {"b"}
+
     def test_a_search_for_a_task_ends_even_if_another_is_always_faster(
         self, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
