@@ -72,8 +72,7 @@ class Digest(Generic[P]):
             self.cursor = after
             self._lines += 1
             taken = self.picture.fold(line)
-        # All who write have read as much: of those one keeps it, whose line falls on the mark.
-        if self._lines % _next_power(self._worth_keeping()) == 0:
+        if self._lines % _WORTH_KEEPING == 0 and self._falls_on_the_mark():
             self._keep()
         self._unkept = 0
         return taken
@@ -128,6 +127,11 @@ class Digest(Generic[P]):
         for line in lines:
             self.picture.fold(line)
 
+    def _falls_on_the_mark(self) -> bool:
+        """Whether it is the last line's writer who keeps the picture: all who write have read as much, and one is enough."""
+        times = self._worth_keeping() // _WORTH_KEEPING
+        return self._lines // _WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
+
     def _load(self) -> None:
         collecting = gc.isenabled()
         gc.disable()  # a million new objects and no garbage: looking for it would take longer than all the rest
@@ -158,8 +162,3 @@ class Digest(Generic[P]):
         except (StoreError, BadInput):
             pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log
         self._unkept = 0
-
-
-def _next_power(number: int) -> int:
-    """The first power of two that is larger: the same for numbers that differ little."""
-    return 1 << number.bit_length()

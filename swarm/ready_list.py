@@ -6,9 +6,8 @@ Adding, removing and choosing cost the same among ten tasks and among a million.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Iterator
-from itertools import islice
-from typing import Generic, TypeVar
+from collections.abc import Container
+from typing import Any, Generic, TypeVar
 
 
 class Link:
@@ -59,18 +58,16 @@ class ReadyList(Generic[L]):
 
     def best(self, skip: Container[str], among: int = 1) -> list[L]:
         """The next `among` that are not to be skipped, all of one priority; empty if there is none at all."""
+        found: list[Any] = []
         for negative in self._priorities:
-            found = list(islice((link for link in self._of(-negative) if link.id not in skip), among))
+            ring = link = self._rings[-negative]
+            while len(found) < among and link.behind is not ring:
+                link = link.behind  # type: ignore[assignment]  # who is in a ring has one behind it
+                if link.id not in skip:
+                    found.append(link)
             if found:
-                return found
-        return []
-
-    def _of(self, priority: int) -> Iterator[L]:
-        ring = self._rings[priority]
-        link = ring.behind
-        while link is not ring:
-            yield link  # type: ignore[misc]  # all but the ring itself were added
-            link = link.behind  # type: ignore[union-attr]
+                break
+        return found
 
     def _make_ring(self, priority: int) -> Link:
         ring = self._rings[priority] = Link()

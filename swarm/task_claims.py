@@ -131,10 +131,12 @@ class Claims:
         """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
         picture, clock = self._ledger.picture, self._ledger.clock
         now = clock.steady()
-        self._held = {name: held for name, held in self._held.items() if held[0] > now}
+        skip = tried
+        if self._held:
+            self._held = {name: held for name, held in self._held.items() if held[0] > now}
+            skip = tried | self._held.keys()
         # Where others are at work too, not all of them should go for the very first; and the less the more often they meet.
-        skip = tried | self._held.keys()
-        among = min(1 + len(picture.running), _FEW) * (self._crowd if picture.running else 1)
+        among = min(1 + len(picture.running), _FEW) * self._crowd if picture.running else 1
         ready = picture.best(clock.now(), skip, among, commands_only=commands_only)
         if not ready or now - self._glanced >= _GLANCE:
             self._glanced = now
@@ -145,7 +147,7 @@ class Claims:
                 best = max(dead, key=lambda entry: entry.priority)
                 if not ready or best.priority >= ready[0].priority:
                     return best
-        return random.choice(ready) if ready else None
+        return random.choice(ready) if len(ready) > 1 else ready[0] if ready else None
 
     def _claim(self, entry: Entry, worker: str, ttl: float, *, bound: bool) -> Claim:
         """Raises LockHeld, or WrongState if the task is not to be had any more."""

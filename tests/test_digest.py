@@ -172,7 +172,16 @@ def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch
     for number in range(64):
         workers[number % 3].append(b"%d" % (number % 7))
         workers[number % 2].update()
-    assert kept == [8, 16, 24, 32, 40, 48, 56, 64]
+    assert kept == [4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64]
+
+
+def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(len(json.loads(data)["picture"])))
+    mine = Digest(store, LOG, Heard)
+    for number in range(64):
+        mine.append(b"%d" % number)
+    assert kept == [4, 8, 12, 16, 24, 32, 48, 64]
 
 
 def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
