@@ -449,7 +449,7 @@ def adjoins(before: str, after: str, line: bytes) -> bool:
 
 def _parse_cursor(cursor: str) -> tuple[int, int, str]:
     number, offset, fingerprint = (*(cursor or "0:0").split(":"), "", "")[:3]
-    if not all(field.isascii() and field.isdigit() for field in (number, offset)) or len(cursor) > 60 or cursor.count(":") > 2:
+    if not (number.isdigit() and offset.isdigit() and (number + offset).isascii()) or len(cursor) > 60 or cursor.count(":") > 2:
         raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
     return int(number), int(offset), fingerprint
 
