@@ -49,6 +49,7 @@ class OnServer(Generic[W]):
         while lines:
             yield from (line for line in lines if any(text in line for text in texts))
             lines, cursor = self.read_log(log, cursor)
+
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
         return server_log.adjoins(before, after)
 
