@@ -38,12 +38,22 @@ class StatusLog:
 
     def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
         """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
-        return self.add(state, worker, task, reason, meta)[0]
+        return self._write(state, worker, task, reason, meta)[0]
 
     def add(
         self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
     ) -> tuple[bytes, dict[str, Any]]:
         """Adds a record; the line, and what whoever reads it gets. Raises BadInput, with nothing written."""
+        line, now = self._write(state, worker, task, reason, meta)
+        if meta is not None or not type(worker) is type(task) is type(reason) is str:
+            return line, parse_record(line) or {}
+        record = {"timestamp": now, "type": str(state), "state": str(state), "worker": worker, "task_id": task}
+        if reason:
+            record["reason"] = record["message"] = reason
+        return line, record
+
+    def _write(self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None) -> tuple[bytes, str]:
+        """The line that was added, and its time."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
         now, named = self._now(), _QUOTED[state]
@@ -60,12 +70,7 @@ class StatusLog:
         if len(line) > MAX_RECORD_BYTES:
             raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
         self.store.append(LOG, line)
-        if meta is not None or not type(worker) is type(task) is type(reason) is str:
-            return line, parse_record(line) or {}
-        record = {"timestamp": now, "type": named[1:-1], "state": named[1:-1], "worker": worker, "task_id": task}
-        if reason:
-            record["reason"] = record["message"] = reason
-        return line, record
+        return line, now
 
     def tail(self, count: int) -> list[bytes]:
         """The last `count` records, as they stand."""
