@@ -60,7 +60,8 @@ class Digest(Generic[P]):
         self._log = log
         self._make = make
         self._unkept = 0
-        self._lines = 0  # of the log, that were taken in by whoever began with it
+        self._lines = 0  # that were taken in since the log began, by us or by who kept what we began with
+        self._own = 0  # which of them was our own last one
         self._asked = False
 
     def append(self, line: bytes) -> bool:
@@ -71,8 +72,9 @@ class Digest(Generic[P]):
         else:
             self.cursor = after
             self._lines += 1
+            self._own = self._lines
             taken = self.picture.fold(line)
-        if self._lines % _WORTH_KEEPING == 0 and self._falls_on_the_mark():
+        if self._own % _WORTH_KEEPING == 0 and self._falls_on_the_mark():
             self._keep()
         self._unkept = 0
         return taken
@@ -93,15 +95,15 @@ class Digest(Generic[P]):
             if mine is None:
                 self._fold(lines)
             else:
-                for line in lines:
+                for at, line in enumerate(lines, self._lines + 1):
                     changed = self.picture.fold(line)
                     if not passed and line == mine:
-                        taken, passed = changed, True
+                        taken, passed, self._own = changed, True, at
+            self._lines += len(lines)
             count += len(lines)
             progress(count)
             if passed and mine is not None:
                 break  # what others wrote after it is for the next look
-        self._lines += count
         self._unkept += count
         if not passed:
             raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
@@ -128,9 +130,9 @@ class Digest(Generic[P]):
             self.picture.fold(line)
 
     def _falls_on_the_mark(self) -> bool:
-        """Whether it is the last line's writer who keeps the picture: all who write have read as much, and one is enough."""
+        """Whether it is for who wrote our last line to keep the picture: all who write have read as much, and one is enough."""
         times = self._worth_keeping() // _WORTH_KEEPING
-        return self._lines // _WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
+        return self._own // _WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
 
     def _load(self) -> None:
         collecting = gc.isenabled()

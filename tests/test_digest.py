@@ -175,6 +175,29 @@ def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch
     assert kept == [4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64]
 
 
+def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    others: list[int] = []
+    mine, append = Digest(store, LOG, Heard), store.append
+    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(json.loads(data)["lines"]))
+
+    def crowded(log: str, line: bytes) -> str:
+        for when in (0, 1):
+            for _ in range((len(others) * 5 + when) // 3 % 2):
+                append(log, b"another's")
+            if when == 0:
+                cursor = append(log, line)
+                others.append(len(list(store.numbered(log))))
+        return cursor
+
+    monkeypatch.setattr(store, "append", crowded)
+    for _ in range(12):
+        mine.append(b"%d" % len(others))
+    on_the_mark = [at for at in others if at % 4 == 0]
+    assert len(on_the_mark) > 1 and len(kept) == len(on_the_mark)
+    assert all(at <= lines <= at + 1 for at, lines in zip(on_the_mark, kept, strict=True))
+
+
 def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     monkeypatch.setattr(store, "keep", lambda name, data: kept.append(len(json.loads(data)["picture"])))
