@@ -6,8 +6,11 @@ Adding, removing and choosing cost the same among ten tasks and among a million.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container
-from typing import Any, Generic, TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
 
 
 class Link:
@@ -23,17 +26,14 @@ class Link:
         self.behind: Link | None = None
 
 
-L = TypeVar("L", bound=Link)
-
-
-class ReadyList(Generic[L]):
+class ReadyList:
     """Links in order. The priority of one that is in the list does not change."""
 
     def __init__(self) -> None:
         self._rings: dict[int, Link] = {}  # by priority: a link that is neither first nor last, but between the two
         self._priorities: list[int] = []  # negative, so that the highest comes first
 
-    def add(self, link: L, *, first: bool = False) -> None:
+    def add(self, link: Link, *, first: bool = False) -> None:
         """`first`: before its equals rather than behind them. One that is in the list changes its place only for that."""
         if link.behind is not None:
             if not first:
@@ -45,7 +45,7 @@ class ReadyList(Generic[L]):
         link.before, link.behind = before, behind
         before.behind = behind.before = link
 
-    def discard(self, link: L) -> None:
+    def discard(self, link: Link) -> None:
         before, behind = link.before, link.behind
         if before is None or behind is None:
             return
@@ -56,7 +56,7 @@ class ReadyList(Generic[L]):
             del self._rings[link.priority]
             self._priorities.remove(-link.priority)
 
-    def best(self, skip: Container[str], among: int = 1) -> list[L]:
+    def best(self, skip: Container[str], among: int = 1) -> list[Any]:
         """The next `among` that are not to be skipped, all of one priority; empty if there is none at all."""
         found: list[Any] = []
         for negative in self._priorities:

@@ -5,22 +5,14 @@ Of a column in which all values are equal, as in most, one value stands for all.
 
 from __future__ import annotations
 
-import json
-from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any
 
-try:
-    from zlib import compress, decompress
-except ImportError:  # an interpreter without it keeps more bytes
+from swarm import jsontext
 
-    def compress(data: bytes, level: int) -> bytes:  # type: ignore[misc]
-        return data
-
-    def decompress(data: bytes) -> bytes:  # type: ignore[misc]
-        return data
-
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
 _PORTION = 4096  # lines that are unpacked at a time, so that they do not fill the memory twice
 
@@ -36,14 +28,14 @@ def unpacked(portions: list[str]) -> Iterator[bytes]:
 
 def column(values: Sequence[Any]) -> list[Any] | str:
     same = all(value == values[0] and type(value) is type(values[0]) for value in values)
-    return list(values[:1]) if same else _packed(json.dumps(values, separators=(",", ":")).encode())
+    return list(values[:1]) if same else _packed(jsontext.dumps(values).encode())
 
 
 def spread(kept: list[Any] | str, count: int) -> Iterable[Any]:
     """So many values of a column. Raises ValueError if it is not one of so many."""
     if not isinstance(kept, str):
         return repeat(_fixed(kept[0]), count) if kept else ()
-    values = json.loads(_unpacked(kept))
+    values = jsontext.loads(_unpacked(kept))
     if len(values) != count:
         raise ValueError
     words: dict[str, str] = {}  # states and workers are few: one text for all who say the same
@@ -55,8 +47,21 @@ def _fixed(value: Any) -> Any:
 
 
 def _packed(data: bytes) -> str:
+    from binascii import b2a_base64  # here and below: only who has a queue that was kept needs them
+
+    try:
+        from zlib import compress
+    except ImportError:  # an interpreter without it keeps more bytes
+        return b2a_base64(data, newline=False).decode()
     return b2a_base64(compress(data, 1), newline=False).decode()
 
 
 def _unpacked(text: str) -> bytes:
-    return decompress(a2b_base64(text, strict_mode=True))
+    from binascii import a2b_base64
+
+    data = a2b_base64(text, strict_mode=True)
+    try:
+        from zlib import decompress
+    except ImportError:
+        return data
+    return decompress(data)

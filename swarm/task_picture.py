@@ -157,7 +157,7 @@ class TaskPicture:
         self.entries: dict[str, Entry] = {}
         self.running: dict[str, Entry] = {}
         self.damaged = 0
-        self._ready: ReadyList[Entry] = ReadyList()
+        self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
         self._dependents: dict[str, list[str]] = {}  # of tasks that are not done, or not known yet
         self._folds = {
@@ -200,7 +200,8 @@ class TaskPicture:
                 entry.delay = 0.0
                 self._ready.add(entry)
         skipped = _Agents(self.entries, skip) if commands_only else skip
-        return self._ready.best(skipped, among)
+        found: list[Entry] = self._ready.best(skipped, among)
+        return found
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
         """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""

@@ -12,15 +12,15 @@ class Item(Link):
         self.priority = priority
 
 
-def filled(*items: tuple[str, int]) -> tuple[ReadyList[Item], dict[str, Item]]:
-    ready: ReadyList[Item] = ReadyList()
+def filled(*items: tuple[str, int]) -> tuple[ReadyList, dict[str, Item]]:
+    ready: ReadyList = ReadyList()
     known = {name: Item(name, priority) for name, priority in items}
     for item in known.values():
         ready.add(item)
     return ready, known
 
 
-def names(ready: ReadyList[Item], skip: str = "", among: int = 9) -> str:
+def names(ready: ReadyList, skip: str = "", among: int = 9) -> str:
     return "".join(item.id for item in ready.best(skip, among))
 
 
