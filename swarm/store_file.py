@@ -159,18 +159,16 @@ class FileStore:
         journal = self._log(log)
         deadline = self.clock.steady() + timeout
         while True:
-            until = min(deadline, self.clock.steady() + _LONGEST_WAIT)
             folder, _, file = _resolved(self._log_path(log)).rpartition("/")
             with self._watch(folder) as watch:
-                while not journal.has_more(cursor):
-                    left = until - self.clock.steady()
-                    if left <= 0:
-                        break
-                    watch.wait(file, left)
-                else:
+                if journal.has_more(cursor):
                     return True
-            if until == deadline:
-                return False
+                left = deadline - self.clock.steady()
+                if left <= 0:
+                    return False
+                watch.wait(file, min(left, _LONGEST_WAIT))
+                if journal.has_more(cursor):  # before the watch is set up anew, so that nobody waits for that
+                    return True
 
     def resumes(self, before: str, after: str) -> bool:
         from swarm.journal import resumes
