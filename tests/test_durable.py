@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posix
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from swarm.store import Store, open_store
 from swarm.store_file import FileStore
 from swarm.testing import CHECKS
 from tests.disks import loop_mounted, needs_root
+
+CALLS = (os, posix)  # some modules take their system calls from the one, some from the other
 
 
 class Steps:
@@ -42,10 +45,11 @@ class Steps:
 
             return call
 
-        for name in ("write", "fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, on_descriptor(name))
-        for name in ("link", "rename"):
-            monkeypatch.setattr(os, name, on_paths(name))
+        for module in CALLS:
+            for name in ("write", "fsync", "fdatasync"):
+                monkeypatch.setattr(module, name, on_descriptor(name))
+            for name in ("link", "rename"):
+                monkeypatch.setattr(module, name, on_paths(name))
 
     def _note(self, what: str, path: str) -> None:
         place = os.path.relpath(path, self._root)
@@ -97,7 +101,8 @@ class TestLog:
         def failing(fd: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        monkeypatch.setattr(os, "fsync", failing)
+        for module in CALLS:
+            monkeypatch.setattr(module, "fsync", failing)
         with pytest.raises(StoreError, match="Input/output error"):
             files.append("status", b"two")
 
