@@ -326,9 +326,10 @@ class Journal:
     def _sync_dirs(self, *parts: str) -> None:
         """The live file's name on disk, and those of these parts: where each ends, and that it is not the live file any more."""
         if self._sync_dir:
-            from os.path import dirname, realpath
+            from os.path import dirname, islink, realpath
 
-            for folder in (*parts, dirname(realpath(self._path))):
+            path = realpath(self._path) if islink(self._path) else self._path  # else under its name, as its directories are known
+            for folder in (*parts, dirname(path)):
                 self._sync_dir(folder)
 
     def _look(self) -> _View:

@@ -85,6 +85,12 @@ class TestLog:
         files.append("tasks", b"one")
         assert {"fsync .tasks", "fsync .", "fsync .."} <= set(steps.taken())
 
+    def test_also_where_a_link_leads_to_the_state_directory(self, steps: Steps, tmp_path: Path) -> None:
+        (tmp_path / "state").mkdir()
+        (tmp_path / "link").symlink_to("state")
+        FileStore(str(tmp_path / "link"), durable=True).append("status", b"one")
+        assert {"fsync .", "fsync .."} <= set(steps.taken())
+
     def test_and_what_became_of_the_last_one(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
         files.append("status", b"one")
         steps.taken()
