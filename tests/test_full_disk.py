@@ -27,7 +27,7 @@ from tests.disks import Disk, exhaust_inodes, fill, loop_mounted, mounted, needs
 from tests.test_takeover import table, write_expired
 
 JOURNAL: Any = journal  # to put something else in the place of its `os`
-NEED_SPACE = ("mkdir", "link", "rename", "symlink", "write_new", "draw")
+NEED_SPACE = ("mkdir", "link", "mark", "rename", "symlink", "write_new", "draw")
 CURES = {errno.ENOSPC: "Free some space", errno.EDQUOT: "quota", errno.EIO: "df, mount"}
 FAILURES = [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EIO, False), (errno.EIO, True)]
 failures = pytest.mark.parametrize(
@@ -48,6 +48,7 @@ class Overtaken(Filesystem):
     """Somebody else draws a ticket right behind the first: the lock must be given a later one when it stands already."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.overtaken = False
 
     def draw(self, path: str, *, sync: bool) -> int:
