@@ -38,7 +38,7 @@ away stays where it is. A hand that cannot be destroyed is an error: going on wi
 from __future__ import annotations
 
 import errno
-import posix as os
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy
 from swarm.filesystem import Filesystem, insist, listed

@@ -20,7 +20,7 @@ A cursor is "number:offset:fingerprint"; the live file's number is one more than
 from __future__ import annotations
 
 import errno
-import posix as os
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 import stat
 import time
 from _thread import allocate_lock

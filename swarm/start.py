@@ -8,7 +8,7 @@ process anyway. Only the command does this: `import swarm` in somebody's program
 from __future__ import annotations
 
 import gc
-import posix as os
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 import sys
 
 if sys.version_info < (3, 11):

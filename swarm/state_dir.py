@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import posix as os
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 import stat
 
 from swarm.errors import StoreError

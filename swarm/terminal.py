@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import posix as os
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 import time
 
 TYPE_CHECKING = False
