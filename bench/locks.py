@@ -1,50 +1,117 @@
-"""What a lock costs in a process, against creating and removing a file without any protection."""
+"""What a lock costs: to one process that is alone, and to eight that want the same."""
 
 from __future__ import annotations
 
-import os
+import random
 import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
 
-from bench.ratio import medians, table
-from swarm import StatusBroadcaster, TaskLockManager
+from bench import on_files, on_valkey
+from bench.crowd import Outcome, crowd
+from bench.on_files import FLOOR
+from bench.peers import Give, Take
+from bench.ratio import medians
+from bench.report import Goal, Report
+from proof.servers import running
+from proof.valkey_server import ValkeyServer
+from swarm import TaskLockManager
 from swarm.store_file import FileStore
 
+PROCESSES = 8
+SECONDS = 2.0
+ROUNDS = 5
+_REDIS = "redis-py Lock, on Valkey"
 
-def run() -> bool:
-    with tempfile.TemporaryDirectory() as home:
-        store = FileStore(home)
-        manager = TaskLockManager("w", store=store)
-        log = StatusBroadcaster("w", store=store)
-        path = f"{home}/floor"
-        record = b"x" * 250
-        raw = os.open(f"{home}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+Open = Callable[[], tuple[Take, Give]]
 
-        def floor() -> None:
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            os.write(fd, record)
-            os.close(fd)
-            os.unlink(path)
 
-        def acquire_release() -> None:
-            assert manager.acquire_lock("t")
-            assert manager.release_lock("t")
+def run(report: Report) -> None:
+    with tempfile.TemporaryDirectory() as home, running(ValkeyServer(Path(home), safe=False)) as server:
+        peers: dict[str, Open] = {name: partial(make, home) for name, make in on_files.locks().items()}
+        redis = next(kind for kind in on_valkey.peers().locks if kind.name == "redis-py Lock")
+        peers[_REDIS] = partial(redis.open, server.port)
+        _alone(report, home, peers)
+        for count in (1, 100):
+            _together(report, home, peers, count)
 
-        def hold() -> None:
-            with manager.hold("t"):
-                pass
 
-        assert manager.acquire_lock("kept")
-        locks = {
-            "create and remove a file (O_EXCL)": floor,
-            "acquire + release": acquire_release,
-            "hold": hold,
-            "heartbeat": lambda: manager.update_heartbeat("kept"),
-        }
-        logs = {
-            "write on an open O_APPEND descriptor": lambda: os.write(raw, record),
-            "broadcast": lambda: log.broadcast_start("t"),
-        }
-        table("Locks in one process", next(iter(locks)), medians(locks, rounds=15, repeat=200), {})
-        table("The log in one process", next(iter(logs)), medians(logs, rounds=15, repeat=500), {})
-        os.close(raw)
-        return True
+def _alone(report: Report, home: str, peers: dict[str, Open]) -> None:
+    manager = TaskLockManager("w", store=FileStore(home))
+    assert manager.acquire_lock("kept")
+
+    def acquire_release() -> None:
+        assert manager.acquire_lock("t")
+        assert manager.release_lock("t")
+
+    def hold() -> None:
+        with manager.hold("t"):
+            pass
+
+    candidates = {name: _cycle(make) for name, make in peers.items()} | {
+        "swarm: acquire_lock, release_lock": acquire_release,
+        "swarm: hold": hold,
+        "swarm: update_heartbeat": lambda: manager.update_heartbeat("kept"),
+        "swarm: is_locked": lambda: manager.is_locked("kept"),
+    }
+    ours = "swarm: acquire_lock, release_lock"
+    goals = [
+        Goal(ours, FLOOR, at_most=3.0),
+        Goal(ours, "filelock SoftFileLease", at_most=1 / 5),
+        Goal(ours, "filelock SoftFileLock", at_most=1 / 2.5),
+        Goal(ours, _REDIS, at_most=1 / 2.5),
+    ]
+    report.microseconds("Acquire and release a lock, in one process", medians(candidates, rounds=25, repeat=100), goals)
+
+
+def _cycle(make: Open) -> Callable[[], object]:
+    take, give = make()
+
+    def cycle() -> None:
+        take("t")
+        give("t")
+
+    return cycle
+
+
+def _together(report: Report, home: str, peers: dict[str, Open], count: int) -> None:
+    """They take turns, kind by kind, and each kind is judged by its median round."""
+    found: dict[str, list[Outcome]] = {}
+    for _ in range(ROUNDS):
+        for name, make in (peers | {"swarm: hold": partial(_held, home)}).items():
+            found.setdefault(name, []).append(crowd(PROCESSES, partial(_contender, make, count), SECONDS))
+    rates = {name: median(outcome.rate for outcome in outcomes) for name, outcomes in found.items()}
+    what = f"{PROCESSES} processes on {count} lock{'s' * (count > 1)}"
+    goals = [
+        Goal("swarm: hold", FLOOR, at_least=0.6),
+        Goal("swarm: hold", "filelock SoftFileLock", at_least=3.0),
+    ]
+    report.add(what, "a second", rates, goals)
+    fairness = {name: median(outcome.fairness for outcome in outcomes) for name, outcomes in found.items()}
+    report.add(f"{what}: how fair", "fewest/most", fairness, [Goal("swarm: hold", at_least=0.6)], compared=False)
+
+
+def _held(home: str) -> tuple[Take, Give]:
+    """`hold`, which waits for its turn, as a pair of calls."""
+    manager = TaskLockManager("w", store=FileStore(home))
+    leases = {}
+
+    def take(name: str) -> None:
+        leases[name] = manager.hold(name, wait=60.0)
+        leases[name].__enter__()
+
+    return take, lambda name: leases.pop(name).__exit__(None, None, None)
+
+
+def _contender(make: Open, count: int, number: int) -> Callable[[], object]:
+    take, give = make()
+    chance = random.Random(number)
+
+    def cycle() -> None:
+        name = f"of-{count}-{chance.randrange(count)}"
+        take(name)
+        give(name)
+
+    return cycle

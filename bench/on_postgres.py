@@ -6,7 +6,9 @@ import asyncio
 import atexit
 import os
 import time
+import uuid
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -29,12 +31,12 @@ def peers() -> Peers:
         ],
         appends={"raw INSERT, a row a commit": _insert},
         wakes={"raw NOTIFY, LISTEN": (_listening, _notifying)},
-        queues={"raw UPDATE … SKIP LOCKED, UPDATE": RawQueue, "procrastinate": ProcrastinateQueue},
+        queues={"raw UPDATE … SKIP LOCKED, UPDATE": RawQueue, "pgqueuer": PgqueuerQueue, "procrastinate": ProcrastinateQueue},
     )
 
 
 def prepare(port: int) -> None:
-    """The tables of those that are raw, and of procrastinate."""
+    """The tables of those that are raw, of procrastinate and of pgqueuer."""
     connection = _connection(port)
     connection.execute("create table raw_lock (name text primary key, owner text not null)")
     connection.execute("create table raw_log (id bigint generated always as identity primary key, line bytea not null)")
@@ -43,6 +45,7 @@ def prepare(port: int) -> None:
     )
     connection.execute("create index on raw_task (queue, id) where state = 'ready'")
     _run(_with_manager(port, _apply_schema))
+    _run(_with_queries(port, lambda queries: queries.install()))
 
 
 def _connection(port: int) -> psycopg.Connection[tuple[Any, ...]]:
@@ -123,6 +126,38 @@ class RawQueue:
         return step
 
 
+class PgqueuerQueue:
+    """What its queue manager does for each job, one at a time: dequeue, and log that it was successful."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self._port, self._name = port, name
+
+    def fill(self, numbers: range) -> None:
+        payloads = [str(number).encode() for number in numbers]
+        _run(
+            _with_queries(
+                self._port, lambda queries: queries.enqueue([self._name] * len(payloads), payloads, [0] * len(payloads))
+            )
+        )
+
+    def open(self, worker: str) -> Callable[[], bool]:
+        loop = asyncio.new_event_loop()
+        connection, queries = loop.run_until_complete(_queries(self._port))
+        atexit.register(lambda: loop.run_until_complete(connection.close()))
+        wanted = {self._name: module("pgqueuer.queries").EntrypointExecutionParameter(0)}
+        me = uuid.uuid4()
+
+        async def once() -> bool:
+            jobs = await queries.dequeue(1, wanted, me, None, timedelta(seconds=30))
+            if not jobs:
+                return False
+            mark(int(jobs[0].payload))
+            await queries.log_jobs([(jobs[0], "successful", None)])
+            return True
+
+        return lambda: loop.run_until_complete(once())
+
+
 class ProcrastinateQueue:
     """What its worker does for each job, without the tasks around it: fetch and finish."""
 
@@ -169,6 +204,19 @@ async def _with_manager(port: int, work: Callable[[Any], Coroutine[Any, Any, obj
         await manager.connector.close_async()
 
 
+async def _queries(port: int) -> tuple[psycopg.AsyncConnection[Any], Any]:
+    connection = await psycopg.AsyncConnection.connect(_login(port), autocommit=True)
+    return connection, module("pgqueuer.queries").Queries(module("pgqueuer.db").PsycopgDriver(connection))
+
+
+async def _with_queries(port: int, work: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
+    connection, queries = await _queries(port)
+    try:
+        await work(queries)
+    finally:
+        await connection.close()
+
+
 def _apply_schema(manager: Any) -> Coroutine[Any, Any, object]:
     apply: Coroutine[Any, Any, object] = module("procrastinate.schema").SchemaManager(manager.connector).apply_schema_async()
     return apply
@@ -178,4 +226,4 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-_: tuple[Callable[[int, str], QueuePeer], ...] = (RawQueue, ProcrastinateQueue)
+_: tuple[Callable[[int, str], QueuePeer], ...] = (RawQueue, PgqueuerQueue, ProcrastinateQueue)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from importlib import import_module, util
 from typing import Any, Protocol
 
-PACKAGES = {"huey": "huey", "procrastinate": "procrastinate", "redis_lock": "python-redis-lock", "rq": "rq"}
+PACKAGES = {
+    "duckdb": "duckdb",
+    "filelock": "filelock",
+    "huey": "huey",
+    "matplotlib": "matplotlib",
+    "pgqueuer": "pgqueuer",
+    "polars": "polars",
+    "procrastinate": "procrastinate",
+    "redis_lock": "python-redis-lock",
+    "rq": "rq",
+}
 
 Take = Callable[[str], object]
 Give = Callable[[str], object]

@@ -1,155 +1,145 @@
-"""What a claim costs with few and with many tasks, against a table in SQLite; and how soon a new worker has its first."""
+"""What a task of the queue costs, with few and with many queued, alone and among eight workers."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median
 
-from bench.ratio import medians, table
-from swarm.store_file import FileStore
-from swarm.task_queue import TaskQueue
-from swarm.task_record import TaskSpec
+from bench import on_postgres, on_valkey
+from bench.commands import PYTHON, command, most_memory, swarm
+from bench.crowd import Outcome, crowd
+from bench.marks import MARKS
+from bench.on_files import HueyQueue, SqliteQueue
+from bench.on_swarm import SwarmQueue
+from bench.peers import QueuePeer
+from bench.ratio import medians
+from bench.report import Goal, Report
+from proof.postgres_server import PostgresServer
+from proof.servers import running
+from proof.valkey_server import ValkeyServer
 
+FLOOR, OURS = "SQLite, WAL: UPDATE … RETURNING, twice", "swarm"
 SIZES = (10, 1_000, 100_000)
-_ROUNDS, _REPEAT = 9, 40
+TASKS, WORKERS = 5_000, 8
+ROUNDS = 3
+
+Make = Callable[[str], QueuePeer]  # by a name that was not used before
 
 
-def run() -> bool:
-    met = True
-    with tempfile.TemporaryDirectory() as home:
-        operations: dict[str, Callable[[], None]] = {}
-        for size in SIZES:
-            operations[f"SQLite, WAL: UPDATE … RETURNING twice, {size:,} tasks"] = _sqlite(f"{home}/{size}.db", size)
-        for size in SIZES:
-            operations[f"claim + done, {size:,} tasks"] = _swarm(f"{home}/{size}", size)
-        found = medians(operations, rounds=_ROUNDS, repeat=_REPEAT)
-        table("The queue in one process", next(iter(operations)), found, {})
-        growth = found[f"claim + done, {SIZES[-1]:,} tasks"] / found[f"claim + done, {SIZES[1]:,} tasks"]
-        print(f"  {SIZES[-1]:,} tasks cost {growth:.2f}x of {SIZES[1]:,} (goal: at most 1.5x)")
-        met &= growth <= 1.5
-        first = {f"first claim of a new worker, {size:,} tasks": _first(f"{home}/{size}") for size in SIZES}
-        floor = {"python3 -c pass": lambda: _wait([sys.executable, "-I", "-S", "-c", "pass"]), **first}
-        found = medians(floor, rounds=5, repeat=1)
-        table("The first claim, as a command", next(iter(floor)), found, {})
-        seconds = found[f"first claim of a new worker, {SIZES[-1]:,} tasks"]
-        print(f"  at {SIZES[-1]:,} tasks {seconds:.2f} s (goal: well under a second)")
-        met &= seconds < 1.0
-        used = sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _files(f"{home}/{SIZES[-1]}"))
-        print(f"  {SIZES[-1]:,} tasks use {used / 1e6:.0f} MB of disk")
-    _drain()
-    return met
+def run(report: Report) -> None:
+    with ExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory())
+        valkey = stack.enter_context(running(ValkeyServer(Path(home), safe=False)))
+        postgres = stack.enter_context(running(PostgresServer()))
+        on_postgres.prepare(postgres.port)
+        floor = partial(_in_directory, home, SqliteQueue)
+        ours = partial(_in_directory, home, SwarmQueue)
+        peers: dict[str, Make] = {
+            "SqliteHuey": partial(_in_directory, home, partial(HueyQueue, kind="SqliteHuey")),
+            "SqliteHuey, fsync": partial(_in_directory, home, partial(HueyQueue, kind="SqliteHuey", fsync=True)),
+            "FileHuey": partial(_in_directory, home, partial(HueyQueue, kind="FileHuey")),
+            "RedisHuey, on Valkey": partial(on_valkey.HueyQueue, valkey.port),
+            "rq, on Valkey": partial(on_valkey.RqQueue, valkey.port),
+            "pgqueuer, on PostgreSQL": partial(on_postgres.PgqueuerQueue, postgres.port),
+            "procrastinate, on PostgreSQL": partial(on_postgres.ProcrastinateQueue, postgres.port),
+        }
+        _claims(report, {FLOOR: floor, OURS: ours} | peers)
+        _drain(report, {FLOOR: floor, OURS: ours})
+        _much(report, home)
 
 
-def _swarm(home: str, size: int) -> Callable[[], None]:
-    """Keeps the number of tasks as it is: each that is done is added anew, under another name, outside the measured part."""
-    queue = TaskQueue(FileStore(home))
-    queue.add_all(
-        [TaskSpec(f"task-{number:06d}", f"do the thing number {number}") for number in range(size + _ROUNDS * _REPEAT + 1)]
-    )
-
-    def claim_and_finish() -> None:
-        claim = queue.claim("w")
-        queue.done(claim.task.id, "w", claim.token)
-
-    return claim_and_finish
+def _in_directory(home: str, make: Make, name: str) -> QueuePeer:
+    os.mkdir(f"{home}/{name}")
+    return make(f"{home}/{name}")
 
 
-def _sqlite(path: str, size: int) -> Callable[[], None]:
-    database = sqlite3.connect(path, isolation_level=None)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=NORMAL")
-    database.execute("CREATE TABLE task (id TEXT PRIMARY KEY, prompt TEXT, state TEXT, worker TEXT)")
-    database.execute("CREATE INDEX ready ON task (state, id)")
-    rows = [(f"task-{number:06d}", f"do the thing number {number}", "ready") for number in range(size + _ROUNDS * _REPEAT + 1)]
-    database.execute("BEGIN")
-    database.executemany("INSERT INTO task (id, prompt, state) VALUES (?, ?, ?)", rows)
-    database.execute("COMMIT")
-    take = (
-        "UPDATE task SET state='running', worker='w' WHERE id = (SELECT id FROM task WHERE state='ready' ORDER BY id LIMIT 1) "
-        "RETURNING id, prompt"
-    )
-
-    def claim_and_finish() -> None:
-        task = database.execute(take).fetchone()[0]
-        database.execute("UPDATE task SET state='done' WHERE id = ? RETURNING id", (task,)).fetchone()
-
-    return claim_and_finish
+def _claims(report: Report, kinds: dict[str, Make]) -> None:
+    names = (f"claims_{number}" for number in count())
+    for size in SIZES[:2]:
+        goals = [Goal(OURS, FLOOR, at_most=3.0)]
+        report.microseconds(f"Claim and finish a task, {size:,} queued", _seconds(kinds, names, size), goals)
+    many = {kind: kinds[kind] for kind in (FLOOR, OURS, "FileHuey")}
+    found = _seconds(many, names, SIZES[2], rounds=5, repeat=10)
+    report.microseconds(f"Claim and finish a task, {SIZES[2]:,} queued", found, [Goal(OURS, FLOOR, at_most=3.0)])
+    _growth(report, kinds[OURS], names)
 
 
-def _first(home: str) -> Callable[[], None]:
-    command = [
-        sys.executable,
-        os.path.join(os.path.dirname(__file__), "..", "swarm", "__main__.py"),
-        "task",
-        "claim",
-        "--worker",
-        "w",
-    ]
-    return lambda: _wait(command, SWARM_STATE_DIR=home)
+def _growth(report: Report, make: Make, names: Iterator[str]) -> None:
+    """The sizes take turns: what is compared is measured in the same minute."""
+    steps, before = {}, {}
+    for size in SIZES:
+        steps[f"{size:,}"], before[f"{size:,}"] = _step(make(next(names)), size, 15, 40)
+    found = medians(steps, rounds=15, repeat=40, before=before)
+    few, many = (f"{size:,}" for size in SIZES[1:])
+    report.microseconds("Claim and finish a task with swarm, by tasks queued", found, [Goal(many, few, at_most=1.5)])
 
 
-def _drain(tasks: int = 2000, workers: int = 8) -> None:
-    """Eight processes empty a queue together; so do eight on SQLite, in the same minute."""
-    rates = {}
-    with tempfile.TemporaryDirectory() as home:
-        TaskQueue(FileStore(f"{home}/swarm")).add_all([TaskSpec(f"task-{number:06d}", "x") for number in range(tasks)])
-        _sqlite(f"{home}/sqlite.db", tasks - _ROUNDS * _REPEAT - 1)
-        for name, work in (("SQLite", _drain_sqlite), ("swarm", _drain_swarm)):
-            begun = time.perf_counter()
-            children = []
-            for number in range(workers):
-                pid = os.fork()
-                if pid == 0:
-                    try:
-                        work(home, f"w{number}")
-                    finally:
-                        os._exit(0)
-                children.append(pid)
-            for pid in children:
-                os.waitpid(pid, 0)
-            rates[name] = tasks / (time.perf_counter() - begun)
-        left = TaskQueue(FileStore(f"{home}/swarm")).counts()
-    print(f"\n{workers} workers empty a queue of {tasks:,} tasks")
-    for name, rate in rates.items():
-        print(f"  {name:8} {rate:8.0f} tasks a second  {rate / rates['SQLite']:.2f}x")
-    assert left == {"done": tasks}, left
+def _seconds(kinds: dict[str, Make], names: Iterator[str], size: int, rounds: int = 7, repeat: int = 20) -> dict[str, float]:
+    steps, before = {}, {}
+    for kind, make in kinds.items():
+        steps[kind], before[kind] = _step(make(next(names)), size, rounds, repeat)
+    return medians(steps, rounds=rounds, repeat=repeat, before=before)
 
 
-def _drain_swarm(home: str, worker: str) -> None:
-    from swarm.errors import NoTask
+def _step(queue: QueuePeer, size: int, rounds: int, repeat: int) -> tuple[Callable[[], bool], Callable[[], object]]:
+    """What claims and finishes one task, and what adds as many as a round will do."""
+    queue.fill(range(size))
+    starts = iter(range(size, size + (rounds + 1) * repeat, repeat))
 
-    queue = TaskQueue(FileStore(f"{home}/swarm"))
-    while True:
-        try:
-            claim = queue.claim(worker, bound=True)
-        except NoTask as none:
-            if none.why == "finished":
-                return
-            continue
-        queue.done(claim.task.id, worker, claim.token)
+    def refill() -> None:
+        start = next(starts)
+        queue.fill(range(start, start + repeat))
 
-
-def _drain_sqlite(home: str, worker: str) -> None:
-    database = sqlite3.connect(f"{home}/sqlite.db", isolation_level=None, timeout=60)
-    take = (
-        "UPDATE task SET state='running', worker=? WHERE id = (SELECT id FROM task WHERE state='ready' ORDER BY id LIMIT 1) "
-        "RETURNING id"
-    )
-    while row := database.execute(take, (worker,)).fetchone():
-        database.execute("UPDATE task SET state='done' WHERE id = ?", row)
+    refill()
+    step = queue.open("w")
+    step()  # whoever comes first reads what there is
+    return step, refill
 
 
-def _files(path: str) -> list[os.DirEntry[str]]:
-    found = []
-    for entry in os.scandir(path):
-        found += _files(entry.path) if entry.is_dir(follow_symlinks=False) else [entry]
-    return found
+def _drain(report: Report, kinds: dict[str, Make]) -> None:
+    names = (f"drain_{number}" for number in count())
+    found: dict[str, list[Outcome]] = {}
+    wrong = 0
+    for _ in range(ROUNDS):
+        for kind, make in kinds.items():
+            MARKS.clear()
+            queue = make(next(names))
+            queue.fill(range(TASKS))
+            found.setdefault(kind, []).append(crowd(WORKERS, partial(_drainer, queue)))
+            wrong += MARKS.verdict(TASKS) != "0 lost, 0 twice"
+    rates = {kind: median(outcome.rate for outcome in outcomes) for kind, outcomes in found.items()}
+    what = f"{WORKERS} workers empty a queue of {TASKS:,} tasks"
+    report.add(what, "a second", rates, [Goal(OURS, FLOOR, at_least=0.4)])
+    times = {"rounds in which a task was lost or done twice": float(wrong)}
+    report.add(f"{what}, {ROUNDS} times", "rounds", times, [Goal(next(iter(times)), at_most=0.0)], compared=False)
 
 
-def _wait(command: list[str], **environment: str) -> None:
-    subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, check=True)
+def _drainer(queue: QueuePeer, number: int) -> Callable[[], bool]:
+    return queue.open(f"w{number}")
+
+
+def _much(report: Report, home: str) -> None:
+    """What a hundred thousand tasks take of disk and of a worker's memory, and how soon a new worker has its first."""
+    place = f"{home}/much"
+    _in_directory(home, SwarmQueue, "much").fill(range(SIZES[-1]))
+    claim = swarm("task", "claim", "--worker", "w")
+    command(place, *claim)()  # so that the queue's picture is kept
+    disk = sum(path.lstat().st_blocks * 512 for path in Path(place).rglob("*"))
+    disk_used = {"disk": disk / 1e6}
+    report.add(f"{SIZES[-1]:,} tasks on disk", "MB", disk_used, [Goal("disk", at_most=20.0)], compared=False)
+    memory = {
+        "python3 -I -S -c pass": most_memory(place, PYTHON, "-I", "-S", "-c", "pass") / 1e6,
+        "one claim": most_memory(place, *claim) / 1e6,
+    }
+    report.add(f"Memory with {SIZES[-1]:,} tasks", "MB", memory, [Goal("one claim", at_most=50.0)], compared=False)
+    candidates = {
+        "python3 -I -S -c pass": command(place, PYTHON, "-I", "-S", "-c", "pass"),
+        "first claim": command(place, *claim),
+    }
+    report.milliseconds(f"The first claim of a new process, {SIZES[-1]:,} queued", medians(candidates, rounds=5))

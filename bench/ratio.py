@@ -18,24 +18,10 @@ def medians(
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, call in candidates.items():
-            if before:
+            if before and name in before:
                 before[name]()
             begun = time.perf_counter()
             for _ in range(repeat):
                 call()
             taken[name].append((time.perf_counter() - begun) / repeat)
     return {name: statistics.median(times) for name, times in taken.items()}
-
-
-def table(title: str, floor: str, found: Mapping[str, float], goals: Mapping[str, float]) -> bool:
-    """Prints one measurement; whether every goal was met. A goal is the highest ratio to the floor."""
-    met = True
-    print(f"\n{title}")
-    for name, seconds in found.items():
-        ratio = seconds / found[floor]
-        verdict = ""
-        if name in goals:
-            verdict = f"goal ≤ {goals[name]:.1f}×  {'met' if ratio <= goals[name] else 'MISSED'}"
-            met = met and ratio <= goals[name]
-        print(f"  {name:44} {seconds * 1e6:10.1f} µs {ratio:7.2f}×  {verdict}")
-    return met

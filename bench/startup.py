@@ -4,53 +4,67 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
-from bench.ratio import medians, table
+from bench.commands import LOCK, LOG, PYTHON, command, swarm
+from bench.ratio import medians
+from bench.report import Goal, Report
 
-ROOT = Path(__file__).resolve().parent.parent
-GOAL = 2.5
+_FLOOR = "python3 -I -S -c pass"
+_ARGPARSE = """
+import argparse, json, os, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("task")
+parser.add_argument("worker")
+args = parser.parse_args()
+os.unlink(args.task) if os.path.exists(args.task) else None
+with os.fdopen(os.open(args.task, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "w") as file:
+    json.dump({"task_id": args.task, "worker": args.worker, "acquired_at": time.time()}, file)
+"""
+_HEREDOC = """#!/bin/bash
+set -euo pipefail
+python3 - "$1" "$2" <<'PY'
+import os, json, sys, datetime
+lock = {"task_id": sys.argv[1], "worker": sys.argv[2], "acquired_at": datetime.datetime.now().isoformat(), "expires_at": ""}
+os.unlink(sys.argv[1]) if os.path.exists(sys.argv[1]) else None
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+with os.fdopen(fd, "w") as f:
+    f.write(json.dumps(lock))
+print("Lock acquired")
+PY
+"""
 
 
-def run() -> bool:
+def run(report: Report) -> None:
     with tempfile.TemporaryDirectory() as home:
-        # The real interpreter first: a version manager's shim would be measured instead.
-        real = str(Path(os.path.realpath(sys.executable)).parent)
-        environment = {
-            "PATH": f"{real}:{os.environ['PATH']}",
-            "SWARM_STATE_DIR": home,
-            "SWARM_PYTHON": os.path.realpath(sys.executable),
-        }
-        floor = "python3 -I -S -c pass"
-        interpreter = environment["SWARM_PYTHON"]
-        lock, log = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
-
-        def command(*args: str, said: bytes = b"") -> Callable[[], object]:
-            return lambda: subprocess.run(
-                args, env=environment, input=said, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-            )
-
-        def hook(event: str) -> Callable[[], object]:
-            said = {"hook_event_name": event, "cwd": home, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
-            program = str(ROOT / "swarm" / "__main__.py")
-            return command(interpreter, "-P", program, "hook", "--worker", "w", said=json.dumps(said).encode())
-
+        _write(f"{home}/by_argparse.py", _ARGPARSE)
+        _write(f"{home}/by_heredoc.sh", _HEREDOC)
         candidates = {
-            floor: command(interpreter, "-I", "-S", "-c", "pass"),
-            "swarm_lock.sh acquire": command(lock, "acquire", "t", "w", "60"),
-            "swarm_lock.sh heartbeat": command(lock, "heartbeat", "t", "w"),
-            "swarm_lock.sh check": command(lock, "check", "t"),
-            "swarm_lock.sh release": command(lock, "release", "t", "w"),
-            "swarm_lock.sh list": command(lock, "list"),
-            "swarm_status_log.sh append": command(log, "append", "START", "w", "t"),
-            "swarm_status_log.sh tail": command(log, "tail"),
-            "swarm hook, after a tool": hook("PostToolUse"),  # every tenth second with heartbeats
-            "swarm hook, before an edit": hook("PreToolUse"),
-            "swarm hook, at the start of a session": hook("SessionStart"),
+            _FLOOR: command(home, PYTHON, "-I", "-S", "-c", "pass"),
+            "swarm_lock.sh acquire": command(home, LOCK, "acquire", "t", "w", "60"),
+            "swarm_lock.sh heartbeat": command(home, LOCK, "heartbeat", "t", "w"),
+            "swarm_lock.sh check": command(home, LOCK, "check", "t"),
+            "swarm_lock.sh release": command(home, LOCK, "release", "t", "w"),
+            "swarm_lock.sh list": command(home, LOCK, "list"),
+            "swarm_status_log.sh append": command(home, LOG, "append", "START", "w", "t"),
+            "swarm_status_log.sh tail": command(home, LOG, "tail"),
+            "a bash script with Python in a heredoc": command(home, "bash", "by_heredoc.sh", "x", "w"),
+            "a Python script with argparse and json": command(home, PYTHON, "by_argparse.py", "y", "w"),
+            "swarm hook, after a tool": _hook(home, "PostToolUse"),  # every tenth second with heartbeats
+            "swarm hook, before an edit": _hook(home, "PreToolUse"),
+            "swarm hook, at the start of a session": _hook(home, "SessionStart"),
         }
-        goals = {name: GOAL for name in candidates if name.startswith("swarm_lock")}
-        return table("One command from a shell", floor, medians(candidates, rounds=25), goals)
+        goals = [Goal("swarm_lock.sh acquire", _FLOOR, at_most=1.5)]
+        report.milliseconds("One command from a shell", medians(candidates, rounds=40), goals)
+
+
+def _hook(home: str, event: str) -> Callable[[], object]:
+    said = {"hook_event_name": event, "cwd": home, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
+    return command(home, *swarm("hook", "--worker", "w"), said=json.dumps(said).encode())
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from bench.far import Far
 from bench.marks import MARKS
 from bench.peers import LockPeer, Peers, QueuePeer, missing
 from bench.ratio import medians
+from bench.wakes import seconds_to_wake
 from proof.etcd_server import EtcdServer
 from proof.postgres_server import PostgresServer
 from proof.servers import Server, running
@@ -187,35 +187,9 @@ def _wakes(ground: Ground) -> None:
     print(f"\n{ground.name}: from an append to a reader that waits")
     floor = 0.0
     for name, (wait, wake) in kinds.items():
-        seconds = _seconds_to_wake(partial(wait, ground.port), partial(wake, ground.port))
+        seconds = seconds_to_wake(partial(wait, ground.port), partial(wake, ground.port))
         floor = floor or seconds
         print(f"  {name:34} {seconds * 1e6:10.0f} µs {seconds / floor:7.2f}×")
-
-
-def _seconds_to_wake(wait: Callable[[], Callable[[], object]], wake: Callable[[], Callable[[], object]]) -> float:
-    told, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            wait_for_one = wait()
-            os.write(tell, bytes(8))
-            for _ in range(30):
-                wait_for_one()
-                os.write(tell, time.monotonic_ns().to_bytes(8, "little"))
-        finally:
-            os._exit(0)
-    os.close(tell)
-    os.read(told, 8)
-    send = wake()
-    taken = []
-    for _ in range(30):
-        time.sleep(0.02)  # it waits by now
-        begun = time.monotonic_ns()
-        send()
-        taken.append(int.from_bytes(os.read(told, 8), "little") - begun)
-    os.waitpid(child, 0)
-    os.close(told)
-    return median(taken) / 1e9
 
 
 # The queue ---------------------------------------------------------------------------------------------------------------

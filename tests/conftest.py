@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -43,6 +44,13 @@ _ALWAYS = {"deadline": None, "print_blob": True, "suppress_health_check": [Healt
 settings.register_profile("usual", max_examples=30, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
 settings.register_profile("prove", max_examples=600, derandomize=False, **_ALWAYS)  # type: ignore[arg-type]
 settings.load_profile("usual")
+
+
+def pytest_configure() -> None:
+    """Whoever starts the tests in the background of a script has them ignore signals, and with them all that they start."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 class HandClock(Clock):

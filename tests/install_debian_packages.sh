@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs those Debian packages that are missing. Usage: install_debian_packages.sh environment|tests
-#   environment   what making a virtual environment needs        tests   the programs that tests use
+# Installs those Debian packages that are missing. Usage: install_debian_packages.sh environment|tests|bench
+#   environment   what making a virtual environment needs   tests   the programs that tests use   bench   that are measured against
 # One that would start a service is not installed but unpacked into .cache/debian; where that fails, tests use a wheel's program.
 # Exit codes: 0 everything is there, 1 something is missing and cannot be installed from here, 2 wrong usage.
 set -euo pipefail
@@ -31,6 +31,10 @@ case ${1-} in
     [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
     ;;
+  bench)
+    need jq jq
+    need util-linux setpriv
+    ;;
   *)
     sed -n 2,4p "$0" >&2
     exit 2
@@ -48,7 +52,7 @@ unpack() { # PACKAGE PROGRAM
     printf 'Warning: %s cannot be downloaded; the tests use the one of a wheel.\n' "$1" >&2
 }
 
-if [[ $1 == tests ]]; then
+if [[ $1 != environment ]]; then
   unpack etcd-server usr/bin/etcd
 fi
 

@@ -206,9 +206,9 @@ def free(disk: Disk) -> None:
 
 
 KINDS: dict[str, tuple[Callable[[Path], AbstractContextManager[Disk]], Callable[[Disk], None]]] = {
-    "tmpfs without bytes": (lambda path: mounted(path, "size=1m"), no_bytes),
+    "tmpfs without bytes": (lambda path: mounted(path, "size=16m"), no_bytes),
     "tmpfs without inodes": (lambda path: mounted(path, "nr_inodes=300"), no_inodes),
-    "ext4 without bytes": (lambda path: loop_mounted(path, "4M"), no_bytes),
+    "ext4 without bytes": (lambda path: loop_mounted(path, "16M"), no_bytes),
     "ext4 without inodes": (lambda path: loop_mounted(path, "4M", inodes=256), no_inodes),
 }
 

@@ -1,0 +1,41 @@
+"""Commands as somebody at a shell starts them: how long they take is for others to measure, how much memory is told here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK, LOG = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
+PYTHON = os.path.realpath(sys.executable)  # not the environment's, nor a version manager's shim: as a user has it
+_BEGIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.start import start; start()"
+_WATCH = """
+import posix, sys
+child = posix.posix_spawnp(sys.argv[1], sys.argv[1:], posix.environ, file_actions=[
+    (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0)])
+_, status, used = posix.wait4(child, 0)
+sys.exit(f"{sys.argv[1:]}: {status}") if status else print(used.ru_maxrss * 1024)
+"""
+
+
+def swarm(*args: str) -> tuple[str, ...]:
+    """The command `swarm`, started as the scripts start it."""
+    return (PYTHON, "-I", "-S", "-Xutf8", "-c", _BEGIN, *args)
+
+
+def command(home: str, *args: str, said: bytes = b"") -> Callable[[], object]:
+    """Runs it for the state directory `home`; it must succeed."""
+    return lambda: subprocess.run(args, env=_environment(home), cwd=home, input=said, stdout=subprocess.DEVNULL, check=True)
+
+
+def most_memory(home: str, *args: str) -> int:
+    """Bytes that the largest process of a command had at once. What starts it is small: its own memory counts too."""
+    watched = (PYTHON, "-I", "-S", "-c", _WATCH, *args)
+    return int(subprocess.run(watched, env=_environment(home), cwd=home, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def _environment(home: str) -> dict[str, str]:
+    return {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}", "SWARM_STATE_DIR": home, "SWARM_PYTHON": PYTHON}

@@ -1,0 +1,228 @@
+"""What the status log costs its writers, how soon its readers hear of a record, and what durable mode adds."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench import on_files, on_valkey
+from bench.crowd import crowd
+from bench.peers import Give, Take
+from bench.ratio import medians
+from bench.report import Goal, Report
+from bench.wakes import seconds_to_wake
+from proof.servers import running
+from proof.valkey_server import ValkeyServer
+from swarm import StatusBroadcaster, TaskLockManager
+from swarm.store_file import FileStore
+from swarm.watch import watch_files
+
+PROCESSES = 8
+RECORDS = 1_000_000
+ROUNDS = 5
+SECONDS = 1.0
+_LINE = b"x" * 200
+_RAW = "write on an open O_APPEND descriptor"
+_OURS = "swarm: a status record"
+
+Append = Callable[[bytes], object]
+
+
+def run(report: Report) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        kinds = on_files.appends() | {"swarm: a line, by the store": _line, _OURS: _record}
+        _alone(report, home, kinds)
+        _together(report, home, kinds)
+    _a_million(report)
+    _wakes(report)
+    _durable(report)
+
+
+# Appending ---------------------------------------------------------------------------------------------------------------
+
+
+def _line(home: str) -> Append:
+    store = FileStore(home)
+    return lambda line: store.append("status", line)
+
+
+def _record(home: str) -> Append:
+    """The whole way from words to a line of about as many bytes."""
+    log = StatusBroadcaster("worker-1", store=FileStore(home))
+    return lambda line: log.broadcast_start("task-001", "x" * ((len(line) - 140) // 2))
+
+
+def _alone(report: Report, home: str, kinds: dict[str, Callable[[str], Append]]) -> None:
+    steps = {name: partial(make(home), _LINE) for name, make in kinds.items()}
+    found = medians(steps, rounds=25, repeat=300)
+    rates = {name: 1 / seconds for name, seconds in found.items()}
+    report.add(f"Append {len(_LINE)} bytes, one process", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
+
+
+def _together(report: Report, home: str, kinds: dict[str, Callable[[str], Append]]) -> None:
+    found: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for name, make in kinds.items():
+            found.setdefault(name, []).append(crowd(PROCESSES, partial(_appender, make, home), SECONDS).rate)
+    rates = {name: median(each) for name, each in found.items()}
+    report.add(f"{PROCESSES} processes append {len(_LINE)} bytes each", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
+
+
+def _appender(make: Callable[[str], Append], home: str, number: int) -> Callable[[], object]:
+    return partial(make(home), _LINE)
+
+
+def _a_million(report: Report) -> None:
+    """Every record carries its writer and a number; each must be there, whole, once, and in its writer's order."""
+    with tempfile.TemporaryDirectory() as home:
+        taken = crowd(PROCESSES, partial(_counting, home))
+        seen, torn, unordered = [0] * PROCESSES, 0, 0
+        with open(f"{home}/status.log", "rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    torn += 1
+                    continue
+                writer = int(record["worker"])
+                unordered += int(record["task_id"]) != seen[writer]
+                seen[writer] += 1
+    figures = {
+        "written": float(sum(taken.steps)),
+        "lost": float(RECORDS - sum(seen)),
+        "torn": float(torn),
+        "out of order": float(unordered),
+    }
+    goals = [Goal("written", at_least=RECORDS), *(Goal(name, at_most=0.0) for name in ("lost", "torn", "out of order"))]
+    report.add(f"{PROCESSES} processes write a million records", "records", figures, goals, compared=False)
+
+
+def _counting(home: str, worker: int) -> Callable[[], object]:
+    log = StatusBroadcaster(str(worker), store=FileStore(home))
+    numbers = iter(range(RECORDS // PROCESSES))
+
+    def step() -> bool:
+        number = next(numbers, None)
+        if number is None:
+            return False
+        log.broadcast_start(str(number))
+        return True
+
+    return step
+
+
+# Being told --------------------------------------------------------------------------------------------------------------
+
+
+def _wakes(report: Report) -> None:
+    raw, ours = "raw inotify, and reading the line", "swarm: follow"
+    with tempfile.TemporaryDirectory() as home, running(ValkeyServer(Path(home), safe=False)) as server:
+        subscribed, published = on_valkey.peers().wakes["raw PUBLISH, SUBSCRIBE"]
+        kinds = {
+            raw: (partial(_inotify, home), partial(_raw_writer, home)),
+            "redis-py, PUBLISH and SUBSCRIBE on Valkey": (partial(subscribed, server.port), partial(published, server.port)),
+            "looking every 50 ms": (partial(_polling, home), partial(_raw_writer, home)),
+            ours: (partial(_following, home), partial(_record_writer, home)),
+        }
+        found: dict[str, list[float]] = {}
+        for _ in range(ROUNDS):
+            for name, (wait, wake) in kinds.items():
+                found.setdefault(name, []).append(seconds_to_wake(wait, wake))
+    seconds = {name: median(each) for name, each in found.items()}
+    report.microseconds("From the append of a record to one who waits for it", seconds, [Goal(ours, raw, at_most=2.0)])
+
+
+def _inotify(home: str) -> Callable[[], object]:
+    path = f"{home}/raw.log"
+    file = os.open(path, os.O_RDONLY | os.O_CREAT)
+    os.lseek(file, 0, os.SEEK_END)
+    watch = watch_files([path])
+
+    def wait_for_one() -> None:
+        while not os.read(file, 4096):
+            select.select([watch], [], [])
+            os.read(watch, 4096)
+
+    return wait_for_one
+
+
+def _polling(home: str) -> Callable[[], object]:
+    file = os.open(f"{home}/raw.log", os.O_RDONLY | os.O_CREAT)
+    os.lseek(file, 0, os.SEEK_END)
+
+    def wait_for_one() -> None:
+        while not os.read(file, 4096):
+            time.sleep(0.05)
+
+    return wait_for_one
+
+
+def _raw_writer(home: str) -> Callable[[], object]:
+    return partial(on_files.appends()[_RAW](home), _LINE)
+
+
+def _following(home: str) -> Callable[[], object]:
+    records = StatusBroadcaster("reader", store=FileStore(home)).follow()
+    return lambda: next(records)
+
+
+def _record_writer(home: str) -> Callable[[], object]:
+    log = StatusBroadcaster("writer", store=FileStore(home))
+    return lambda: log.broadcast_start("t")
+
+
+# Durable mode ------------------------------------------------------------------------------------------------------------
+
+
+def _durable(report: Report) -> None:
+    """Each kind of change against the writes and syncs that it cannot do without."""
+    with tempfile.TemporaryDirectory() as home:
+        store = FileStore(home, durable=True)
+        log, manager = StatusBroadcaster("w", store=store), TaskLockManager("w", store=store)
+        raw = os.open(f"{home}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+        synced = "write, fsync"
+        appends: dict[str, Callable[[], object]] = {
+            synced: lambda: _write_synced(raw),
+            "swarm, durable: a status record": lambda: log.broadcast_start("t"),
+        }
+        found = medians(appends, rounds=15, repeat=20)
+        report.microseconds("Durable append", found, [Goal("swarm, durable: a status record", synced, at_most=1.2)])
+        take, give = _synced_file(home)
+        by_hand = "create, write, fsync, fsync of the directory; unlink, fsync of the directory"
+        ours = "swarm, durable: acquire, release"
+        locks: dict[str, Callable[[], object]] = {
+            by_hand: lambda: (take("t"), give("t")),
+            ours: lambda: (manager.acquire_lock("t"), manager.release_lock("t")),
+        }
+        found = medians(locks, rounds=15, repeat=20)
+        report.microseconds("Durable lock", found, [Goal(ours, by_hand, at_most=1.2)])
+
+
+def _write_synced(fd: int) -> None:
+    os.write(fd, _LINE)
+    os.fsync(fd)
+
+
+def _synced_file(home: str) -> tuple[Take, Give]:
+    os.mkdir(f"{home}/raw")
+    folder = os.open(f"{home}/raw", os.O_RDONLY)
+
+    def take(name: str) -> None:
+        fd = os.open(f"{home}/raw/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        os.write(fd, _LINE)
+        os.fsync(fd)
+        os.close(fd)
+        os.fsync(folder)
+
+    def give(name: str) -> None:
+        os.unlink(f"{home}/raw/{name}")
+        os.fsync(folder)
+
+    return take, give

@@ -1,0 +1,179 @@
+"""What people use on one machine, without a server. The first of each kind is the floor: it promises nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.marks import mark
+from bench.peers import Give, QueuePeer, Take, module
+
+FLOOR = "O_EXCL: create, write 250 bytes, close, unlink"
+_RECORD = b"x" * 250
+_FOREVER = 60.0
+
+Open = Callable[[str], tuple[Take, Give]]  # by the directory in which they may work
+
+
+def locks() -> dict[str, Open]:
+    return {
+        FLOOR: _exclusive_file,
+        "filelock SoftFileLock": lambda home: _filelock(home, "SoftFileLock"),
+        "filelock SoftFileLease": lambda home: _filelock(home, "SoftFileLease"),
+        "SQLite, WAL: INSERT, DELETE": _sqlite_lock,
+    }
+
+
+def appends() -> dict[str, Callable[[str], Callable[[bytes], object]]]:
+    return {
+        "write on an open O_APPEND descriptor": _raw_append,
+        "logging.FileHandler": _file_handler,
+        "open, json.dumps, write, close": _open_and_dump,
+    }
+
+
+# Locks -------------------------------------------------------------------------------------------------------------------
+
+
+def _exclusive_file(home: str) -> tuple[Take, Give]:
+    """Nobody is asked whose it is, and whoever dies holds it for ever."""
+
+    def take(name: str) -> None:
+        while True:
+            try:
+                fd = os.open(f"{home}/{name}.raw", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+                break
+            except FileExistsError:
+                time.sleep(0.001)
+        os.write(fd, _RECORD)
+        os.close(fd)
+
+    return take, lambda name: os.unlink(f"{home}/{name}.raw")
+
+
+def _filelock(home: str, kind: str) -> tuple[Take, Give]:
+    make, made = getattr(module("filelock"), kind), {}
+
+    def take(name: str) -> None:
+        if name not in made:
+            made[name] = make(f"{home}/{name}.{kind}")
+        made[name].acquire(timeout=_FOREVER, poll_interval=0.001)
+
+    return take, lambda name: made[name].release()
+
+
+def _sqlite_lock(home: str) -> tuple[Take, Give]:
+    database = _database(f"{home}/locks.db")
+    database.execute("CREATE TABLE IF NOT EXISTS lock (name TEXT PRIMARY KEY, owner TEXT, token INTEGER)")
+    me = os.urandom(8).hex()
+
+    def take(name: str) -> None:
+        while not database.execute("INSERT OR IGNORE INTO lock VALUES (?, ?, 1)", (name, me)).rowcount:
+            time.sleep(0.001)
+
+    return take, lambda name: database.execute("DELETE FROM lock WHERE name = ? AND owner = ?", (name, me))
+
+
+# The log -----------------------------------------------------------------------------------------------------------------
+
+
+def _raw_append(home: str) -> Callable[[bytes], object]:
+    fd = os.open(f"{home}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+    return lambda line: os.write(fd, line + b"\n")
+
+
+def _file_handler(home: str) -> Callable[[bytes], object]:
+    log = logging.Logger("bench")
+    log.addHandler(logging.FileHandler(f"{home}/handler.log"))
+    return lambda line: log.info(line.decode())
+
+
+def _open_and_dump(home: str) -> Callable[[bytes], object]:
+    def append(line: bytes) -> None:
+        with open(f"{home}/plain.log", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"state": "START", "worker_id": "w", "task_id": "t", "message": line.decode()}) + "\n")
+
+    return append
+
+
+# Queues ------------------------------------------------------------------------------------------------------------------
+
+
+class SqliteQueue:
+    """The floor: two statements a task. Whoever dies keeps its task for ever."""
+
+    _CLAIM = (
+        "UPDATE task SET state = 'running', worker = ? WHERE id = (SELECT id FROM task WHERE state = 'ready' ORDER BY id LIMIT 1)"
+        " RETURNING id, prompt"
+    )
+
+    def __init__(self, home: str) -> None:
+        self._path = f"{home}/queue.db"
+        database = _database(self._path)
+        database.execute("CREATE TABLE IF NOT EXISTS task (id TEXT PRIMARY KEY, prompt TEXT, state TEXT, worker TEXT)")
+        database.execute("CREATE INDEX IF NOT EXISTS ready ON task (state, id)")
+
+    def fill(self, numbers: range) -> None:
+        database = _database(self._path)
+        database.execute("BEGIN")
+        rows = [(f"task-{number:06d}", f"do the thing number {number}") for number in numbers]
+        database.executemany("INSERT INTO task VALUES (?, ?, 'ready', NULL)", rows)
+        database.execute("COMMIT")
+
+    def open(self, worker: str) -> Callable[[], bool]:
+        database = _database(self._path)
+
+        def step() -> bool:
+            row = database.execute(self._CLAIM, (worker,)).fetchone()
+            if row is None:
+                return False
+            mark(int(row[0].rpartition("-")[2]))
+            database.execute("UPDATE task SET state = 'done' WHERE id = ? RETURNING id", row[:1]).fetchone()
+            return True
+
+        return step
+
+
+class HueyQueue:
+    """A task is taken out of the queue: it is lost if the worker dies."""
+
+    def __init__(self, home: str, kind: str, **options: object) -> None:
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        self._home, self._kind, self._options = home, kind, options
+
+    def _open(self) -> tuple[Any, Any]:
+        place = {"filename": f"{self._home}/huey.db"} if self._kind == "SqliteHuey" else {"path": f"{self._home}/huey"}
+        huey = getattr(module("huey"), self._kind)("bench", results=False, **place, **self._options)
+        return huey, huey.task()(mark)
+
+    def fill(self, numbers: range) -> None:
+        huey, task = self._open()
+        for number in numbers:
+            huey.enqueue(task.s(number))
+
+    def open(self, worker: str) -> Callable[[], bool]:
+        huey, _ = self._open()
+
+        def step() -> bool:
+            task = huey.dequeue()
+            if task is None:
+                return False
+            huey.execute(task)
+            return True
+
+        return step
+
+
+def _database(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, timeout=_FOREVER)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=NORMAL")
+    return database
+
+
+_: tuple[Callable[..., QueuePeer], ...] = (SqliteQueue, HueyQueue)
