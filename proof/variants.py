@@ -292,7 +292,7 @@ def _is_old(records: Handover, path: str, age: float) -> bool:
 
 
 def _sweep_without_killing(records: Handover) -> None:
-    for gate in listed(records._fs, records._gates):
+    for gate in listed(records._fs.names, records._gates):
         if _is_old(records, f"{records._gates}/{gate}", handover.SWEEP_AGE):
             records._discard(f"{records._gates}/{gate}")
 

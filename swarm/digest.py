@@ -28,9 +28,6 @@ else:  # to import `typing` would take as long as all the rest of a look
             return cls
 
 
-_WORTH_KEEPING = 2000  # lines
-
-
 class Picture(Protocol):
     """What lines amount to. A new one knows none."""
 
@@ -53,6 +50,8 @@ class Picture(Protocol):
 class Digest(Generic[P]):
     """The picture of one log, as of the last `update`. Not for two threads at once."""
 
+    WORTH_KEEPING = 2000  # lines
+
     def __init__(self, store: Store, log: str, make: Callable[[], P]) -> None:
         self.picture = make()
         self.cursor = ""
@@ -74,7 +73,7 @@ class Digest(Generic[P]):
             self._lines += 1
             self._own = self._lines
             taken = self.picture.fold(line)
-        if self._own % _WORTH_KEEPING == 0 and self._falls_on_the_mark():
+        if self._own % self.WORTH_KEEPING == 0 and self._falls_on_the_mark():
             self._keep()
         self._unkept = 0
         return taken
@@ -87,7 +86,7 @@ class Digest(Generic[P]):
         while True:
             lines, after = self._store.read_log(self._log, self.cursor)
             if after != self.cursor and not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
-                self.picture, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
+                self._begin_anew()
                 continue
             self.cursor = after
             if not lines:
@@ -117,7 +116,7 @@ class Digest(Generic[P]):
 
     def _worth_keeping(self) -> int:
         """How many lines are more to read than to have kept what they amount to."""
-        return max(_WORTH_KEEPING, len(self.picture) // 2)
+        return max(self.WORTH_KEEPING, len(self.picture) // 2)
 
     def _begin(self) -> None:
         """Where the last process ended, at the first look."""
@@ -125,14 +124,17 @@ class Digest(Generic[P]):
             self._asked = True
             self._load()
 
+    def _begin_anew(self) -> None:
+        self.picture, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
+
     def _fold(self, lines: Sequence[bytes]) -> None:
         for line in lines:
             self.picture.fold(line)
 
     def _falls_on_the_mark(self) -> bool:
         """Whether it is for who wrote our last line to keep the picture: all who write have read as much, and one is enough."""
-        times = self._worth_keeping() // _WORTH_KEEPING
-        return self._own // _WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
+        times = self._worth_keeping() // self.WORTH_KEEPING
+        return self._own // self.WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
 
     def _load(self) -> None:
         collecting = gc.isenabled()
@@ -158,8 +160,9 @@ class Digest(Generic[P]):
                 gc.enable()
 
     def _keep(self) -> None:
-        kept = {"version": self.picture.VERSION, "cursor": self.cursor, "lines": self._lines, "picture": self.picture.dump()}
+        place = {"version": self.picture.VERSION, "cursor": self.cursor, "lines": self._lines}
         try:
+            kept = {**place, "picture": self.picture.dump()}
             self._store.keep(self._log, jsontext.dumps(kept).encode())
         except (StoreError, BadInput):
             pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log

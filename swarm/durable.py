@@ -21,7 +21,7 @@ class DurableFilesystem(Filesystem):
     def __init__(self, root: str) -> None:
         super().__init__()
         self._root = root
-        self._settled: set[str] = set()
+        self._settled: dict[str, tuple[int, int]] = {}  # directories, and what told then that no other was in their place
 
     def write_new(self, path: str, data: bytes) -> None:
         super().write_new(path, data)
@@ -44,18 +44,23 @@ class DurableFilesystem(Filesystem):
     def settle(self, path: str) -> None:
         """Syncs a directory, and all that lead to it from the one on that the state directory is in."""
         self.sync_dir(path)
-        while path.startswith(self._root):
-            path = os.path.dirname(path)
-            self.sync_dir(path)
+        while path.startswith(self._root) and (above := os.path.dirname(path) or ".") != path:
+            path = above
+            try:
+                self.sync_dir(path)
+            except PermissionError:  # it may not be listed, though perhaps written to
+                os.sync()
 
     def _sync_records(self, folder: str) -> None:
         if "/." in folder.removeprefix(self._root):
             return
         try:
-            if folder in self._settled:
+            root = os.stat(self._root)
+            now = root.st_ino, root.st_mtime_ns  # which changes when the directory is made anew, by whomever
+            if self._settled.get(folder) == now:
                 self.sync_dir(folder)
             else:
                 self.settle(folder)
-                self._settled.add(folder)
+                self._settled[folder] = now
         except FileNotFoundError:
             pass  # removed by hand, and with it the record

@@ -135,10 +135,10 @@ class Filesystem:
             os.close(fd)
 
 
-def listed(fs: Filesystem, path: str) -> list[str]:
+def listed(names: Callable[[str], list[str]], path: str) -> list[str]:
     """What is in a directory, nothing if there is none."""
     try:
-        return fs.names(path)
+        return names(path)
     except FileNotFoundError:
         return []
 

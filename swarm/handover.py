@@ -82,7 +82,7 @@ class Handover:
             return None
 
     def names(self) -> list[str]:
-        found = listed(self._fs, self._live)
+        found = listed(self._fs.names, self._live)
         return sorted(name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix) and name[0] != ".")
 
     def create(self, name: str, data: bytes) -> bool:
@@ -102,10 +102,10 @@ class Handover:
 
     def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
         """Clears away what crashed processes left, if it is older than `age`."""
-        for hand in _some(listed(self._fs, self._hands), batch):
+        for hand in _some(listed(self._fs.own_names, self._hands), batch):
             if hand != self._hand[1]:
                 self._clear_away(self._sweep_hand, hand, age)
-        for gate in _some(listed(self._fs, self._gates), batch):
+        for gate in _some(listed(self._fs.own_names, self._gates), batch):
             self._clear_away(self._sweep_gate, gate, age)
 
     def vacate(self) -> None:
@@ -185,7 +185,7 @@ class Handover:
 
     def _hands_at(self, name: str) -> list[str]:
         """The hands that are about to change a record, as its gates say."""
-        gates = listed(self._fs, self._gates)
+        gates = listed(self._fs.names, self._gates)
         found = [gate.rpartition("~") for gate in gates if gate.startswith(name)]  # a name may contain the separator
         return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
 

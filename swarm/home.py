@@ -17,7 +17,7 @@ class Home:
     def __init__(self, given: Store | None = None) -> None:
         self._given = given
         self._own: FileStore | None = None
-        self._named: tuple[str, Store] | None = None
+        self._named: tuple[tuple[str, int, bool], Store] | None = None
 
     def store(self) -> Store:
         if self._given is not None:
@@ -32,11 +32,11 @@ class Home:
     def _named_store(self, url: str) -> Store:
         if url.startswith("memory:"):
             raise BadInput("SWARM_STORE is a store in memory, which ends with each process. Name a directory or a server.")
-        if self._named is None or self._named[0] != url:
+        limit, durable = settings.log_max_bytes(), settings.durable()
+        if self._named is None or self._named[0] != (url, limit, durable):
             from swarm.store import open_store
 
-            limit, durable = settings.log_max_bytes(), settings.durable()
-            self._named = (url, open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
+            self._named = ((url, limit, durable), open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
         return self._named[1]
 
     def _file_store(self) -> FileStore:

@@ -95,7 +95,7 @@ class Journal:
     def has_more(self, cursor: str) -> bool:
         """Whether there is a whole line after the cursor."""
         view = self._look_again(cursor)
-        if view is None or not (view.size == view.offset or view.ends_whole()):
+        if view is None or not view.stands() or not (view.size == view.offset or view.ends_whole()):
             return bool(self._read_anew(cursor, 0)[0])
         self._views[:] = [view]
         return view.size > view.offset
@@ -109,29 +109,18 @@ class Journal:
         return lines, view.cursor
 
     def _read_anew(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        number, offset, fingerprint = _parse_cursor(cursor)
         view = self._look()
         try:
             lines: list[bytes] = []
-            for at in [n for n in (*sorted(view.parts), view.number) if n >= number] or [view.number]:
-                if at == view.number and view.live < 0:
-                    return lines, f"{at}:0"
-                opened = (view.live, view.size) if at == view.number else open_part(view.parts[at])
-                if opened is None:
-                    continue
-                fd, end = opened
-                try:
-                    known = _fingerprint(fd, end)
-                    if at != number or (fingerprint and fingerprint != known) or not is_line_start(fd, offset, end):
-                        offset = 0  # another file than the cursor's: the next one, or one that somebody put in its place
-                    more, offset = whole_lines(fd, offset, end, limit)
-                finally:
-                    if fd != view.live:
-                        os.close(fd)
+            for file in view.files_from(*_parse_cursor(cursor)):
+                at, fd, begin, end, known = file
+                more, offset = whole_lines(fd, begin, end, limit)
                 lines += more
                 limit -= sum(map(len, more))
                 if at == view.number or offset < end or (lines and limit <= 0):
                     break
+            else:  # there is no live file
+                return lines, f"{view.number}:0"
             if not offset:
                 return lines, f"{at}:0"
             cursor = f"{at}:{offset}:{known}"
@@ -145,26 +134,13 @@ class Journal:
 
     def blocks(self, cursor: str) -> Iterator[tuple[bytes, str]]:
         """What `read` would give from the cursor to the end of now, in blocks of whole lines, each with the cursor after it."""
-        number, offset, fingerprint = _parse_cursor(cursor)
         view = self._look()
         try:
-            for at in [n for n in (*sorted(view.parts), view.number) if n >= number] or [view.number]:
-                if at == view.number and view.live < 0:
-                    return
-                opened = (view.live, view.size) if at == view.number else open_part(view.parts[at])
-                if opened is None:
-                    continue
-                fd, end = opened
-                try:
-                    known = _fingerprint(fd, end)
-                    if at != number or (fingerprint and fingerprint != known) or not is_line_start(fd, offset, end):
-                        offset = 0
-                    while block := whole_block(fd, offset, end, _BLOCK):
-                        offset += len(block)
-                        yield block, f"{at}:{offset}:{known}"
-                finally:
-                    if fd != view.live:
-                        os.close(fd)
+            for at, fd, begin, end, known in view.files_from(*_parse_cursor(cursor)):
+                offset = begin
+                while block := whole_block(fd, offset, end, _BLOCK):
+                    offset += len(block)
+                    yield block, f"{at}:{offset}:{known}"
         finally:
             view.close()
 
@@ -252,7 +228,8 @@ class Journal:
         fd = writer.fd
         while True:
             size = os.lseek(fd, 0, _END)
-            if size != writer.end:  # else it ends with our own last line
+            others = size != writer.end
+            if others:  # else it ends with our own last line
                 size = _whole_size(fd, size)
             torn = size < 0
             written = os.write(fd, b"\n" + data if torn else data)
@@ -268,7 +245,7 @@ class Journal:
                     continue  # a writer died between our look and our write: we glued ourselves to its piece. Once more.
                 if not live and not self._counts(writer.identity, end):
                     return 0
-            if not writer.fingerprint or end - written < writer.end:  # a new file, or one that somebody emptied
+            if others or not writer.fingerprint or end - written < writer.end:  # a new file, or one that somebody emptied
                 writer.fingerprint = _fingerprint(fd, end)
             writer.end = end
             return end
@@ -355,6 +332,8 @@ class Journal:
             view = self._views.pop()
         except IndexError:  # another thread has it, or there was no read before
             return None
+        if view.pid != os.getpid():
+            return None
         found, view.size = self._find_live()
         if view.cursor != cursor:  # it need not be where that read ended: who appends goes on behind its own line
             number, view.offset, fingerprint = _parse_cursor(cursor)
@@ -407,9 +386,10 @@ class _Writer:
 class _View:
     """What the log consisted of at some moment: the live file, opened (-1: there was none), and the parts before it."""
 
-    __slots__ = ("cursor", "fingerprint", "identity", "live", "number", "offset", "parts", "size")
+    __slots__ = ("cursor", "fingerprint", "identity", "live", "number", "offset", "parts", "pid", "size")
 
     def __init__(self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]) -> None:
+        self.pid = os.getpid()
         self.live = live
         self.identity = identity
         self.size = size
@@ -419,6 +399,22 @@ class _View:
         self.offset = 0
         self.fingerprint = ""
 
+    def files_from(self, number: int, offset: int, fingerprint: str) -> Iterator[tuple[int, int, int, int, str]]:
+        """The files from a cursor on, each opened while it is looked at: its number, where to begin, where it ends, and its
+        fingerprint. The last is the live one, if there is one."""
+        for at in [n for n in (*sorted(self.parts), self.number) if n >= number] or [self.number]:
+            opened = (self.live, self.size) if at == self.number else open_part(self.parts[at])
+            if opened is None or opened[0] < 0:
+                continue
+            fd, end = opened
+            try:
+                known = _fingerprint(fd, end)
+                same = at == number and fingerprint in ("", known) and is_line_start(fd, offset, end)
+                yield at, fd, offset if same else 0, end, known  # else the next one, or one that somebody put in its place
+            finally:
+                if fd != self.live:
+                    os.close(fd)
+
     def stands(self) -> bool:
         """Whether the file still is what it was up to where the read ended: somebody may have put other lines into it."""
         return is_line_start(self.live, self.offset, self.size) and _fingerprint(self.live, self.offset) == self.fingerprint
@@ -427,9 +423,9 @@ class _View:
         return self.size > self.offset and os.pread(self.live, 1, self.size - 1) == b"\n"
 
     def close(self) -> None:
-        if self.live >= 0:
+        if self.live >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now
             os.close(self.live)
-            self.live = -1
+        self.live = -1
 
     def __del__(self) -> None:
         self.close()
@@ -438,7 +434,7 @@ class _View:
 def resumes(before: str, after: str) -> bool:
     """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
     (number, offset, fingerprint), (later, end, now) = _parse_cursor(before), _parse_cursor(after)
-    return offset == 0 or later > number or (later == number and end >= offset and now == fingerprint)
+    return later > number or (later == number and (offset == 0 or (end >= offset and now == fingerprint)))
 
 
 def adjoins(before: str, after: str, line: bytes) -> bool:

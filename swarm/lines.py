@@ -60,9 +60,12 @@ def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
 
 def _memmem() -> Callable[[bytes, bytes], bool]:
     """Whether a text is in some data, as the C library searches it: four times as fast as Python, once it is loaded."""
-    import ctypes
+    try:
+        import ctypes
 
-    search = getattr(ctypes.CDLL(None), "memmem", None)
+        search = getattr(ctypes.CDLL(None), "memmem", None)
+    except (ImportError, OSError):  # a Python that was built without it, or is linked statically
+        search = None
     if search is None:
         return bytes.__contains__
     search.restype = ctypes.c_void_p

@@ -26,23 +26,33 @@ class LoneRecord:
 
     def __init__(self, path: str) -> None:
         self._folder, _, self._name = path.rpartition("/")
-        self._records = Handover(self._folder, f"{path}.work", ensure=self._ensure, fs=_Placing(), suffix="")
+        self._work = f"{path}.work"
+        self._records = Handover(self._folder, self._work, ensure=self._ensure, fs=_Placing(), suffix="")
 
     def read(self) -> bytes | None:
         return self._records.read(self._name)
 
     def create(self, data: bytes) -> bool:
+        self._refuse_link()
         return self._records.create(self._name, data)
 
     def replace(self, old: bytes, new: bytes) -> bool:
+        self._refuse_link()
         return self._records.replace(self._name, old, new)
 
     def remove(self, old: bytes) -> bool:
+        self._refuse_link()
         return self._records.remove(self._name, old)
 
     def vacate(self) -> None:
         """Leaves nothing but the record behind, whoever left it: to be called after changes."""
-        self._records.vacate()
+        if not os.path.islink(self._work):
+            self._records.vacate()
+
+    def _refuse_link(self) -> None:
+        """What is cleared away here is ours: a link, which may come with a repository, would lead to what is not."""
+        if os.path.islink(self._work):
+            raise OSError(errno.ELOOP, "is a symbolic link, and is not followed", self._work)
 
     def _ensure(self, path: str) -> None:
         if path != self._folder:

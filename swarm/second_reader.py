@@ -1,7 +1,8 @@
 """A child process that reads every other block of a log for its parent, so that two processors share the work.
 
 The child tells what it made of the first, the third, the fifth block, and so on, each with the cursor after it. Whoever asks gets
-the answer of the very block that ends there, or None: then the child has died, or has found other blocks, and is not asked again.
+the answer of the very block that ends there, or None: then the child has died or was stopped, or has found other blocks, and is
+not asked again.
 The child writes nothing but to its parent, and is gone when `close` returns.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import select
 import signal
 
 TYPE_CHECKING = False
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LENGTH = 8  # bytes, before each answer
+_PATIENCE = 2.0  # seconds; a block takes milliseconds
 
 
 class SecondReader:
@@ -31,8 +34,10 @@ class SecondReader:
             os.close(to_parent)
             raise
         if not self._child:
-            _work(blocks, work, to_parent)
+            _work(blocks, work, self._answers, to_parent)
         os.close(to_parent)
+        self._ready = select.poll()
+        self._ready.register(self._answers, select.POLLIN)
 
     def answer(self, cursor: str) -> Any:
         """What the child made of the block before the cursor; waits for it."""
@@ -54,6 +59,8 @@ class SecondReader:
     def _read(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
+            if not self._ready.poll(_PATIENCE * 1000):
+                raise EOFError  # somebody has stopped it
             more = os.read(self._answers, size - len(data))
             if not more:
                 raise EOFError
@@ -61,9 +68,10 @@ class SecondReader:
         return data
 
 
-def _work(blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], Any], to_parent: int) -> None:
+def _work(blocks: Callable[[], Iterator[tuple[bytes, str]]], work: Callable[[bytes], Any], answers: int, to_parent: int) -> None:
     """The child, which never returns: what the parent would do at its end is not for the child to do."""
     try:
+        os.close(answers)  # else the pipe has a reader for ever, and the child outlives a parent that is killed
         for number, (block, after) in enumerate(blocks()):
             if number % 2 == 0:
                 answer = marshal.dumps((after, work(block)))

@@ -202,6 +202,9 @@ def check_wait(wait: float) -> float:
 
 def _variable(name: str) -> str:
     """Of the environment, "" if it is not set."""
+    if "os" in sys.modules:  # which a program may have given another environment
+        found: str = sys.modules["os"].environ.get(name, "")
+        return found
     value = os.environ.get(name.encode(), b"")
     return value.decode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 

@@ -8,7 +8,6 @@ process anyway. Only the command does this: `import swarm` in somebody's program
 from __future__ import annotations
 
 import gc
-import posix as os  # its calls; importing os would cost a command a tenth of its time
 import sys
 
 if sys.version_info < (3, 11):
@@ -16,6 +15,7 @@ if sys.version_info < (3, 11):
 if sys.platform == "win32":
     sys.exit("Error: swarm does not run on Windows: it needs a POSIX filesystem. Use WSL.")
 
+import posix as os  # its calls; importing os would cost a command a tenth of its time
 from _frozen_importlib_external import MAGIC_NUMBER
 from _imp import _fix_co_filename  # type: ignore[attr-defined]  # typeshed does not know it
 from marshal import loads
@@ -44,7 +44,7 @@ def _run() -> int:
         os.execv(sys.executable, [sys.executable, "-Xutf8", *sys.orig_argv[1:]])
     if not sys.flags.optimize and sys.pycache_prefix is None:  # else the compiled files are others, or elsewhere
         sys.meta_path.insert(0, _Compiled(__file__.rpartition("/")[0]))
-    gc.set_threshold(10_000)  # a command that is about to end has nothing to collect
+    gc.set_threshold(10_000)  # most of what a command makes ends with it
     try:
         from swarm.cli import main
 
@@ -85,7 +85,7 @@ class _Compiled:
             os.close(file)
         except OSError:
             return None
-        stamp = int(written.st_mtime).to_bytes(8, "little")[:4] + written.st_size.to_bytes(8, "little")[:4]
+        stamp = b"".join((int(n) & 0xFFFFFFFF).to_bytes(4, "little") for n in (written.st_mtime, written.st_size))
         if data[:16] != MAGIC_NUMBER + bytes(4) + stamp or len(data) == _ENOUGH:
             return None
         code = loads(memoryview(data)[16:])

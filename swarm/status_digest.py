@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from swarm.second_reader import SecondReader
     from swarm.store import Store
 
-_WORTH_KEEPING = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
 _MUCH = 16  # blocks, after which a second process pays
 
 
 class StatusDigest(Digest[StatusPicture]):
     """`may_fork`: the program has a single thread, and does not mind a child for a moment."""
+
+    WORTH_KEEPING = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
 
     def __init__(self, store: Store, *, may_fork: bool = False) -> None:
         super().__init__(store, LOG, StatusPicture)
@@ -45,16 +46,14 @@ class StatusDigest(Digest[StatusPicture]):
             if collecting:
                 gc.enable()
         self._unkept += count
+        self._lines += count
         return super().update(mine, lambda more: progress(count + more))
-
-    def _worth_keeping(self) -> int:
-        return max(_WORTH_KEEPING, len(self.picture) // 2)
 
     def _fold(self, lines: Sequence[bytes]) -> None:
         self.picture.fold_block(b"\n".join([*lines, b""]))
 
     def _read_blocks(self) -> Generator[int, None, None]:
-        """Takes in what there is; how many lines so far. What is left, or another log in its place, is for `update`."""
+        """Takes in what there is; how many lines so far. What is left is for `update`, and all of another log in its place."""
         blocks = getattr(self._store, "blocks", None)
         if blocks is None:
             return
@@ -63,6 +62,7 @@ class StatusDigest(Digest[StatusPicture]):
         try:
             for number, (block, after) in enumerate(blocks(LOG, self.cursor)):
                 if not self._store.resumes(self.cursor, after):
+                    self._begin_anew()
                     return
                 if number == _MUCH and self._may_fork:
                     second = _second(blocks, after)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from swarm.journal import Journal
     from swarm.kept_files import KeptFiles
     from swarm.tickets import Tickets
-    from swarm.watch import Eye, Watch
+    from swarm.watch import Watch
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -63,7 +63,6 @@ class FileStore:
         self._spaces: dict[str, Handover] = {}
         self._counters: dict[str, Tickets] = {}
         self._logs: dict[str, Journal] = {}
-        self._eyes: list[Eye] = []
         self._directory.check()
 
     @_spoken
@@ -207,7 +206,6 @@ class FileStore:
             records.close()
         for journal in self._logs.values():
             journal.close()
-        self._eyes.clear()
 
     def _sync_changes(self) -> None:
         from swarm.durable import DurableFilesystem
@@ -267,9 +265,9 @@ class FileStore:
         return KeptFiles(self.root, self._directory)  # never synced: it can be found out again
 
     def _watch(self, path: str) -> Watch:
-        from swarm.watch import Watch
+        from swarm.watch import EYES, Watch
 
-        return Watch(path, self._eyes)
+        return Watch(path, EYES)
 
 
 def _resolved(path: str) -> str:

@@ -7,13 +7,11 @@ worker. What ends a claim carries its token; the line in the log decides, and wh
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swarm import process
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.lock_record import Lock
 from swarm.task_ledger import Ledger
@@ -46,7 +44,6 @@ class Claims:
         self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
         self._glanced = -math.inf
         self._crowd = 1.0  # grows when somebody else was faster, and shrinks when nobody was
-        self._process: dict[str, object] = {}
         self._taken: dict[str, Claim] = {}  # what is being worked on: saves finding out again what nobody has changed
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
@@ -102,7 +99,8 @@ class Claims:
             token = entry.token
         line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
         claim = self._taken.pop(task_id, None)
-        known = claim.lock if claim and claim.token == token and ledger.is_as_taken(claim.lock) else None
+        own = claim is not None and (claim.worker, claim.token) == (worker, token)
+        known = claim.lock if claim and own and ledger.is_as_taken(claim.lock) else None
         lost = "" if known else self._why_lost(entry, worker, token)
         if lost:
             ledger.update()
@@ -158,7 +156,7 @@ class Claims:
         ledger, task_id = self._ledger, entry.id
         died = entry.worker if entry.state == RUNNING else ""
         begun = ledger.clock.steady()
-        lock = ledger.locks.acquire(task_id, worker, ttl, who=self._identity() if bound else None)
+        lock = ledger.locks.acquire(task_id, worker, ttl, bound=bound)
         assert lock.token is not None
         taken = False
         try:
@@ -181,12 +179,6 @@ class Claims:
             raise
         claim = self._taken[task_id] = Claim(entry.task(), worker, lock.token, lock)
         return claim
-
-    def _identity(self) -> dict[str, object]:
-        """Of this process, to which a claim is bound."""
-        if self._process.get("pid") != os.getpid():
-            self._process = process.identity()
-        return self._process
 
     def _check_lease(self, task_id: str, begun: float, ttl: float) -> None:
         """Nobody is told that a task is his when others may have it already."""

@@ -81,7 +81,7 @@ class TaskLockManager:
             lock = self._table().heartbeat(task_id, self.worker_id, self.token(task_id), known=known)
         except LockLost:
             return False
-        if known:
+        if known and self._locks.get(task_id) is known:  # else another thread has given it back since
             self._locks[task_id] = lock
         return True
 

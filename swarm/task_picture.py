@@ -126,8 +126,9 @@ class Entry(Link):
         )
 
     def _added_at(self) -> str:
-        if self.line.startswith(_ADDED) and self.line[45:46] == b'"':
-            return self.line[21:45].decode()
+        at, rest = self.line[21:45], self.line[45:46]
+        if self.line.startswith(_ADDED) and rest == b'"' and b'"' not in at and b"\\" not in at:
+            return at.decode()
         return str(parsed(self.line).get("at", ""))
 
 

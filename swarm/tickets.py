@@ -56,7 +56,7 @@ class Tickets:
 
     def so_far(self) -> int:
         """The largest that was drawn for any name, or one that is larger still."""
-        counters = listed(self._fs, self._tickets)
+        counters = listed(self._fs.names, self._tickets)
         most = max((self._fs.size(f"{self._tickets}/{name}") for name in counters), default=0)
         return max(0, self._last_epoch()) * PER_EPOCH + most
 
@@ -100,7 +100,7 @@ class Tickets:
         return epoch
 
     def _last_epoch(self) -> int:
-        return max((int(name) for name in listed(self._fs, self._epochs) if _is_epoch(name)), default=-1)
+        return max((int(name) for name in listed(self._fs.names, self._epochs) if _is_epoch(name)), default=-1)
 
     def _identity(self, epoch: int) -> str:
         """Of the boot that an epoch is for, "" if that cannot be told."""

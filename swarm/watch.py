@@ -96,12 +96,16 @@ class Eye:
         return happened
 
     def close(self) -> None:
-        if self._fd >= 0:
+        if self._fd >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now
             os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
 
     def __del__(self) -> None:
-        self.close()
+        if os is not None:  # at interpreter exit modules go first
+            self.close()
+
+
+EYES: list[Eye] = []  # to spare, of this process, whichever store waits: a user may have no more than 128 in all
 
 
 def watch_files(paths: Sequence[str]) -> int:
@@ -124,7 +128,7 @@ def _taken(spare: list[Eye]) -> Eye | None:
             return None
         if eye.pid == os.getpid():
             return eye
-        # Else it is our parent's, who would not see what we read from it. Dropped, it is closed here and stays open there.
+        # Else it is our parent's, who would not see what we read from it.
 
 
 def _put_back(spare: list[Eye], eye: Eye) -> None:

@@ -48,7 +48,7 @@ class Heard:
 
 @pytest.fixture(autouse=True)
 def worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest, "_WORTH_KEEPING", 4)
+    monkeypatch.setattr(digest.Digest, "WORTH_KEEPING", 4)
 
 
 @pytest.fixture

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import posix
+import shutil
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proof.processes import fork
 from swarm.errors import BadInput, StoreError
 from swarm.home import Home
 from swarm.store import Store, open_store
@@ -138,6 +142,38 @@ class TestRecords:
         steps.taken()
         files.create("locks/a", b"one")
         assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.taken())
+
+    def test_also_where_a_person_made_them(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+        files.create("locks/a", b"one")
+        files.create("locks/b", b"one")
+        time.sleep(0.02)  # the clock of the filesystem ticks every few milliseconds
+        shutil.rmtree(tmp_path / "state" / "locks")
+        (tmp_path / "state" / "locks").mkdir()
+        steps.taken()
+        files.create("locks/a", b"one")
+        assert steps.taken()[-3:] == ["fsync locks", "fsync .", "fsync .."]
+
+    def test_a_state_directory_may_be_named_from_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        for root in ("state", "."):
+            store = FileStore(root, durable=True)
+            assert store.create("locks/a", b"one") and store.append("status", b"one")
+
+    @needs_root
+    def test_in_a_directory_that_may_not_be_listed_everything_is_synced(self) -> None:
+        shared = Path(tempfile.mkdtemp(prefix="swarm-test-"))
+        shared.chmod(0o733)
+        store = FileStore(str(shared / "state"), durable=True)
+
+        def child() -> None:
+            os.setgroups([])
+            os.setuid(65534)
+            assert store.create("locks/a", b"one") and store.append("status", b"one")
+
+        try:
+            assert os.waitpid(fork(child), 0)[1] == 0
+        finally:
+            shutil.rmtree(shared)
 
     def test_what_can_be_found_out_again_is_not_synced(self, files: FileStore, steps: Steps) -> None:
         files.prepare()

@@ -31,6 +31,12 @@ class TestAppending:
         assert log.append(b"three").split(":")[:2] == ["1", "10"]
         assert place.live.read_bytes() == b"one\nthree\n"
 
+    def test_the_cursor_is_of_the_file_as_it_is_now(self, place: Place) -> None:
+        log = place.somebody()
+        log.append(b"one")
+        place.live.write_bytes(b"written by somebody who emptied it\n")
+        assert log.read(log.append(b"two"), 1000)[0] == []
+
     def test_the_file_is_for_all_to_read(self, place: Place) -> None:
         umask = os.umask(0o022)
         try:

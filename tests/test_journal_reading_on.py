@@ -47,6 +47,14 @@ def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, place:
     assert log.read(cursor, 1000) == place.somebody().read(cursor, 1000)
 
 
+def test_a_file_written_anew_with_as_many_bytes_has_more(place: Place) -> None:
+    log = place.somebody()
+    cursor = log.append(b"one")
+    assert log.read(cursor, 1000)[0] == [] and not log.has_more(cursor)
+    place.live.write_bytes(b"two\n")
+    assert log.has_more(cursor) and log.read(cursor, 1000)[0] == [b"two"]
+
+
 @pytest.mark.parametrize("call", ["stat", "pread"])
 def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, place: Place) -> None:
     log = place.somebody()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proof.processes import Refusal, Worker
+from swarm.errors import StoreError
 from swarm.handover import SWEEP_AGE
 from tests.test_takeover import table
 
@@ -104,3 +106,18 @@ def contents(path: Path) -> dict[str, bytes | None]:
         for entry in path.rglob("*")
         if not entry.is_symlink()
     }
+
+
+def test_a_link_that_is_planted_while_a_worker_is_at_work_costs_no_file_outside(tmp_path: Path) -> None:
+    locks = table(tmp_path / "state")
+    locks.acquire("t", "w", 60)
+    gates, outside = tmp_path / "state" / ".locks" / "gates", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "thesis").touch()
+    os.utime(outside / "thesis", (1, 1))
+    gates.rmdir()
+    gates.symlink_to(outside)
+    locks.store.close()  # so that it needs a new hand, and looks for what others left
+    with contextlib.suppress(StoreError):
+        locks.acquire("u", "w", 60)
+    assert (outside / "thesis").exists()

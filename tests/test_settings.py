@@ -38,3 +38,8 @@ def test_a_name_is_decoded_as_the_system_encodes_it(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "utf8=0", "-c", program]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_environment_that_a_program_put_in_the_place_of_its_own_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"SWARM_WORKER": "somebody"})
+    assert settings.worker() == "somebody"

@@ -351,6 +351,20 @@ class TestStep1Detection:
             assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
         assert (tmp_path / "elsewhere").read_text() == "precious"
 
+    @pytest.mark.parametrize("place", ["", "gates", "hands"])
+    def test_a_link_that_came_with_the_project_leads_nobody_to_what_is_not_swarms(
+        self, mutex: SprintMutex, lock_file: Path, tmp_path: Path, place: str
+    ) -> None:
+        for folder in ("", "gates", "hands/h0123456789abcdef"):
+            (tmp_path / "elsewhere" / folder).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "elsewhere" / folder / "thesis").write_text("precious")
+        link = Path(f"{lock_file}.work", place)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(tmp_path / "elsewhere")
+        take(mutex)
+        mutex.release()
+        assert len(list((tmp_path / "elsewhere").rglob("thesis"))) == 3
+
 
 class TestStep2ZombieDetection:
     """Cases A to D. What cannot be probed, and more ways to be gone, stand in test_sprint_record."""

@@ -90,6 +90,10 @@ class TestCompiledModules:
         said = "import atexit; atexit.register(lambda: print(sys.modules['swarm.cli'].main.__code__.co_filename))"
         assert run(moved, "--version", before=said).stdout.splitlines()[-1] == str(moved / "swarm" / "cli.py")
 
+    def test_a_source_from_before_1970_is_one_like_any_other(self, checkout: Path) -> None:
+        os.utime(checkout / "swarm" / "cli.py", (-86400, -86400))
+        assert [run(checkout, "--help").returncode for _ in range(2)] == [0, 0]
+
     @pytest.mark.parametrize("how", ["-O", "-Xpycache_prefix={}/elsewhere"])
     def test_other_compiled_files_are_left_to_python(self, checkout: Path, how: str) -> None:
         assert loader_of_cli(checkout, how.format(checkout)) == "SourceFileLoader"
@@ -97,6 +101,11 @@ class TestCompiledModules:
     def test_a_program_that_imports_swarm_keeps_its_own_import(self) -> None:
         program = "import sys; before = sys.meta_path[:]; import swarm.start, swarm.cli; assert sys.meta_path == before"
         assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=30).returncode == 0
+
+
+def test_windows_is_told_what_to_use() -> None:
+    done = run(ROOT, "--help", before="sys.platform = 'win32'; sys.modules['posix'] = None")
+    assert done.returncode == 1 and "Use WSL" in done.stderr and "Traceback" not in done.stderr
 
 
 class TestTheEnd:

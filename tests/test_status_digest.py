@@ -7,6 +7,7 @@ import gc
 import json
 import marshal
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from swarm import journal, status_digest
+from proof.processes import fork
+from proof.servers import wait_until
+from swarm import journal, second_reader, status_digest
 from swarm.second_reader import SecondReader
 from swarm.status_digest import StatusDigest
 from swarm.status_log import LOG, STATES
@@ -80,6 +83,48 @@ def test_a_second_process_that_is_killed_costs_nothing(store: FileStore, monkeyp
     answers = watched(monkeypatch, lambda second, count: os.kill(second._child, signal.SIGKILL) if count == after else None)
     assert known(StatusDigest(store, may_fork=True)) == expected(store)
     assert None in answers
+
+
+def test_a_second_process_that_is_stopped_is_not_waited_for(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_reader, "_PATIENCE", 0.1)
+    answers = watched(monkeypatch, lambda second, count: os.kill(second._child, signal.SIGSTOP) if count == 5 else None)
+    assert known(StatusDigest(store, may_fork=True)) == expected(store)
+    assert None in answers
+
+
+def test_a_second_process_ends_with_the_first(store: FileStore, tmp_path: Path) -> None:
+    def first() -> None:
+        def work(block: bytes) -> bytes:
+            return bytes(1 << 20)  # more than a pipe holds
+
+        second = SecondReader(lambda: store.blocks(LOG, ""), work)
+        (tmp_path / "child").write_text(str(second._child))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(fork(first), 0)
+    child = int((tmp_path / "child").read_text())
+    try:
+        wait_until(lambda: not Path(f"/proc/{child}").exists(), "it goes on for nobody")
+    finally:
+        if Path(f"/proc/{child}").exists():
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_log_that_was_removed_after_a_rotation_is_not_remembered(store: FileStore) -> None:
+    store.rotate(LOG)
+    assert known(StatusDigest(store)) != StatusPicture().dump()
+    Path(store.root, "status.log").unlink(missing_ok=True)
+    shutil.rmtree(store.root + "/.status")
+    assert known(StatusDigest(store)) == StatusPicture().dump()
+
+
+def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) -> None:
+    digest = StatusDigest(store)
+    digest.update()
+    Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, 90)))
+    store.rotate(LOG)
+    store.append(LOG, _line(90))
+    assert known(digest) == expected(store)
 
 
 def test_a_second_process_that_fails_costs_nothing(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:

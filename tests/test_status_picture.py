@@ -272,7 +272,7 @@ def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
 ) -> None:
     store = MemoryStore()
     with (
-        mock.patch("swarm.status_digest._WORTH_KEEPING", 1),
+        mock.patch("swarm.status_digest.StatusDigest.WORTH_KEEPING", 1),
         mock.patch.object(status_picture, "LIMIT", 2 if small else status_picture.LIMIT),
     ):
         for number, one in enumerate(given_lines):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -485,3 +486,24 @@ def test_no_residue_is_left_behind(isolated_swarm_dir: Path) -> None:
     assert len(os.listdir(hand)) == 1  # what gates are made of
     del manager
     assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
+
+
+def test_a_heartbeat_that_ends_late_does_not_bring_back_what_another_thread_gave_back(tmp_path: Path) -> None:
+    replaced, go_on = threading.Event(), threading.Event()
+
+    class Slow(FileStore):
+        def replace(self, key: str, old: bytes, new: bytes) -> bool:
+            answer = super().replace(key, old, new)
+            replaced.set()
+            go_on.wait(30.0)
+            return answer
+
+    locks = TaskLockManager("w", store=Slow(str(tmp_path)))
+    locks.acquire_lock("t")
+    heart = threading.Thread(target=locks.update_heartbeat, args=("t",))
+    heart.start()
+    assert replaced.wait(30.0) and locks.release_lock("t") and locks.acquire_lock("t")
+    go_on.set()
+    heart.join()
+    info = locks.get_lock_info("t")
+    assert info is not None and locks.token("t") == info.token and locks.release_lock("t")

@@ -215,7 +215,7 @@ def test_many_tasks_are_kept_as_they_are_in_much_less_than_their_lines() -> None
 
 def test_since_when_a_task_is_new_its_line_tells_whoever_wrote_it() -> None:
     picture = TaskPicture()
-    moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "now", None]
+    moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "2026-02-02T10:30+0000", "now", None]
     for number, moment in enumerate(moments):
         assert told(picture, "add", id=str(number), **({} if moment is None else {"at": moment}))
         line = jsontext.dumps({"op": "add", "at": moment or "", "id": f"own {number}"}).encode()

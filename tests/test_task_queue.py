@@ -1247,7 +1247,7 @@ class TestReading:
     def test_a_process_that_begins_with_what_was_kept_knows_who_works_on_what(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(digest, "_WORTH_KEEPING", 1)
+        monkeypatch.setattr(digest.Digest, "WORTH_KEEPING", 1)
         queue = TaskQueue(store)
         queue.add("a b", "x")
         queue.claim("w")
@@ -1405,3 +1405,23 @@ class TestReading:
         with pytest.raises(NoTask):
             queue.claim("w")
         assert not isolated_swarm_dir.exists()
+
+
+def test_nobody_ends_anothers_claim_with_its_token(queue: TaskQueue) -> None:
+    queue.add("login", "x")
+    claim = queue.claim("ada")
+    with pytest.raises(LockLost, match="held by ada"):
+        queue.done("login", "bob", claim.token)
+    assert queue.done("login", "ada", claim.token).state == "done"
+
+
+def test_a_line_with_a_number_that_is_none_keeps_nobody_from_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest.Digest, "WORTH_KEEPING", 1)
+    store = FileStore(str(tmp_path))
+    queue = TaskQueue(store)
+    queue.add("a", "x")
+    claim = queue.claim("ada")
+    line = b'{"op": "fail", "at": "2026-02-02T10:30:10.123Z", "id": "a", "worker": "ada", "token": %d, "delay": 1e999}'
+    store.append("tasks", line % claim.token)
+    queue.add("b", "x")
+    assert TaskQueue(store).claim("bob").task.id == "b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from proof.processes import fork
 from swarm.store_file import FileStore
-from swarm.watch import Eye, Watch
+from swarm.watch import EYES, Eye, Watch
 from tests.conftest import open_descriptors
 
 
@@ -106,6 +107,7 @@ def test_a_forked_child_takes_nothing_from_its_parent(tmp_path: Path) -> None:
 def test_each_of_many_waiters_is_woken(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path))
     cursor = store.append("status", b"one")
+    EYES.clear()
     before = open_descriptors()
     answers: list[bool] = []
     threads = [threading.Thread(target=lambda: answers.append(store.wait("status", cursor, 30.0))) for _ in range(20)]
@@ -117,7 +119,35 @@ def test_each_of_many_waiters_is_woken(tmp_path: Path) -> None:
         thread.join()
     assert answers == [True] * 20
     store.close()
-    assert open_descriptors() <= before
+    assert 0 < len(EYES) <= 8 and open_descriptors() <= before + len(EYES)
+
+
+def test_all_stores_of_a_process_share_what_they_watch_with(tmp_path: Path) -> None:
+    EYES.clear()
+    for number in range(20):
+        store = FileStore(str(tmp_path / str(number)))
+        store.wait("status", store.append("status", b"one"), 0.01)
+    assert len(EYES) == 1
+
+
+def test_a_child_that_closed_everything_keeps_its_own_files(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path))
+    cursor = store.append("status", b"one")
+    assert not store.wait("status", cursor, 0.01) and store.read_log("status", cursor) == ([], cursor)
+
+    def child() -> None:
+        os.closerange(3, 256)  # as a daemon does
+        own = [os.open(tmp_path / f"own-{number}", os.O_CREAT | os.O_RDWR) for number in range(30)]
+        assert store.append("status", b"two") and store.read_log("status", cursor)[0] == [b"two"]
+        assert not store.wait("status", store.tail("status", 0)[1], 0.01)
+        EYES.clear()
+        store.close()
+        gc.collect()
+        for fd in own:
+            assert os.fstat(fd).st_size == 0
+
+    assert os.waitpid(fork(child), 0)[1] == 0
+    assert (tmp_path / "status.log").read_bytes() == b"one\ntwo\n"
 
 
 @pytest.mark.parametrize("gone", ["rotated", "removed", "replaced", "directory moved"])
