@@ -27,8 +27,8 @@ def swarm(*args: str) -> tuple[str, ...]:
 
 
 def command(home: str, *args: str, said: bytes = b"") -> Callable[[], object]:
-    """Runs it for the state directory `home`; it must succeed."""
-    return lambda: subprocess.run(args, env=_environment(home), cwd=home, input=said, stdout=subprocess.DEVNULL, check=True)
+    """Runs it for the state directory `home`; it must succeed. What it prints is read: for /dev/null grep would do less."""
+    return lambda: subprocess.run(args, env=_environment(home), cwd=home, input=said, stdout=subprocess.PIPE, check=True)
 
 
 def most_memory(home: str, *args: str) -> int:

@@ -59,7 +59,7 @@ def write_log(path: str, records: int, tasks: int = TASKS) -> None:
         '{{"timestamp": "2026-02-02T10:{0:02d}:{1:02d}.000Z", "type": "{2}", "state": "{2}", "worker": "worker-{3}", '
         '"task_id": "task-{4:06d}"{5}, "meta": {{"token": {6}, "attempt": 1}}}}\n'
     )
-    said = ', "reason": "which database?", "message": "which database?"'
+    said = ', "reason": "which database shall I use?", "message": "which database shall I use?"'
     with open(path, "w", encoding="utf-8") as file:
         for number in range(records // 2):
             moment, task = (number // 60 % 60, number % 60), number % tasks
@@ -134,7 +134,7 @@ def _tail(report: Report, home: str) -> None:
 
 def _grow(path: str, size: int) -> None:
     """The same records again and again."""
-    length = os.path.getsize(path)
-    with open(path, "rb") as source, open(path, "ab") as target:
-        while (end := target.seek(0, os.SEEK_END)) < size:
-            os.copy_file_range(source.fileno(), target.fileno(), length, 0, end)
+    with open(path, "r+b") as file:
+        records = file.read()
+        while file.tell() < size:
+            file.write(records)

@@ -95,7 +95,7 @@ class Journal:
     def has_more(self, cursor: str) -> bool:
         """Whether there is a whole line after the cursor."""
         view = self._look_again(cursor)
-        if view is None or not view.stands() or not (view.size == view.offset or view.ends_whole()):
+        if view is None or not (view.ends_whole() if view.size > view.offset else view.stands()):
             return bool(self._read_anew(cursor, 0)[0])
         self._views[:] = [view]
         return view.size > view.offset
@@ -420,7 +420,7 @@ class _View:
         return is_line_start(self.live, self.offset, self.size) and _fingerprint(self.live, self.offset) == self.fingerprint
 
     def ends_whole(self) -> bool:
-        return self.size > self.offset and os.pread(self.live, 1, self.size - 1) == b"\n"
+        return os.pread(self.live, 1, self.size - 1) == b"\n"
 
     def close(self) -> None:
         if self.live >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now

@@ -149,10 +149,13 @@ class LockTable:
     def _await_turn(self, task: str, seen: bytes | None, timeout: float) -> bytes | None:
         """Until it is worth trying again; what was there when we looked. A lock that goes from hand to hand wakes all who wait
         for it each time, and all but one in vain: then they look for themselves, now and then."""
+        deadline = self.clock.steady() + timeout
         data = self.store.read(self._key(task))
-        if data is not None and seen is not None and data != seen:
+        while data is not None and seen is not None and data != seen and timeout > 0:
             time.sleep(min(timeout, _SHORT * (0.5 + os.urandom(1)[0] / 256)))
-        elif data is not None:
+            seen, data = data, self.store.read(self._key(task))
+            timeout = deadline - self.clock.steady()
+        if data is not None and timeout > 0:
             self._await_change_of(data, task, timeout)
         return data
 
