@@ -6,6 +6,7 @@ same minutes.
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -100,6 +101,7 @@ def _with_records(home: str) -> dict[str, dict[int, float]]:
     for count in RECORDS:
         place = f"{home}/{count}"
         log = StatusBroadcaster("w", store=FileStore(place))
+        os.mkdir(place)
         write_log(f"{place}/status.log", count)
         calls["append"][count] = partial(log.broadcast_start, "t")
         calls["tail 10"][count] = partial(log.tail, 10)
