@@ -108,10 +108,12 @@ class FileStore:
     @_spoken
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         records, name = self._find(key)
-        folder, _, file = records.path(name).rpartition("/")
-        with self._watch(folder) as watch:
+        path = records.path(name)
+        folder, _, file = path.rpartition("/")
+        # The record itself, where there is one: what happens to all the others would wake everybody who waits.
+        with self._watch(path if data is not None else folder) as watch:
             if records.read(name) == data:
-                watch.wait(file, min(timeout, _LONGEST_WAIT))
+                watch.wait(file if data is None else "", min(timeout, _LONGEST_WAIT))
 
     @_spoken
     def ticket(self, key: str) -> int:

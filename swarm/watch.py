@@ -1,4 +1,4 @@
-"""Being woken when something in a directory changes, by inotify where the system has it, else by looking again and again.
+"""Being woken when something in a directory changes, or a file, by inotify where the system has it, else by looking again and again.
 
 Events are hints: the caller looks for itself after every wake-up, and sets the watch up before its first look.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _POLL = 0.05  # seconds between looks where nothing can wake us
 _SPARE = 8
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
-_DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW, _ONLYDIR = 0x400, 0x800, 0x8000, 0x4000, 0x1000000
+_DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW = 0x400, 0x800, 0x8000, 0x4000
 _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
-_IN_A_DIRECTORY = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+_EVERYTHING = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _EVENT = struct.Struct("iIII")
 _EVENTS = 4096  # bytes that are read at once: at least one, with the longest name
 
 
 class Watch:
-    """Watches one directory while a `with` block runs, also one that does not exist yet. Not shared: each waiter has its own.
+    """Watches a directory while a `with` block runs, or a file, also one that does not exist yet. Not shared: each waiter has its own.
     What it watches with is taken from `spare` and put back there."""
 
     def __init__(self, path: str, spare: list[Eye]) -> None:
@@ -48,7 +48,7 @@ class Watch:
             self._eye = None
 
     def wait(self, name: str, timeout: float) -> None:
-        """Returns when something happens to `name` in the directory, or when time is up; may return early."""
+        """Returns when something happens to `name` in the directory ("": to the file), or when time is up; may return early."""
         if self._eye is None:
             time.sleep(max(0.0, min(timeout, _POLL)))
             return
@@ -59,7 +59,7 @@ class Watch:
 
 
 class Eye:
-    """An inotify descriptor that looks at one directory at a time. The kernel takes up to 20 ms to close one, during which
+    """An inotify descriptor that looks at one directory or file at a time. The kernel takes up to 20 ms to close one, during which
     nobody is woken: so it is kept for the next wait."""
 
     def __init__(self, fd: int, libc: Any) -> None:
@@ -71,10 +71,10 @@ class Eye:
         self._ready.register(fd, select.POLLIN)
 
     def look_at(self, path: str) -> bool:
-        """Looks at what is under this path now, and forgets what it saw before; False if that is no directory."""
-        found: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_A_DIRECTORY)
+        """Looks at what is under this path now, and forgets what it saw before; False if there is nothing."""
+        found: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _EVERYTHING)
         if self._looks_at not in (-1, found):
-            self._libc.inotify_rm_watch(self._fd, self._looks_at)  # fails if that directory is gone, which is as well
+            self._libc.inotify_rm_watch(self._fd, self._looks_at)  # fails if that is gone, which is as well
         self._looks_at = found
         while self.is_ready(0.0):
             os.read(self._fd, _EVENTS)

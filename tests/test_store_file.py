@@ -218,7 +218,7 @@ class TestWatching:
         files.watch("locks/absent", None, 0.25)
         folder = f"{files.root}/locks"
         longest = store_file._LONGEST_WAIT
-        assert watches.seen == [(folder, "a.lock", 0.5), (folder, "a.lock", longest), (folder, "absent.lock", 0.25)]
+        assert watches.seen == [(f"{folder}/a.lock", "", 0.5), (f"{folder}/a.lock", "", longest), (folder, "absent.lock", 0.25)]
 
     def test_a_log_is_watched_until_there_is_something(self, files: FileStore, watches: Watches) -> None:
         cursor = files.append("status", b"one")

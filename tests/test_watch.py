@@ -38,6 +38,21 @@ def test_what_happens_to_the_file_wakes_and_nothing_else_does(tmp_path: Path) ->
         assert woken(watch, "file", file.unlink, 30.0)
 
 
+@pytest.mark.parametrize("act", ["removed", "moved away", "replaced", "written to"])
+def test_what_happens_to_a_file_that_is_watched_itself_wakes(act: str, tmp_path: Path) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    file.write_text("x")
+    acts: dict[str, Callable[[], object]] = {
+        "removed": file.unlink,
+        "moved away": lambda: file.rename(tmp_path / "away"),
+        "replaced": lambda: other.rename(file),
+        "written to": lambda: file.write_text("y"),
+    }
+    with Watch(str(file), []) as watch:
+        assert not woken(watch, "", lambda: other.write_text("what happens to others does not"))
+        assert woken(watch, "", acts[act], 30.0)
+
+
 def test_whoever_waits_again_watches_with_what_it_had(tmp_path: Path) -> None:
     spare: list[Eye] = []
     before = open_descriptors()
