@@ -1,4 +1,4 @@
-"""Being woken when something in a directory changes, or a file, by inotify where the system has it, else by looking again and again.
+"""Being woken when a directory or a file changes, by inotify where the system has it, else by looking again and again.
 
 Events are hints: the caller looks for itself after every wake-up, and sets the watch up before its first look.
 """
@@ -26,8 +26,8 @@ _EVENTS = 4096  # bytes that are read at once: at least one, with the longest na
 
 
 class Watch:
-    """Watches a directory while a `with` block runs, or a file, also one that does not exist yet. Not shared: each waiter has its own.
-    What it watches with is taken from `spare` and put back there."""
+    """Watches a directory or a file while a `with` block runs, also one that does not exist yet. Not shared: each waiter has its
+    own. What it watches with is taken from `spare` and put back there."""
 
     def __init__(self, path: str, spare: list[Eye]) -> None:
         self._path = path
@@ -59,8 +59,8 @@ class Watch:
 
 
 class Eye:
-    """An inotify descriptor that looks at one directory or file at a time. The kernel takes up to 20 ms to close one, during which
-    nobody is woken: so it is kept for the next wait."""
+    """An inotify descriptor that looks at one path at a time. The kernel takes up to 20 ms to close one, during which nobody is
+    woken: so it is kept for the next wait."""
 
     def __init__(self, fd: int, libc: Any) -> None:
         self.pid = os.getpid()
