@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _HERE, _END = 1, 2  # os.SEEK_CUR, os.SEEK_END
-_BLOCK = 1 << 16  # bytes; larger ones do not stay in the processor's cache
+_BLOCK = 1 << 17  # bytes; larger ones do not stay in the processor's cache
 _TORN_GRACE = 0.05  # seconds an unterminated last line is taken for a write that is still going on
 
 
