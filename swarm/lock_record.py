@@ -9,7 +9,7 @@ for; where they differ from the record, somebody has edited it, and the wall clo
 from __future__ import annotations
 
 from swarm import jsontext, process
-from swarm.clock import Clock, from_iso, to_iso
+from swarm.clock import Clock, from_iso
 from swarm.settings import MAX_TTL
 
 TYPE_CHECKING = False
@@ -178,7 +178,7 @@ def _dated(
     """A lock whose lease begins now; without `acquired_at` it is taken now, or nobody wrote down when."""
     stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
     now = clock.latest()
-    heartbeat_at = to_iso(now)
+    heartbeat_at = clock.written(now)
     holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
     return Lock(
         task_id=task_id,
@@ -186,7 +186,7 @@ def _dated(
         acquired_at=acquired_at or heartbeat_at,
         heartbeat_at=heartbeat_at,
         ttl=ttl,
-        expires_at="" if ttl is None else to_iso(now + ttl),
+        expires_at="" if ttl is None else clock.written(now + ttl),
         token=token,
         holder=holder,
     )

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SPACE = "locks"
 _BUSY_FOR = 10.0  # seconds that somebody else's change of our own lock is waited for
 _GLANCE = 0.5  # seconds between looks whether a holder's process is gone; nothing announces that
-_SHORT = 0.001  # seconds
+_SHORT = 0.002  # seconds; less would take more of the time that the holder needs
+_MOMENT = 0.01  # seconds in which a lock that is new may well be free again
 _ROUNDS = 100
 
 
@@ -57,7 +58,6 @@ class LockTable:
         """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
         the `group` that works for it; `who`: what else there is to say of its holder. Raises LockHeld."""
         deadline = self.clock.steady() + wait if wait else 0.0
-        seen: bytes | None = None
         while True:
             try:
                 return self._acquire_now(task, worker, ttl, self._identity(group) if bound else who)
@@ -65,7 +65,7 @@ class LockTable:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
-            seen = self._await_turn(task, seen, left)
+            self._await_turn(task, left)
 
     def release(self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None) -> Lock:
         """Gives the lock back; the lock as it was. Raises NotYours. `known`, here and below: what taking or refreshing it gave;
@@ -146,18 +146,26 @@ class LockTable:
         if data is not None:
             self._await_change_of(data, task, timeout)
 
-    def _await_turn(self, task: str, seen: bytes | None, timeout: float) -> bytes | None:
-        """Until it is worth trying again; what was there when we looked. A lock that goes from hand to hand wakes all who wait
-        for it each time, and all but one in vain: then they look for themselves, now and then."""
-        deadline = self.clock.steady() + timeout
-        data = self.store.read(self._key(task))
-        while data is not None and seen is not None and data != seen and timeout > 0:
+    def _await_turn(self, task: str, timeout: float) -> None:
+        """Until it is worth trying again. A lock that goes from hand to hand would wake all who wait for it each time, and all
+        but one in vain: so they look for themselves, now and then, until one stays."""
+        key, deadline = self._key(task), self.clock.steady() + timeout
+        data = self.store.read(key)
+        stays = data is not None and not self._is_new(task, data)
+        while data is not None and timeout > 0:
+            if stays:
+                self._await_change_of(data, task, timeout)
+                return
             time.sleep(min(timeout, _SHORT * (0.5 + os.urandom(1)[0] / 256)))
-            seen, data = data, self.store.read(self._key(task))
+            before, data = data, self.store.read(key)
+            stays = data == before
             timeout = deadline - self.clock.steady()
-        if data is not None and timeout > 0:
-            self._await_change_of(data, task, timeout)
-        return data
+
+    def _is_new(self, task: str, data: bytes) -> bool:
+        """Whether a lock was taken, or refreshed, a moment ago."""
+        lock = decode(data, task)
+        age = self.clock.since(lock.holder) if lock else None
+        return age is not None and age < _MOMENT
 
     def _await_change_of(self, data: bytes, task: str, timeout: float) -> None:
         lock, verdict = self._judged(task, data)

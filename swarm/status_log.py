@@ -7,7 +7,6 @@ keys, and lines that other programs wrote; a line that is no JSON object is skip
 from __future__ import annotations
 
 from swarm import jsontext
-from swarm.clock import to_iso
 from swarm.errors import BadInput, Unreachable
 from swarm.names import check_name
 from swarm.settings import MAX_RECORD_BYTES
@@ -34,7 +33,6 @@ class StatusLog:
         self.store = store
         self.damaged = 0
         self._names: dict[str, str] = {}  # that were found good, as JSON
-        self._second = (-1, "")  # the last one in which something was written, and how it is written
 
     def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
         """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
@@ -56,7 +54,8 @@ class StatusLog:
         """The line that was added, and its time."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
-        now, named = self._now(), _QUOTED[state]
+        clock, named = self.store.clock, _QUOTED[state]
+        now = clock.written(clock.now())
         who, what = self._quoted(worker, "worker"), self._quoted(task, "task_id")
         text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {who}, "task_id": {what}'
         if reason:
@@ -130,15 +129,6 @@ class StatusLog:
                     yield line, record, cursor
             if not more and silence is not None:
                 return
-
-    def _now(self) -> str:
-        """As `to_iso` says it; of a second that was written before only the milliseconds are new."""
-        moment = self.store.clock.now()
-        second, milli = divmod(round(moment * 1_000_000) // 1000, 1000)
-        known = self._second
-        if second != known[0]:
-            known = self._second = (second, to_iso(second)[:-4])
-        return f"{known[1]}{milli:03d}Z"
 
     def _quoted(self, name: str, what: str) -> str:
         quoted = self._names.get(name) if isinstance(name, str) else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from swarm.clock import to_iso
 from swarm.digest import Digest
 from swarm.errors import NoTask, NotYours, StoreError
 from swarm.lock_record import Lock
@@ -57,7 +56,7 @@ class Ledger:
         return entry
 
     def now(self) -> str:
-        return to_iso(self.clock.now())
+        return self.clock.written(self.clock.now())
 
     def is_dead(self, entry: Entry) -> bool:
         """Whether the lock of a running task is gone or free."""

@@ -271,18 +271,29 @@ class TestWaiting:
     ) -> None:
         """Being woken with all others, of whom one will get it, costs more than a look."""
         slept: list[float] = []
-        monkeypatch.setattr(time, "sleep", slept.append)
         held = [locks.acquire("t", "alice", 60, bound=True)]
 
-        def passed_on() -> None:
-            locks.release("t", held[-1].worker, held[-1].token)
-            held.append(locks.acquire("t", f"worker-{len(held)}", 60, bound=True))
+        def passed_on(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) < 3:
+                locks.release("t", held[-1].worker, held[-1].token)
+                held.append(locks.acquire("t", f"worker-{len(held)}", 60, bound=True))
 
-        shared.before("watch", passed_on)
+        monkeypatch.setattr(time, "sleep", passed_on)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=2)
-        assert len(slept) == 1 and 0.0005 <= slept[0] < 0.0015
+        assert len(slept) == 3 and all(0.001 <= seconds < 0.003 for seconds in slept)
         assert shared.watched == [0.5] * 4, "now it stays with its holder"
+
+    def test_one_that_stays_with_its_holder_is_waited_for_at_once(
+        self, locks: LockTable, shared: Meddled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it slept"))
+        locks.acquire("t", "alice", 60, bound=True)
+        shared.hand.pass_time(0.01)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=1)
+        assert shared.watched == [0.5] * 2
 
 
 class TestKnown:
