@@ -40,7 +40,7 @@ def run(report: Report) -> None:
         ("locks", "locks in the directory", _with_locks),
         ("tasks", "tasks queued", _with_tasks),
         ("records", "records in the log", _with_records),
-        ("workers", "processes at work on two cores", _with_workers),
+        ("workers", f"processes at work on {os.cpu_count()} cores", _with_workers),
     ):
         with tempfile.TemporaryDirectory() as home:
             lines = measure(home)
@@ -114,7 +114,7 @@ def _with_records(home: str) -> dict[str, dict[int, float]]:
 
 
 def _with_workers(home: str) -> dict[str, dict[int, float]]:
-    """Seconds for one, as the whole gets on: with two cores, what scales halves once and then stays."""
+    """Seconds for one, as all of them get on: what scales takes less until every core has its own, and then as long."""
     found: dict[str, dict[int, list[float]]] = {}
     for turn in range(_ROUNDS):
         for count in WORKERS:

@@ -17,10 +17,11 @@ def write(name: str, what: str, lines: Mapping[str, Mapping[int, float]]) -> Non
         figure, axes = module("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")
         for label, line in lines.items():
             axes.plot(list(line), list(line.values()), marker="o", markersize=4, label=label)
-        axes.set(xscale="log", yscale="log", xlabel=what, ylabel="seconds for one")
+        axes.set(xscale="log", yscale="log", xlabel=what, ylabel="time for one")
         ticks = sorted({size for line in lines.values() for size in line})
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
+        axes.yaxis.set_major_formatter(module("matplotlib.ticker").EngFormatter(unit="s"))
         axes.grid(visible=True, alpha=0.3)
         figure.legend(loc="outside right upper", frameon=False)
         FIGURES.parent.mkdir(exist_ok=True)

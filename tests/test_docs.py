@@ -25,6 +25,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from bench import report
 from swarm import agent_command, board_text, cli_lock, cli_log, cli_run, cli_task, errors, settings, validation, view
 from swarm.home import Home
 from swarm.lease import Lease
@@ -460,3 +461,10 @@ def test_the_json_output_of_a_run_that_found_it_held_has_the_documented_keys(loc
     done = subprocess.run(call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60)
     named = quoted(_answer_rows()["swarm run"].partition(";")[0])
     assert list(json.loads(done.stdout)) == ["schema_version", *named]
+
+
+def test_the_figures_shown_are_those_that_were_measured() -> None:
+    kept = json.loads(report.FIGURES.read_text(encoding="utf-8"))
+    document = report.DOCUMENT.read_text(encoding="utf-8")
+    assert report.rendered(document, kept) == document
+    assert set(re.findall(r"<!-- begin: (\w+) ", document)) == {"goals", *kept}
