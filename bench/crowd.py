@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import random
 import struct
 import time
 import traceback
@@ -48,6 +49,18 @@ def crowd(count: int, make: Callable[[int], Callable[[], object]], seconds: floa
     if failed:
         raise RuntimeError(f"{len(failed)} of {count} processes failed: see above")
     return Outcome([struct.unpack_from("q", board, 16 + 16 * number)[0] for number in range(count)], taken)
+
+
+def contender(take: Callable[[str], object], give: Callable[[str], object], count: int, number: int) -> Callable[[], object]:
+    """The step of one who takes a lock and gives it back at once, each time another one of so many."""
+    chance = random.Random(number)
+
+    def cycle() -> None:
+        name = f"of-{count}-{chance.randrange(count)}"
+        take(name)
+        give(name)
+
+    return cycle
 
 
 def _be_one(board: mmap.mmap, number: int, make: Callable[[int], Callable[[], object]], seconds: float) -> None:

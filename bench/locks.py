@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import on_files, on_valkey
-from bench.crowd import Outcome, crowd
+from bench.crowd import Outcome, contender, crowd
 from bench.on_files import FLOOR
 from bench.peers import Give, Take
 from bench.ratio import medians
@@ -106,12 +105,4 @@ def _held(home: str) -> tuple[Take, Give]:
 
 
 def _contender(make: Open, count: int, number: int) -> Callable[[], object]:
-    take, give = make()
-    chance = random.Random(number)
-
-    def cycle() -> None:
-        name = f"of-{count}-{chance.randrange(count)}"
-        take(name)
-        give(name)
-
-    return cycle
+    return contender(*make(), count, number)

@@ -8,9 +8,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import Any
 
 from bench.marks import mark
+from bench.on_huey import HueyQueue
 from bench.peers import Give, QueuePeer, Take, module
 
 FLOOR = "O_EXCL: create, write 250 bytes, close, unlink"
@@ -139,34 +139,12 @@ class SqliteQueue:
         return step
 
 
-class HueyQueue:
-    """A task is taken out of the queue: it is lost if the worker dies."""
+def sqlite_huey(home: str, *, fsync: bool = False) -> HueyQueue:
+    return HueyQueue("SqliteHuey", name="bench", results=False, filename=f"{home}/huey.db", fsync=fsync)
 
-    def __init__(self, home: str, kind: str, **options: object) -> None:
-        logging.getLogger("huey").setLevel(logging.ERROR)
-        self._home, self._kind, self._options = home, kind, options
 
-    def _open(self) -> tuple[Any, Any]:
-        place = {"filename": f"{self._home}/huey.db"} if self._kind == "SqliteHuey" else {"path": f"{self._home}/huey"}
-        huey = getattr(module("huey"), self._kind)("bench", results=False, **place, **self._options)
-        return huey, huey.task()(mark)
-
-    def fill(self, numbers: range) -> None:
-        huey, task = self._open()
-        for number in numbers:
-            huey.enqueue(task.s(number))
-
-    def open(self, worker: str) -> Callable[[], bool]:
-        huey, _ = self._open()
-
-        def step() -> bool:
-            task = huey.dequeue()
-            if task is None:
-                return False
-            huey.execute(task)
-            return True
-
-        return step
+def file_huey(home: str) -> HueyQueue:
+    return HueyQueue("FileHuey", name="bench", results=False, path=f"{home}/huey")
 
 
 def _database(path: str) -> sqlite3.Connection:
@@ -176,4 +154,4 @@ def _database(path: str) -> sqlite3.Connection:
     return database
 
 
-_: tuple[Callable[..., QueuePeer], ...] = (SqliteQueue, HueyQueue)
+_: tuple[Callable[[str], QueuePeer], ...] = (SqliteQueue, sqlite_huey, file_huey)

@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from bench.marks import mark
+from bench.on_huey import HueyQueue
 from bench.peers import Give, LockPeer, Peers, QueuePeer, Take, module
 
 _COMPARE_AND_DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -25,7 +26,7 @@ def peers() -> Peers:
         ],
         appends={"raw XADD": _xadd},
         wakes={"raw PUBLISH, SUBSCRIBE": (_subscribed, _published), "raw XADD, XREAD BLOCK": (_read_stream, _added_to_stream)},
-        queues={"raw LMOVE, LREM": RawQueue, "huey": HueyQueue, "rq": RqQueue},
+        queues={"raw LMOVE, LREM": RawQueue, "huey": huey_queue, "rq": RqQueue},
     )
 
 
@@ -136,33 +137,8 @@ class RawQueue:
         return step
 
 
-class HueyQueue:
-    """A task is taken out of the list: it is lost if the worker dies."""
-
-    def __init__(self, port: int, name: str) -> None:
-        logging.getLogger("huey").setLevel(logging.ERROR)
-        self._port, self._name = port, name
-
-    def _open(self) -> tuple[Any, Any]:
-        huey = module("huey").RedisHuey(self._name, port=self._port, blocking=False)
-        return huey, huey.task()(mark)
-
-    def fill(self, numbers: range) -> None:
-        huey, task = self._open()
-        for number in numbers:
-            huey.enqueue(task.s(number))
-
-    def open(self, worker: str) -> Callable[[], bool]:
-        huey, _ = self._open()
-
-        def step() -> bool:
-            task = huey.dequeue()
-            if task is None:
-                return False
-            huey.execute(task)
-            return True
-
-        return step
+def huey_queue(port: int, name: str) -> HueyQueue:
+    return HueyQueue("RedisHuey", name=name, port=port, blocking=False)
 
 
 class RqQueue:
@@ -191,4 +167,4 @@ class RqQueue:
         return step
 
 
-_: tuple[Callable[[int, str], QueuePeer], ...] = (RawQueue, HueyQueue, RqQueue)
+_: tuple[Callable[[int, str], QueuePeer], ...] = (RawQueue, huey_queue, RqQueue)

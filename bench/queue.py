@@ -15,7 +15,7 @@ from bench import on_postgres, on_valkey
 from bench.commands import PYTHON, command, most_memory, swarm
 from bench.crowd import Outcome, crowd
 from bench.marks import MARKS
-from bench.on_files import HueyQueue, SqliteQueue
+from bench.on_files import SqliteQueue, file_huey, sqlite_huey
 from bench.on_swarm import SwarmQueue
 from bench.peers import QueuePeer
 from bench.ratio import medians
@@ -41,10 +41,10 @@ def run(report: Report) -> None:
         floor = partial(_in_directory, home, SqliteQueue)
         ours = partial(_in_directory, home, SwarmQueue)
         peers: dict[str, Make] = {
-            "SqliteHuey": partial(_in_directory, home, partial(HueyQueue, kind="SqliteHuey")),
-            "SqliteHuey, fsync": partial(_in_directory, home, partial(HueyQueue, kind="SqliteHuey", fsync=True)),
-            "FileHuey": partial(_in_directory, home, partial(HueyQueue, kind="FileHuey")),
-            "RedisHuey, on Valkey": partial(on_valkey.HueyQueue, valkey.port),
+            "SqliteHuey": partial(_in_directory, home, sqlite_huey),
+            "SqliteHuey, fsync": partial(_in_directory, home, partial(sqlite_huey, fsync=True)),
+            "FileHuey": partial(_in_directory, home, file_huey),
+            "RedisHuey, on Valkey": partial(on_valkey.huey_queue, valkey.port),
             "rq, on Valkey": partial(on_valkey.RqQueue, valkey.port),
             "pgqueuer, on PostgreSQL": partial(on_postgres.PgqueuerQueue, postgres.port),
             "procrastinate, on PostgreSQL": partial(on_postgres.ProcrastinateQueue, postgres.port),

@@ -7,7 +7,6 @@ counted beside the time: over a network, that is what an operation costs.
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import on_etcd, on_postgres, on_swarm, on_valkey
-from bench.crowd import Outcome, crowd
+from bench.crowd import Outcome, contender, crowd
 from bench.far import Far
 from bench.marks import MARKS
 from bench.peers import LockPeer, Peers, QueuePeer, missing
@@ -151,15 +150,7 @@ def _cycle(kind: LockPeer, port: int) -> Callable[[], object]:
 
 
 def _contender(kind: LockPeer, port: int, count: int, number: int) -> Callable[[], object]:
-    take, give = kind.open(port)
-    chance = random.Random(number)
-
-    def cycle() -> None:
-        name = f"of-{count}-{chance.randrange(count)}"
-        take(name)
-        give(name)
-
-    return cycle
+    return contender(*kind.open(port), count, number)
 
 
 # The log -----------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ OWN = {
     "lease": ["lease", "hold"],
     "journal": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
     "journal_parts": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
+    "journal_view": ["journal", "journal_appending", "journal_reading", "journal_reading_on", "watch", "stores"],
     "lines": ["journal", "journal_reading", "journal_rotating", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],

@@ -13,8 +13,6 @@ Moving alone would let them go on behind the readers' back:
   lines behind it.
 - A rotation that finds somebody else's empty directory removes it before it goes on: the kernel then refuses the
   other's rename, however long it slept. So parts are numbered in the order in which they were filled.
-
-A cursor is "number:offset:fingerprint"; the live file's number is one more than the last part's.
 """
 
 from __future__ import annotations
@@ -25,14 +23,16 @@ import stat
 import time
 from _thread import allocate_lock
 
-from swarm.errors import BadInput, StoreError
+from swarm.errors import StoreError
 from swarm.filesystem import DIR_MODE, FILE_MODE
 from swarm.journal_parts import filled, not_a_file, open_part, outrun, regular, remove_if_empty, settle
-from swarm.lines import is_line_start, last_lines, last_newline, lines_with, numbered_lines, whole_block, whole_lines
+from swarm.lines import fingerprint, last_lines, last_newline, lines_with, numbered_lines, whole_block, whole_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from swarm.journal_view import View
 
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _HERE, _END = 1, 2  # os.SEEK_CUR, os.SEEK_END
@@ -59,7 +59,7 @@ class Journal:
         self._max_bytes = max_bytes
         self._sync_dir = sync_dir
         self._writer: _Writer | None = None
-        self._views: list[_View] = []
+        self._views: list[View] = []
         self._forget()
 
     def append(self, line: bytes) -> str:
@@ -100,7 +100,7 @@ class Journal:
         self._views[:] = [view]
         return view.size > view.offset
 
-    def _read_on(self, view: _View, limit: int) -> tuple[list[bytes], str]:
+    def _read_on(self, view: View, limit: int) -> tuple[list[bytes], str]:
         """Reads on where the last read ended, in the live file."""
         lines, view.offset = whole_lines(view.live, view.offset, view.size, limit)
         if lines:
@@ -112,7 +112,7 @@ class Journal:
         view = self._look()
         try:
             lines: list[bytes] = []
-            for file in view.files_from(*_parse_cursor(cursor)):
+            for file in view.files_from(cursor):
                 at, fd, begin, end, known = file
                 more, offset = whole_lines(fd, begin, end, limit)
                 lines += more
@@ -136,7 +136,7 @@ class Journal:
         """What `read` would give from the cursor to the end of now, in blocks of whole lines, each with the cursor after it."""
         view = self._look()
         try:
-            for at, fd, begin, end, known in view.files_from(*_parse_cursor(cursor)):
+            for at, fd, begin, end, known in view.files_from(cursor):
                 offset = begin
                 while block := whole_block(fd, offset, end, _BLOCK):
                     offset += len(block)
@@ -153,7 +153,7 @@ class Journal:
                 end = last_newline(view.live, view.size)
                 lines = last_lines(view.live, end, count)
                 if end:
-                    cursor = f"{view.number}:{end}:{_fingerprint(view.live, end)}"
+                    cursor = f"{view.number}:{end}:{fingerprint(view.live, end)}"
         finally:
             view.close()
         for older in sorted(view.parts, reverse=True):
@@ -246,7 +246,7 @@ class Journal:
                 if not live and not self._counts(writer.identity, end):
                     return 0
             if others or not writer.fingerprint or end - written < writer.end:  # a new file, or one that somebody emptied
-                writer.fingerprint = _fingerprint(fd, end)
+                writer.fingerprint = fingerprint(fd, end)
             writer.end = end
             return end
 
@@ -309,24 +309,26 @@ class Journal:
             for folder in (*parts, dirname(path)):
                 self._sync_dir(folder)
 
-    def _look(self) -> _View:
+    def _look(self) -> View:
         """What the log consists of now."""
+        from swarm.journal_view import View  # who only appends does not need it
+
         while True:
             try:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
-                return _View(-1, None, 0, filled(self._parts))
+                return View(-1, None, 0, filled(self._parts))
             try:
                 found = regular(live, self._path)  # before looking for a rotation: what is added to a rotated file may not count
                 parts = filled(self._parts)
                 if self._is_live(_identity(found)):
-                    return _View(live, _identity(found), found.st_size, parts)
+                    return View(live, _identity(found), found.st_size, parts)
             except BaseException:
                 os.close(live)
                 raise
             os.close(live)  # rotated between opening and looking
 
-    def _look_again(self, cursor: str) -> _View | None:
+    def _look_again(self, cursor: str) -> View | None:
         """What the last read saw, if its file is the cursor's and still the live one, so that nothing was rotated."""
         try:
             view = self._views.pop()
@@ -335,26 +337,14 @@ class Journal:
         if view.pid != os.getpid():
             return None
         found, view.size = self._find_live()
-        if view.cursor != cursor:  # it need not be where that read ended: who appends goes on behind its own line
-            number, view.offset, fingerprint = _parse_cursor(cursor)
-            if (number, fingerprint) != (view.number, view.fingerprint):
-                return None
-            view.cursor = cursor
-        return view if found == view.identity else None
+        return view if view.turn_to(cursor) and found == view.identity else None
 
     def _files(self) -> Iterator[tuple[int, str, int]]:
         """All of the log, in order: each file, opened while it is looked at, its path, and where it ends."""
         view = self._look()
         try:
-            for number in sorted(view.parts):
-                opened = open_part(view.parts[number])
-                if opened is not None:
-                    try:
-                        yield opened[0], f"{view.parts[number]}/part", opened[1]
-                    finally:
-                        os.close(opened[0])
-            if view.live >= 0:
-                yield view.live, self._path, view.size
+            for number, fd, _, end, _ in view.files_from(""):
+                yield fd, self._path if number == view.number else f"{view.parts[number]}/part", end
         finally:
             view.close()
 
@@ -381,80 +371,6 @@ class _Writer:
         self.identity = identity
         self.end = -1
         self.fingerprint = ""
-
-
-class _View:
-    """What the log consisted of at some moment: the live file, opened (-1: there was none), and the parts before it."""
-
-    __slots__ = ("cursor", "fingerprint", "identity", "live", "number", "offset", "parts", "pid", "size")
-
-    def __init__(self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]) -> None:
-        self.pid = os.getpid()
-        self.live = live
-        self.identity = identity
-        self.size = size
-        self.parts = parts
-        self.number = max(parts, default=0) + 1
-        self.cursor = ""  # where a read ended, if that was in the live file
-        self.offset = 0
-        self.fingerprint = ""
-
-    def files_from(self, number: int, offset: int, fingerprint: str) -> Iterator[tuple[int, int, int, int, str]]:
-        """The files from a cursor on, each opened while it is looked at: its number, where to begin, where it ends, and its
-        fingerprint. The last is the live one, if there is one."""
-        for at in [n for n in (*sorted(self.parts), self.number) if n >= number] or [self.number]:
-            opened = (self.live, self.size) if at == self.number else open_part(self.parts[at])
-            if opened is None or opened[0] < 0:
-                continue
-            fd, end = opened
-            try:
-                known = _fingerprint(fd, end)
-                same = at == number and fingerprint in ("", known) and is_line_start(fd, offset, end)
-                yield at, fd, offset if same else 0, end, known  # else the next one, or one that somebody put in its place
-            finally:
-                if fd != self.live:
-                    os.close(fd)
-
-    def stands(self) -> bool:
-        """Whether the file still is what it was up to where the read ended: somebody may have put other lines into it."""
-        return is_line_start(self.live, self.offset, self.size) and _fingerprint(self.live, self.offset) == self.fingerprint
-
-    def ends_whole(self) -> bool:
-        return os.pread(self.live, 1, self.size - 1) == b"\n"
-
-    def close(self) -> None:
-        if self.live >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now
-            os.close(self.live)
-        self.live = -1
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def resumes(before: str, after: str) -> bool:
-    """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
-    (number, offset, fingerprint), (later, end, now) = _parse_cursor(before), _parse_cursor(after)
-    return later > number or (later == number and (offset == 0 or (end >= offset and now == fingerprint)))
-
-
-def adjoins(before: str, after: str, line: bytes) -> bool:
-    """Whether of two cursors in one file the second stands just this line further on."""
-    number, _, place = before.partition(":")
-    offset, _, fingerprint = place.partition(":")
-    return bool(fingerprint) and after == f"{number}:{int(offset) + len(line) + 1}:{fingerprint}"
-
-
-def _parse_cursor(cursor: str) -> tuple[int, int, str]:
-    number, offset, fingerprint = (*(cursor or "0:0").split(":"), "", "")[:3]
-    if not (number.isdigit() and offset.isdigit() and (number + offset).isascii()) or len(cursor) > 60 or cursor.count(":") > 2:
-        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
-    return int(number), int(offset), fingerprint
-
-
-def _fingerprint(fd: int, end: int) -> str:
-    """What tells this file from another that somebody put in its place: its first line, which never changes."""
-    first = os.pread(fd, min(end, 80), 0).partition(b"\n")[0]
-    return f"{int.from_bytes(first, 'big') % 0xFFFFFFFB:08x}"
 
 
 def _whole_size(fd: int, size: int) -> int:

@@ -172,12 +172,12 @@ class FileStore:
                     return True
 
     def resumes(self, before: str, after: str) -> bool:
-        from swarm.journal import resumes
+        from swarm.journal_view import resumes
 
         return resumes(before, after)
 
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        from swarm.journal import adjoins
+        from swarm.journal_view import adjoins
 
         return adjoins(before, after, line)
 

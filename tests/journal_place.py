@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from swarm import journal, journal_parts, lines
+from swarm import journal, journal_parts, journal_view, lines
 from swarm.filesystem import make_dirs
 from swarm.journal import Journal
 
-MODULES: tuple[Any, ...] = (journal, journal_parts, lines)  # to put something else in the place of their `os`
+MODULES: tuple[Any, ...] = (journal, journal_parts, journal_view, lines)  # to put something else in the place of their `os`
 Act = Callable[[], object]
 
 

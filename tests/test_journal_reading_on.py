@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.filesystem import make_dirs
-from swarm.journal import Journal, adjoins
+from swarm.journal import Journal
+from swarm.journal_view import adjoins
 from tests.journal_place import Place
 
 

@@ -434,7 +434,7 @@ HOT = {
     "lock check t": LOCK,
     "lock list": LOCK,
     "log append START w t": LOG,
-    "log tail 3": LOG,
+    "log tail 3": f"{LOG} journal_view",
 }
 STANDARD = "__future__ _json _stat errno gc stat"
 

@@ -1,0 +1,39 @@
+"""huey, on any of its storages. A task is taken out of the queue: it is lost if the worker dies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from bench.marks import mark
+from bench.peers import module
+
+
+class HueyQueue:
+    """`kind`: of huey's classes; `options`: what it is opened with."""
+
+    def __init__(self, kind: str, **options: object) -> None:
+        logging.getLogger("huey").setLevel(logging.ERROR)
+        self._kind, self._options = kind, options
+
+    def _open(self) -> tuple[Any, Any]:
+        huey = getattr(module("huey"), self._kind)(**self._options)
+        return huey, huey.task()(mark)
+
+    def fill(self, numbers: range) -> None:
+        huey, task = self._open()
+        for number in numbers:
+            huey.enqueue(task.s(number))
+
+    def open(self, worker: str) -> Callable[[], bool]:
+        huey, _ = self._open()
+
+        def step() -> bool:
+            task = huey.dequeue()
+            if task is None:
+                return False
+            huey.execute(task)
+            return True
+
+        return step
