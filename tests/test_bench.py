@@ -1,0 +1,93 @@
+"""What `make bench` tells of what it has measured. The measurements themselves are not tests: they take as long as they take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import report
+from bench.crowd import crowd
+from bench.ratio import medians
+from bench.report import Goal, Report
+from tests.conftest import ROOT
+
+DOCUMENT = """# How fast it is
+before
+<!-- begin: goals (written by make bench) -->
+<!-- end: goals -->
+between
+<!-- begin: locks (written by make bench) -->
+old figures
+<!-- end: locks -->
+after
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    document = tmp_path / "PERFORMANCE.md"
+    document.write_text(DOCUMENT)
+    monkeypatch.setattr(report, "DOCUMENT", document)
+    monkeypatch.setattr(report, "FIGURES", tmp_path / "performance" / "figures.json")
+    return document
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (Goal("ours", "floor", at_most=3.0), True),
+        (Goal("ours", "floor", at_most=2.9), False),
+        (Goal("ours", "floor", at_least=3.0), True),
+        (Goal("ours", "floor", at_least=3.1), False),
+        (Goal("ours", at_most=30.0), True),
+        (Goal("ours", at_most=0.0), False),
+    ],
+)
+def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(goal: Goal, met: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Report("locks")
+    found.add("Locks", "µs", {"floor": 10.0, "ours": 30.0}, [goal])
+    assert found.met is met
+    assert capsys.readouterr().out.splitlines()[3].endswith("met" if met else "MISSED")
+
+
+def test_the_document_shows_what_was_measured_last_and_keeps_what_people_wrote(place: Path) -> None:
+    for figure in (20.0, 40.0):
+        found = Report("locks")
+        found.add("Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)])
+        found.grown("Cost", {"acquire": {10: 0.0002, 1_000: 0.3}})
+        found.keep()
+    text = place.read_text()
+    assert [line for line in text.splitlines() if line in ("before", "between", "after", "old figures")] == [
+        *("before", "between", "after")
+    ]
+    assert "| Locks: ours, against: floor | 4× | ≤ 3× | **missed** |" in text
+    assert "| ours | 40 | 4.00× |" in text and "| ours | 20 |" not in text
+    assert "| acquire | 200 µs | 300 ms |" in text
+
+
+def test_a_part_that_is_measured_again_leaves_the_others_as_they_were(place: Path) -> None:
+    for part in ("log", "locks", "log"):
+        found = Report(part)
+        found.add(f"Of {part}", "µs", {"floor": 10.0}, [Goal("floor", at_most=20.0)])
+        found.keep()
+    assert place.read_text().count("| Of l") == 3, "a goal of each, and the figures of the one that has a place"
+
+
+def test_candidates_take_turns() -> None:
+    called: list[str] = []
+    medians({name: lambda name=name: called.append(name) for name in "ab"}, rounds=2, repeat=2)  # type: ignore[misc]
+    assert "".join(called) == "aabbaabb"
+
+
+def test_a_crowd_begins_together_and_tells_what_each_did() -> None:
+    found = crowd(3, lambda number: iter([True] * number + [False]).__next__)
+    assert found.steps == [0, 1, 2] and found.fairness == 0.0
+
+
+def test_what_is_not_measured_is_said() -> None:
+    command = [sys.executable, "-m", "bench", "nonsense"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.startswith("nonsense is not measured: choose from startup locks log")
