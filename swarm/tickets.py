@@ -124,7 +124,7 @@ class Tickets:
 
     def _is_over(self, epoch: int) -> bool:
         """Whether somebody has begun the next epoch: one who sees another boot, or no counters."""
-        if not self._fs.exists(f"{self._epochs}/{epoch + 1}"):
+        if epoch + 1 == EPOCHS or not self._fs.exists(f"{self._epochs}/{epoch + 1}"):  # after the last there is none to wait for
             return False
         self._epoch = None
         return True

@@ -178,6 +178,15 @@ def test_counters_that_keep_disappearing_are_an_error_that_says_so(place: Place,
         place.tickets(fs).draw("t")
 
 
+@pytest.mark.timeout(30)
+def test_what_stands_where_an_epoch_after_the_last_would_be_holds_nobody_up(place: Place) -> None:
+    place.tickets().draw("t")
+    for number, text in ((tickets.EPOCHS - 1, place.tickets()._boot()), (tickets.EPOCHS, "nowhere")):
+        (place.private / "epochs" / str(number)).symlink_to(text or "-")
+    number = place.tickets().draw("t")
+    assert number == (tickets.EPOCHS - 1) * tickets.PER_EPOCH + 2 == place.tickets().last("t")
+
+
 @pytest.mark.parametrize("name", ["notes", "007", "-1", "²", "٣", str(tickets.EPOCHS), "9" * 200])
 def test_strange_names_among_the_boots_do_not_matter(name: str, place: Place) -> None:
     place.tickets().draw("t")
