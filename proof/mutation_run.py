@@ -19,12 +19,15 @@ from mutmut.state import state
 OWN = {
     "handover": ["handover", "hands", "takeover", "stores"],
     "tickets": ["tickets", "task_lock", "stores"],
-    "lock_table": ["lock_table", "task_lock", "hold"],
+    "lock_table": ["lock_table", "task_lock", "hold", "reservations", "wait"],
     "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
     "lease": ["lease", "hold"],
-    "journal": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
+    "journal": [
+        *("journal", "journal_appending", "journal_reading", "journal_reading_on", "journal_rotating", "stores"),
+        *("durable", "status_digest"),
+    ],
     "journal_parts": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
-    "journal_view": ["journal", "journal_appending", "journal_reading", "journal_reading_on", "watch", "stores"],
+    "journal_view": ["journal", "journal_appending", "journal_reading", "journal_reading_on", "watch", "stores", "status_digest"],
     "lines": ["journal", "journal_reading", "journal_rotating", "stores"],
     "status_log": ["status_log", "status_broadcaster"],
     "store_file": ["store_file", "stores"],

@@ -104,6 +104,13 @@ class TestReading:
 
 
 class TestClock:
+    def test_what_it_writes_is_what_to_iso_writes_and_it_keeps_few_seconds(self) -> None:
+        clock = Clock()
+        for number in range(100):
+            for moment in (1_770_000_000.0 + number, 1_770_000_000.9995 + number, 0.25 * number):
+                assert clock.written(moment) == to_iso(moment)
+        assert len(clock._seconds) <= 8
+
     def test_the_wall_clock_is_the_systems(self) -> None:
         assert abs(Clock().now() - time.time()) < 5
         assert abs(Clock().steady() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5

@@ -70,6 +70,15 @@ def known(store: Store) -> list[str] | None:
     return None if data is None else json.loads(data)["picture"]
 
 
+def test_what_was_kept_without_a_place_in_the_log_is_not_used(store: Store) -> None:
+    write(store, *"abcdef")
+    kept = {"version": Heard.VERSION, "cursor": "", "lines": 6, "picture": list("abcdef")}
+    store.keep(LOG, json.dumps(kept).encode())
+    mine = Digest(store, LOG, Heard)
+    mine.update()
+    assert mine.picture.lines == list("abcdef")
+
+
 def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
     mine = Digest(store, LOG, Heard)
     write(store, *"abcdef")

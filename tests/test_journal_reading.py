@@ -438,6 +438,11 @@ class TestSearching:
         place.part(1, b"x\nx\nbehind x\n", end=4)
         assert list(log.search([b"x"])) == [b"x", b"x", b"one x"]
 
+    def test_an_empty_line_before_it_is_none_of_it(self, place: Place) -> None:
+        place.live.parent.mkdir(parents=True)
+        place.live.write_bytes(b"\none x\n\ntwo x\n")
+        assert list(place.somebody().search([b"x"])) == [b"one x", b"two x"]
+
     def test_what_is_appended_meanwhile_is_for_the_next_search(self, place: Place) -> None:
         log = place.somebody()
         log.append(b"one x")
