@@ -111,6 +111,7 @@ def _memory(report: Report, home: str) -> None:
     figures["swarm status, again"] = most_memory(home, *swarm("status", "--json"))
     figures["swarm_status_log.sh query"] = most_memory(home, LOG, "query", _TASK)
     figures["swarm_status_log.sh tail"] = most_memory(home, LOG, "tail")
+    command(home, *swarm("task", "add", "one", "--prompt", "x"))()
     figures["a worker that runs one task"] = most_memory(home, *swarm("worker", "--id", "1", "--until-empty", "--exec", "true"))
     used = {name: bytes_ / 1e6 for name, bytes_ in figures.items()}
     report.add(f"Memory at {RECORDS:,} records, at most, with all its processes", "MB", used, compared=False)
