@@ -7,6 +7,7 @@ demo believes.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from swarm.demo_screen import DemoScreen, Silence, open_screen
 from swarm.errors import BadInput
 from swarm.status_log import StatusLog
 from swarm.store_file import FileStore
+from swarm.task_line import LOG, parsed
 from swarm.task_queue import TaskQueue
 from swarm.task_record import TaskSpec
 
@@ -211,9 +213,8 @@ class _Demo:
         lines = {task.id: _lines(f"{self._home}/work/done.{task.id}") for task in TASKS}
         once = sum(len(found) == 1 for found in lines.values())
         told = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
-        first = {task.id: self._place("START", task.id) for task in TASKS}
-        last = {task.id: self._place("DONE", task.id) for task in TASKS}
-        in_order = all(last[name] < first[task.id] for task in TASKS for name in task.after)
+        begun, done = self._places("claim"), self._places("done")
+        in_order = all(done.get(name, math.inf) < begun.get(task.id, -1) for task in TASKS for name in task.after)
         left = self._store.keys("locks")
         return [
             (
@@ -243,11 +244,11 @@ class _Demo:
         mine = [record for record in self._records if record["task_id"] == task]
         return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
 
-    def _place(self, state: str, task: str) -> int:
-        places = [
-            at for at, r in enumerate(self._records) if (r["state"], r["task_id"]) == (state, task) and "attempt" in r["meta"]
-        ]
-        return places[0] if places else len(self._records)
+    def _places(self, op: str) -> dict[str, int]:
+        """Where the queue's log first says this of each task. The status log only tells of it, a moment later."""
+        lines, _ = self._store.read_log(LOG, "", 1 << 20)
+        events = [(at, parsed(line)) for at, line in enumerate(lines)]
+        return {event["id"]: at for at, event in reversed(events) if event["op"] == op}
 
 
 def _lines(path: str) -> list[str]:

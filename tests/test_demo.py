@@ -127,7 +127,7 @@ def test_a_signal_and_another_leave_nothing_behind(environment: dict[str, str], 
 def test_a_program_gets_the_summary_alone_and_what_is_kept_can_be_looked_at(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment)
     answer = json.loads(done.stdout)
-    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6)
+    assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6), answer
     (home,) = tmp_path.iterdir()
     assert done.stderr == f"Look around: SWARM_STATE_DIR={home}/state\n"
     assert _processes_of(home) == []

@@ -251,7 +251,7 @@ class TestAfterATool:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         for name in ("login", "bare"):
             found, was = swarm.locks.look(name), before[name]
-            assert found and found[0] and was and was[0] and found[0].heartbeat_at > was[0].heartbeat_at
+            assert found and found[0] and was and was[0] and found[0].holder["beat"] > was[0].holder["beat"]
         found, was = swarm.locks.look("theirs"), before["theirs"]
         assert found and found[0] and was and was[0] and found[0].heartbeat_at == was[0].heartbeat_at
         assert Reservations(swarm.store).all()[0].expires_at > paths_before[0].expires_at
@@ -317,7 +317,7 @@ class TestAfterATool:
         with pytest.raises(StoreError):
             AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
         found = swarm.locks.look("login")
-        assert found and found[0] and before and before[0] and found[0].heartbeat_at > before[0].heartbeat_at
+        assert found and found[0] and before and before[0] and found[0].holder["beat"] > before[0].holder["beat"]
 
     def test_it_is_told_what_it_has_lost_even_where_nothing_can_be_remembered(
         self, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
