@@ -186,8 +186,6 @@ class Handover:
     def _hands_at(self, name: str) -> list[str]:
         """The hands that are about to change a record, as its gates say."""
         gates = listed(self._fs.names, self._gates)
-        if not gates:
-            return []
         found = [gate.rpartition("~") for gate in gates if gate.startswith(name)]  # a name may contain the separator
         return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
 
