@@ -141,7 +141,7 @@ class _Call:
         self._answer: Answer | None = None
 
     async def answer(self, progress: Callable[[float], Awaitable[None]]) -> Answer:
-        """What the tool answers. Cancelled, what it was granted is given back, now or when it comes."""
+        """What the tool answers. Cut short, what it was granted is given back, now or when it comes."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Answer] = loop.create_future()
         threading.Thread(target=self._run, args=(loop, waiter), daemon=True).start()
@@ -152,7 +152,7 @@ class _Call:
                 await progress(seconds)
             await anyio.lowlevel.checkpoint_if_cancelled()  # a call that was cancelled meanwhile is not answered any more
             return waiter.result()
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or nobody could be told of progress
             with self._guard:
                 self._abandoned = True
                 answer = self._answer
