@@ -110,6 +110,11 @@ class Digest(Generic[P]):
             self._keep()
         return taken
 
+    @property
+    def others_write(self) -> bool:
+        """Whether lines were read after our own last one."""
+        return 0 < self._own < self._lines
+
     def wait(self, timeout: float) -> bool:
         """Waits until there is more than the last update has read, or time is up."""
         return self._store.wait(self._log, self.cursor, timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,19 @@ class Claim:
     lock: Lock
 
 
+class _Either:
+    """What is in the one or in the other, which may be long, and are not put together for that."""
+
+    __slots__ = ("_one", "_other")
+
+    def __init__(self, one: Container[str], other: Container[str]) -> None:
+        self._one = one
+        self._other = other
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._one or name in self._other
+
+
 class Claims:
     """The claims of one queue."""
 
@@ -58,6 +71,7 @@ class Claims:
             try:
                 claim = self._claim(entry, worker, ttl, bound=bound)
             except LockHeld as held:
+                self._held.pop(entry.id, None)
                 self._held[entry.id] = self._ledger.clock.steady() + _GLANCE, held.holder
                 self._crowd = min(2 * self._crowd, _CROWD)
             except (WrongState, NoTask):  # others were faster
@@ -133,13 +147,13 @@ class Claims:
         """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
         picture, clock = self._ledger.picture, self._ledger.clock
         now = clock.steady()
-        skip = tried
-        if self._held:
-            self._held = {name: held for name, held in self._held.items() if held[0] > now}
-            skip = tried | self._held.keys()
+        held = self._held
+        while held and held[name := next(iter(held))][0] <= now:  # those that were put there first come first
+            del held[name]
         # Where others are at work too, not all of them should go for the very first; and the less the more often they meet.
-        among = int(min(1 + len(picture.running), _FEW) * self._crowd) if picture.running else 1
-        ready = picture.best(clock.now(), skip, among, commands_only=commands_only)
+        others = picture.running or self._ledger.digest.others_write
+        among = int(min(1 + len(picture.running), _FEW) * self._crowd) if others else 1
+        ready = picture.best(clock.now(), _Either(tried, held), among, commands_only=commands_only)
         if not ready or now - self._glanced >= _GLANCE:
             self._glanced = now
             self._taken = {name: claim for name, claim in self._taken.items() if name in picture.running}

@@ -43,6 +43,9 @@ _TYPES: dict[str, type | tuple[type, ...]] = {  # of what stands in a line of th
 def parsed(line: bytes | str) -> dict[str, Any]:
     """The event that a line tells. Raises ValueError or TypeError for a line that swarm has not written."""
     record: dict[str, Any] = jsontext.loads(line)
-    if not isinstance(record, dict) or not all(isinstance(value, _TYPES.get(name, object)) for name, value in record.items()):
+    if not isinstance(record, dict):
         raise TypeError
+    for name, value in record.items():
+        if not isinstance(value, _TYPES.get(name, object)):
+            raise TypeError
     return record

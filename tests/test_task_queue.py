@@ -336,6 +336,27 @@ class TestClaiming:
             queue.done(taken[-1], "w")
         assert taken == [name for name in names if name not in names[::3]]
 
+    def test_what_others_hold_is_looked_at_again_after_a_second_and_costs_nothing_until_then(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        """However many they are: not all of them are gone through for each claim."""
+        for name in "abcd":
+            queue.add(name, "x")
+        locks = LockTable(store)
+        for name in "ab":
+            locks.acquire(name, "ada", None)
+        assert queue.claim("w").task.id == "c"
+        clock.pass_time(0.6)
+        held = queue._claims()._held
+        assert list(held) == ["a", "b"]
+        locks.release("a", "ada")
+        queue.done("c", "w")
+        assert queue.claim("w").task.id == "d", "a is not looked at yet"
+        assert queue._claims()._held is held
+        queue.done("d", "w")
+        clock.pass_time(0.6)
+        assert queue.claim("w").task.id == "a" and not held
+
     def test_those_who_meet_often_choose_from_more_and_always_of_the_first(self, queue: TaskQueue) -> None:
         for number in range(400):
             queue.add(f"t{number:03d}", "x", priority=int(number < 300))
@@ -354,6 +375,21 @@ class TestClaiming:
             assert queue.claim(f"w{crowd}").task.id < f"t{300:03d}"
         assert asked == [2, 3 * 2, 4 * 16]
         assert claims._crowd < 16, "who meets nobody goes nearer to the head again"
+
+    def test_others_who_are_done_in_no_time_are_others_too(self, queue: TaskQueue, store: Store) -> None:
+        """Nobody is ever seen at work; but somebody is."""
+        for number in range(50):
+            queue.add(f"t{number:02d}", "x")
+        other, seen = TaskQueue(store), set()
+        for _ in range(12):
+            first = min(task.id for task in queue.tasks() if task.state == "ready")
+            queue._claims()._crowd = 16
+            claim = queue.claim("w")
+            seen.add(claim.task.id == first)
+            queue.done(claim.task.id, "w", claim.token)
+            quick = other.claim("other")
+            other.done(quick.task.id, "other", quick.token)
+        assert False in seen
 
     def test_of_claims_that_were_lost_nothing_is_remembered(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
         for name in "abc":
