@@ -18,8 +18,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from swarm.handover import ANCHORS
+
 LIVE, PRIVATE, TASK = "locks", "private", "t"
 RECORD = f"{LIVE}/{TASK}.lock"
+ANCHOR = f"{PRIVATE}/anchors/{ord(TASK) % ANCHORS}"
 YOUNG, OLD = 0.0, 1e9
 
 Call = tuple[Any, ...]
@@ -51,13 +54,15 @@ class Failure(Exception):
 class Disk:
     """All states that were met."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, laid_out: bool = True) -> None:
+        """`laid_out`: with everything that anybody works with; else with what `handover` needs, and nobody keeps there."""
         self._numbers: dict[frozenset[Any], int] = {}
         self._states: list[_State] = []
         self._records: list[bytes | None] = []
         self._known: dict[tuple[int, Call], tuple[Outcome, ...]] = {}
-        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("hands", "gates", "tickets", "epochs", "spare")))
-        self.empty = self._number(dict.fromkeys(directories, _DIRECTORY))
+        others = ("tickets", "epochs", "spare") if laid_out else ()
+        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("hands", "gates", "anchors", *others)))
+        self.empty = self._number({**dict.fromkeys(directories, _DIRECTORY), ANCHOR: -1, -1: b""})
 
     def __len__(self) -> int:
         return len(self._states)
@@ -94,7 +99,7 @@ class Disk:
         before = self._states[state]
         if verb == "stop":
             return
-        if verb in ("age", "judge"):
+        if verb in ("age", "since", "judge"):
             yield from self._judgements(state, call)
             return
         files = dict(before)
@@ -116,8 +121,8 @@ class Disk:
         """What only time can tell: both answers, as far as they are possible."""
         verb, _, what, *rest = call
         files = self._states[state]
-        if verb == "age":
-            if what not in files:
+        if verb != "judge":
+            if verb == "age" and what not in files:
                 yield Outcome(("error", errno.ENOENT), state, None)
                 return
             if not rest:
@@ -148,6 +153,8 @@ def _content(files: _State, path: str) -> bytes | None:
 def _place(files: _State, path: str) -> str:
     """The path with a symbolic link in its directory resolved; fails where that directory is not there."""
     parent, _, name = path.rpartition("/")
+    if not parent:
+        return path
     found = files.get(parent)
     if isinstance(found, tuple) and found[0] == "link":
         parent, found = found[1], files.get(found[1])
@@ -230,8 +237,24 @@ def _unlink(files: _State, _: int, path: str, *_compared: bytes | None) -> None:
 
 def _symlink(files: _State, _: int, target: str, path: str) -> None:
     files[_vacant(files, path)] = ("link", target)
-    if _HANDS + target in files:
-        files["known", target] = True
+    _hear_of(files, target)
+
+
+def _mark(files: _State, _: int, source: str, path: str) -> None:
+    """One more name of a file, at once. (The system looks the file up first. It can go in between only where anchors are cleared
+    away; there gates are listed, and it does not matter of which file they are names.)"""
+    files[_vacant(files, path)] = _existing(files, source)[1]
+    _hear_of(files, path.split("~")[-2])
+
+
+def _hear_of(files: _State, hand: str) -> None:
+    if _HANDS + hand in files:
+        files["known", hand] = True
+
+
+def _links(files: _State, _: int, path: str) -> int:
+    inode = files.get(path)
+    return 0 if inode is None else sum(value == inode for key, value in files.items() if isinstance(key, str))
 
 
 def _readlink(files: _State, _: int, path: str) -> str:
@@ -338,6 +361,8 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "read": _read,
     "unlink": _unlink,
     "symlink": _symlink,
+    "mark": _mark,
+    "links": _links,
     "readlink": _readlink,
     "names": _names,
     "exists": _exists,

@@ -77,6 +77,13 @@ FORK = Scenario("a parent keeps it, gives it back; its forked child takes over",
 THREADS = Scenario(
     "a thread keeps it, gives it back; another thread takes over", [_CYCLE, ["acquire"]], _HELD, threads=True, rules=_THREE_HANDS
 )
+THREADS_OF_OTHER_SECONDS = Scenario(
+    "the same, and they open their gates in other seconds",
+    [_CYCLE, ["acquire"]],
+    _HELD,
+    threads=True,
+    rules=Rules(hands=3, seconds=True),
+)
 THREADS_AND_OTHER = Scenario(
     "a heartbeat, a takeover by another process and one by a thread", [_CYCLE[:2], *_TWO], _HELD, threads=True, **_LARGE
 )

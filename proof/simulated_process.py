@@ -51,7 +51,8 @@ class Rules(NamedTuple):
     hands: int = 1
     tickets: bool = True
     backwards: bool = False
-    laid_out: bool = True  # nobody removes the working directories, so that making them takes no steps
+    laid_out: bool = True  # nobody removes the working directories, so that making them takes no steps, and gates are counted
+    seconds: bool = False  # each has a second of its own in which it opens gates
 
 
 class Memory(NamedTuple):
@@ -90,7 +91,7 @@ class Processes:
         self.spots: list[Spot] = []
         self._code = code
         self._rules = rules
-        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path", "_gate")]
+        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path", "_anchor")]
         self._handover = _with_scopes(code.handover, steps)
         self._tickets = _with_scopes(Tickets, ["draw", "last"])
         self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
@@ -295,18 +296,23 @@ class _Store:
         self.clock = _Clock(run)
         self.run = run
         calls: Any = _Calls(self)
-        self.handover = handover(LIVE, PRIVATE, ensure=self._ensure, fs=calls)
+        self.handover = handover(LIVE, PRIVATE, ensure=self._ensure, fs=calls, vacated=not run.rules.laid_out)
         self.handover._hand = run.memory.hand
+        self.handover._counts = run.rules.laid_out
         self.handover._fresh = run.fresh  # type: ignore[assignment]
         self._tickets = tickets(PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=calls)
         self._tickets._epoch = 0
 
     def _ensure(self, path: str) -> None:
-        if not self.run.rules.laid_out and path != LIVE:
+        """`make_dirs`, where anything may be missing."""
+        while not self.run.rules.laid_out and path != LIVE:
             try:
                 self.handover._fs.mkdir(path)
+                return
             except FileExistsError:
-                pass
+                return
+            except FileNotFoundError:
+                self._ensure(PRIVATE)
 
     def read(self, key: str) -> bytes | None:
         self.run.last_read = self.handover.read(TASK)
@@ -351,9 +357,20 @@ class _Calls:
 
     own_names = names
 
-    def mark(self, owner: str, path: str) -> None:
-        """Not refused where the owner is gone: whoever looked up its file before may still make the name."""
-        self._run.ask("symlink", owner.rpartition("/")[2], path)
+    def put(self, path: str) -> None:
+        try:
+            self._run.ask("write_new", path, b"")
+        except FileExistsError:
+            pass
+
+    def settle_content(self, path: str) -> None:
+        """No loss of power ends a simulation."""
+
+    def this_second(self) -> str:
+        return str(self._run.process) if self._run.rules.seconds else "0"
+
+    def since(self, second: str) -> float:
+        return self._passed("since", second)
 
     def draw(self, path: str, *, sync: bool) -> int:
         return self._ticket("draw", path)
@@ -378,8 +395,11 @@ class _Calls:
         return found
 
     def age(self, path: str) -> float:
+        return self._passed("age", path)
+
+    def _passed(self, verb: str, what: str) -> float:
         """After waiting once for somebody else, a gate is old. Waiting again would come back to the same place."""
-        age: float = self._run.ask("age", path, *(["waited"] if self._run.waited else []))
+        age: float = self._run.ask(verb, what, *(["waited"] if self._run.waited else []))
         return age
 
     def unlink(self, path: str) -> None:

@@ -139,23 +139,36 @@ class _KillDoesNothing(Handover):
 class _GateNameUsedTwice(Handover):
     """One gate for all, which says in its content whose it is: whoever closes it may close another's."""
 
-    def _gate(self, name: str, hand: str) -> str:
-        return f"{self._gates}/{name}"
-
-    def _open_gate(self, name: str, hand: str) -> None:
-        while True:
-            try:
-                self._fs.symlink(hand, self._gate(name, hand))
-                return
-            except FileExistsError:
-                self._give_way(name, hand)
-                self._clear(name, self._hands_at(name))
-
-    def _hands_at(self, name: str) -> list[str]:
+    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        hand, mine = self._fresh_name()
+        gate = f"{self._gates}/{name}"
         try:
-            return [self._fs.readlink(self._gate(name, ""))]
+            if new is not None:
+                self._fs.write_new(mine, new)
+            while True:
+                try:
+                    self._fs.symlink(hand, gate)
+                    break
+                except FileExistsError:
+                    self._step_over(name, gate)
+            changed = self.read(name) == old
+            if changed:
+                self._fs.rename(*((self.path(name), mine) if new is None else (mine, self.path(name))))
+            self._tidy(gate)
         except FileNotFoundError:
-            return []
+            self._drop(hand)
+            raise
+        return changed
+
+    def _step_over(self, name: str, gate: str) -> None:
+        try:
+            hand = self._fs.readlink(gate)
+        except FileNotFoundError:
+            return
+        if not _is_old(self, gate, handover.PATIENCE) and self._fs.exists(f"{self._hands}/{hand}"):
+            raise Busy("somebody else is changing it")
+        self._kill(hand)
+        self._tidy(gate)
 
 
 class _HeartbeatOutsideTheGate(Handover):
@@ -217,15 +230,15 @@ class _FreshWithoutClear(Handover):
 
 
 class _ChangeWithoutClear(Handover):
-    def _hold_off_others(self, name: str, hand: str) -> None:
+    def _hold_off_others(self, name: str, hand: str, mine: str) -> None:
         pass
 
 
 class _ClosesBeforeItKills(Handover):
-    def _clear(self, name: str, rivals: list[str]) -> None:
-        for rival in rivals:
-            self._tidy(self._gate(name, rival))
-            self._kill(rival)
+    def _clear(self, gates: list[str]) -> None:
+        for gate in gates:
+            self._tidy(f"{self._gates}/{gate}")
+            self._kill(_hand(gate))
 
 
 class _LooksBeforeItKills(_VerifySkipped):
@@ -236,18 +249,52 @@ class _LooksBeforeItKills(_VerifySkipped):
 
 
 class _ThreadsIgnoreEachOther(Handover):
-    def _open_gate(self, name: str, hand: str) -> None:
+    def _open(self, name: str, gate: str) -> None:
         try:
-            self._fs.symlink(hand, self._gate(name, hand))
+            self._fs.mark(self._anchor(name), f"{self._gates}/{gate}")
         except FileExistsError:
             pass
+
+
+class _ThreadsOfOtherSecondsIgnoreEachOther(Handover):
+    def _gates_of(self, name: str) -> list[str]:
+        mine = str(self._fs.this_second())
+        return [gate for gate in super()._gates_of(name) if _hand(gate) != self._hand[1] or gate.endswith(f"~{mine}")]
+
+    def _are_all_gates(self, name: str, ours: int) -> bool:
+        return False
 
 
 class _TrustsInManners(Handover):
     """Does not kill who will give way to it."""
 
-    def _clear(self, name: str, rivals: list[str]) -> None:
-        super()._clear(name, [rival for rival in rivals if rival < self._hand[1]])
+    def _clear(self, gates: list[str]) -> None:
+        super()._clear([gate for gate in gates if _hand(gate) < self._hand[1]])
+
+
+class _CountsBeforeItOpens(Handover):
+    _alone = False
+
+    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        self._alone = self._are_all_gates(name, 0)
+        return super()._try_to_change(name, old, new)
+
+    def _are_all_gates(self, name: str, ours: int) -> bool:
+        return self._alone if ours else super()._are_all_gates(name, ours)
+
+
+class _CountsWhereAnchorsGo(Handover):
+    """Although others clear the anchor away, with gates that are names of it."""
+
+    def _are_all_gates(self, name: str, ours: int) -> bool:
+        return self._fs.links(self._anchor(name)) == 1 + ours
+
+
+class _CountsOneTooMany(Handover):
+    """Takes somebody else's gate for its own, where it has none."""
+
+    def _are_all_gates(self, name: str, ours: int) -> bool:
+        return super()._are_all_gates(name, 1)
 
 
 class _TokenDrawnTooEarly(LockTable):
@@ -279,6 +326,10 @@ class _HandSharedAcrossFork(Handover):
         return super()._fresh_name()
 
 
+def _hand(gate: str) -> str:
+    return handover._parts(gate)[1]
+
+
 def _system() -> Any:
     """What `handover` takes for `os` at this moment."""
     return vars(handover)["os"]
@@ -293,7 +344,7 @@ def _is_old(records: Handover, path: str, age: float) -> bool:
 
 def _sweep_without_killing(records: Handover) -> None:
     for gate in listed(records._fs.names, records._gates):
-        if _is_old(records, f"{records._gates}/{gate}", handover.SWEEP_AGE):
+        if _hand(gate) and records._fs.since("0") > handover.SWEEP_AGE:
             records._discard(f"{records._gates}/{gate}")
 
 
@@ -314,6 +365,14 @@ ALL = [
     Variant("a look before the others are dead", Code(_LooksBeforeItKills), scenarios.HOLDER_AND_TAKEOVER),
     Variant("one that will give way is not killed", Code(_TrustsInManners), scenarios.HOLDER_AND_TAKEOVER),
     Variant("threads that ignore each other", Code(_ThreadsIgnoreEachOther), scenarios.THREADS),
+    Variant(
+        "threads that ignore gates of other seconds",
+        Code(_ThreadsOfOtherSecondsIgnoreEachOther),
+        scenarios.THREADS_OF_OTHER_SECONDS,
+    ),
+    Variant("gates counted before one's own is open", Code(_CountsBeforeItOpens), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("gates counted where anchors are cleared away", Code(_CountsWhereAnchorsGo), scenarios.VACATED),
+    Variant("another's gate counted as one's own", Code(_CountsOneTooMany), scenarios.PERSON_REMOVES),
     Variant("a token drawn too early", Code(table=_TokenDrawnTooEarly), scenarios.TWO_FRESH),
     Variant("a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_TURNS),
     Variant("a sweeper that does not kill", Code(sweep=_sweep_without_killing), scenarios.SWEEPER_AND_PERSON),

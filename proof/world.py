@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
-        self.disk = Disk()
+        self.disk = Disk(laid_out=scenario.rules.laid_out)
         self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.rules)
         self._ghosts: Numbers[Ghost] = Numbers()
         self._effects: Numbers[Effect] = Numbers()

@@ -298,9 +298,10 @@ def _residue(case: Case) -> Iterator[Check]:
             if folder == ".kept" and not name.endswith(".draft"):
                 continue
             try:
-                old += time.time() - os.lstat(f"{path}/{name}").st_mtime > SWEEP_AGE
-            except FileNotFoundError:
-                pass  # just cleared away
+                since = int(name.rpartition("~")[2]) if folder == ".locks/gates" else os.lstat(f"{path}/{name}").st_mtime
+                old += time.time() - since > SWEEP_AGE
+            except (FileNotFoundError, ValueError):
+                pass  # just cleared away, or nobody's
     if old > _MUCH:
         # Hands only: a gate may go when its hand is gone, and then swarm sees to it.
         mend = f"find {quoted(case.root + '/.locks/hands')} -mindepth 1 -mmin +60 -delete"

@@ -1,10 +1,12 @@
 """Changes to records that are on disk before they are confirmed, so that a loss of power cannot take them back.
 
-    a record's content     before it gets its name
+    a record's content     before it takes the place of another; a new one's, and
     a record's name        before whoever has made, replaced or removed the record is told so
-    the directories        that lead to it, from the state directory on, when they are first used
+    the directories        that lead to it, from the state directory on, when they are first used, or were made anew
 
-Each costs a write of the disk, a hundred times what the change costs otherwise. What swarm only works with is not synced: all
+Each costs a write of the disk, a hundred times what the change costs otherwise; so a new record's content and name are synced one
+after the other, and most filesystems write both at once. A loss of power in between may leave a record that cannot be understood,
+of a lock that nobody was told of. What swarm only works with is not synced: all
 that it would be good for is over with the boot. Tickets need no sync either, see `tickets`.
 """
 
@@ -23,17 +25,12 @@ class DurableFilesystem(Filesystem):
         self._root = root
         self._settled: dict[str, tuple[int, int]] = {}  # directories, and what told then that no other was in their place
 
-    def write_new(self, path: str, data: bytes) -> None:
-        super().write_new(path, data)
-        if data:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-
     def link(self, source: str, target: str) -> None:  # type: ignore[override]
         os.link(source, target)
+        try:
+            self.settle_content(target)  # not the source: it may be gone with its directory, and what was made is made
+        except FileNotFoundError:
+            pass
         self._sync_records(os.path.dirname(target))
 
     def rename(self, source: str, target: str) -> None:  # type: ignore[override]
@@ -50,6 +47,13 @@ class DurableFilesystem(Filesystem):
                 self.sync_dir(path)
             except PermissionError:  # it may not be listed, though perhaps written to
                 os.sync()
+
+    def settle_content(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def _sync_records(self, folder: str) -> None:
         if "/." in folder.removeprefix(self._root):

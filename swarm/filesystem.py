@@ -28,18 +28,11 @@ _HERE = 1  # os.SEEK_CUR
 
 FILE_MODE = 0o644
 DIR_MODE = 0o700
-_ANCHOR_AGE = 1.0  # seconds
-_MOST_ANCHORS = 8
 ATTEMPTS = 1000  # what is destroyed this often in a row is not bad luck
 
 
 class Filesystem:
     """The real one."""
-
-    def __init__(self) -> None:
-        # By directory: the file whose further names are its marks, when that was made, and the one before it.
-        self._anchors: dict[str, tuple[str, float, str]] = {}
-        self._fresh = iter(range(1 << 62))  # each number once, in any thread, without importing itertools
 
     mkdir = staticmethod(lambda path: os.mkdir(path, DIR_MODE))
     rmdir = staticmethod(os.rmdir)
@@ -75,20 +68,38 @@ class Filesystem:
         finally:
             os.close(fd)
 
-    def mark(self, owner: str, path: str) -> None:
-        """Makes a name that says nothing, for a directory: it fails where `owner` is gone. Its age is right to a second.
+    def settle_content(self, path: str) -> None:
+        """Brings a file to the disk before it takes the place of another, where that is asked for: see `durable`."""
 
-        It is one more name of a file in there: an inode of its own would cost as much as all else that a lock needs."""
-        anchor, made, before = self._anchors.get(owner, ("", 0.0, ""))
-        if not anchor or time.monotonic() - made > _ANCHOR_AGE:
-            last, anchor = anchor, f"{owner}/anchor{next(self._fresh)}"
-            self.write_new(anchor, b"")
-            if len(self._anchors) >= _MOST_ANCHORS:
-                self._anchors.clear()  # of directories that are gone, but for a few
-            self._anchors[owner] = (anchor, time.monotonic(), last)
-            if before:  # not the last itself: another thread may be about to use it
-                os.unlink(before)
-        os.link(anchor, path)
+    def mark(self, source: str, path: str) -> None:
+        """One more name of a file; what it says, the name says."""
+        try:
+            os.link(source, path)
+        except OSError as error:
+            if error.errno == errno.EPERM:  # it is the source that has no further names: no file, or another user's
+                raise PermissionError(error.errno, error.strerror, source) from None
+            raise
+
+    def put(self, path: str) -> None:
+        """An empty file, unless there is one. One that root puts into another's directory is that one's: a file of root's has no
+        names that others gave it."""
+        try:
+            fd = os.open(path, _CREATE, FILE_MODE)
+        except FileExistsError:
+            return
+        try:
+            if os.geteuid() == 0:
+                owner = os.stat(path.rpartition("/")[0])
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(fd)
+
+    def links(self, path: str) -> int:
+        """How many names the file has that is there under this one; 0 if there is none."""
+        try:
+            return os.lstat(path).st_nlink
+        except FileNotFoundError:
+            return 0
 
     def draw(self, path: str, *, sync: bool) -> int:
         """Adds one byte to a file and returns the size that this very byte gave it: no two callers get the same."""
@@ -125,6 +136,13 @@ class Filesystem:
     def age(self, path: str) -> float:
         """How far the last change is from now, in either direction: wall clocks are also set back."""
         return abs(time.time() - os.lstat(path).st_mtime)
+
+    def this_second(self) -> str:
+        return str(int(time.time()))
+
+    def since(self, second: str) -> float:
+        """How far a second is from now, in either direction."""
+        return abs(time.time() - int(second))
 
     def sync_dir(self, path: str) -> None:
         """Makes the names in a directory survive a loss of power."""

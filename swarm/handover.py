@@ -3,8 +3,9 @@
 Promised: `replace` and `remove` act on the very record that was compared, although the filesystem offers no such call and a
 process may be stopped for any time between comparing and acting, even inside the system call. `create` never shows a half-written
 record. A person may remove or write a record at any moment. Not promised: that what a person *writes* at the very moment between
-somebody's comparing and acting stays; anything while somebody removes gates whose hands live, or where directories are listed
-with other names than they were given; and one user per directory, since a stranger's hand cannot be destroyed.
+somebody's comparing and acting stays; anything while somebody removes gates whose hands live, or their anchor, or where
+directories are listed with other names than they were given; and one user per directory, since a stranger's hand cannot be
+destroyed.
 
 How: whoever acts, acts by a rename out of or into a directory of its own, its *hand*. The kernel refuses a rename from or to a
 directory that is gone, also when the path was walked before. So whoever doubts a sleeping process destroys its hand, and the
@@ -12,7 +13,8 @@ sleeper, whenever it wakes, gets ENOENT and does nothing.
 
     <live>/<name><suffix>                 the record, the only truth
     <private>/hands/h<random>/            a process's hand; its name is never used again
-    <private>/gates/<name>~<hand>         a gate: this hand is about to change this record
+    <private>/gates/<name>~<hand>~<when>  a gate: this hand is about to change this record, since this second
+    <private>/anchors/<shard>             the file that the gates of some names are further names of
 
 The rules, each of which is needed:
 
@@ -20,7 +22,10 @@ The rules, each of which is needed:
   whether the record is the one. So of any two, the one that opened its gate later has killed the other before it looked.
 - After linking a new record one kills the hands of all gates of this name, and only then looks whether it is still there.
 - A gate is closed by its own process when it will not act any more, or by others once its hand is dead. A gate names its hand,
-  and hands do not return, so whoever closes one cannot be too late. Threads share a hand, and so a gate: it lets in one of them.
+  and hands do not return, so whoever closes one cannot be too late. Threads share a hand, which none of them can kill in
+  another's stead: so whoever meets a gate of its own hand gives way.
+- Gates need not be looked for while their anchor has no more names than its own and ours. So nobody may remove an anchor that
+  has gates; and a filesystem is believed only once it has counted a gate of ours.
 - Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
   it.
 - Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
@@ -28,11 +33,12 @@ The rules, each of which is needed:
 - A forked child makes a hand of its own.
 
 That is what makes it safe. That somebody always gets through is a matter of manners: of two who meet, the one whose hand's name
-is smaller goes on and the other gives way (Busy), unless the gate is older than PATIENCE: then it is taken for a crash's.
-A gate whose hand is dead is in nobody's way.
+is smaller goes on and the other gives way (Busy), unless the gate is older than PATIENCE: then it is taken for a crash's. Two
+threads may both give way. A gate whose hand is dead is in nobody's way.
 
 What swarm did not make itself in <private> holds nobody up: a gate that names no hand is nobody's, and what cannot be cleared
-away stays where it is. A hand that cannot be destroyed is an error: going on without it could give a task two holders.
+away stays where it is. A hand that cannot be destroyed is an error, and so is an anchor that cannot have gates: going on without
+it could give a task two holders.
 """
 
 from __future__ import annotations
@@ -54,14 +60,25 @@ SUFFIX = ".lock"
 PATIENCE = 3.0  # seconds that an open gate is respected
 SWEEP_AGE = 3600.0  # seconds after which residue is taken for a crash's
 SWEEP_BATCH = 16  # entries looked at when a hand is made
+ANCHORS = 16
 
 
 class Handover:
     """Compare-and-swap for the files of one directory. Threads may share it, and a child may that is forked between two calls."""
 
-    DIRECTORIES = ("hands", "gates")
+    DIRECTORIES = ("hands", "gates", "anchors")
 
-    def __init__(self, live: str, private: str, *, ensure: Callable[[str], None], fs: Filesystem, suffix: str = SUFFIX) -> None:
+    def __init__(
+        self,
+        live: str,
+        private: str,
+        *,
+        ensure: Callable[[str], None],
+        fs: Filesystem,
+        suffix: str = SUFFIX,
+        vacated: bool = False,
+    ) -> None:
+        """`vacated`: somebody may call `vacate` there at any moment."""
         self._hand = (0, "")  # the process that made it, and its name: a forked child has none yet
         self._fs = fs
         self._live = live
@@ -69,6 +86,9 @@ class Handover:
         self._private = private
         self._hands = private + "/hands"
         self._gates = private + "/gates"
+        self._anchors = private + "/anchors"
+        self._vacated = vacated
+        self._counts = False  # whether an anchor's names were seen to be counted
         self._ensure = ensure
         self._fresh = iter(range(1 << 62))  # each number once, in any thread, without importing itertools
 
@@ -113,9 +133,11 @@ class Handover:
         self.close()
         try:
             self.sweep(-1.0, 1_000_000)
+            for anchor in listed(self._fs.own_names, self._anchors):
+                self._clear_away(self._discard, f"{self._anchors}/{anchor}")
         except OSError:
             pass  # not even to be listed
-        for path in (self._gates, self._hands, self._private):
+        for path in (self._gates, self._anchors, self._hands, self._private):
             self._clear_away(self._fs.rmdir, path)
 
     def close(self) -> None:
@@ -141,7 +163,8 @@ class Handover:
             self._leave(hand, mine, error)
             raise
         self._tidy(mine)
-        self._clear(name, self._hands_at(name))
+        if not self._are_all_gates(name, 0):
+            self._clear(self._gates_of(name))
         return self.read(name) == data
 
     def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
@@ -151,14 +174,16 @@ class Handover:
         try:
             if new is not None:
                 self._fs.write_new(mine, new)
-            self._open_gate(name, hand)
+                self._fs.settle_content(mine)  # before the gate is open: a disk may take longer than others are patient
+            gate = f"{name}~{hand}~{self._fs.this_second()}"
+            self._open(name, gate)
             try:
-                self._hold_off_others(name, hand)
+                self._hold_off_others(name, hand, gate)
                 changed = self.read(name) == old
                 if changed:
                     self._fs.rename(*move)
             finally:
-                self._tidy(self._gate(name, hand))
+                self._tidy(f"{self._gates}/{gate}")
         except BaseException as error:
             self._leave(hand, mine, error)
             raise
@@ -166,45 +191,66 @@ class Handover:
             self._tidy(mine)
         return changed
 
-    def _open_gate(self, name: str, hand: str) -> None:
+    def _open(self, name: str, gate: str) -> None:
+        anchor, path = self._anchor(name), f"{self._gates}/{gate}"
         try:
-            self._fs.mark(f"{self._hands}/{hand}", self._gate(name, hand))
+            try:
+                self._fs.mark(anchor, path)
+            except (FileNotFoundError, PermissionError):
+                self._lay_anchor(anchor)
+                self._fs.mark(anchor, path)
         except FileExistsError:  # another thread's, or left by one that was interrupted
-            self._give_way(name, hand)
-            self._kill(hand)  # with it we die too: the next try has another
+            self._give_way(gate)
+            self._kill(_parts(gate)[1])  # with it we die too: the next try has another
 
-    def _hold_off_others(self, name: str, hand: str) -> None:
-        hands = self._hands_at(name)
-        if hand not in hands:  # closed by one who has killed us, or by a person: whoever looks now does not see us
-            raise FileNotFoundError
-        rivals = [rival for rival in hands if rival != hand]
-        for rival in rivals:
-            if rival < hand:
-                self._give_way(name, rival)
-        self._clear(name, rivals)
-
-    def _hands_at(self, name: str) -> list[str]:
-        """The hands that are about to change a record, as its gates say."""
-        gates = listed(self._fs.names, self._gates)
-        found = [gate.rpartition("~") for gate in gates if gate.startswith(name)]  # a name may contain the separator
-        return [hand for gate, _, hand in found if gate == name and _is_hand(hand)]
-
-    def _give_way(self, name: str, rival: str) -> None:
-        """Raises Busy, unless the rival is dead, or done, or has taken too long."""
-        try:
-            young = self._fs.age(self._gate(name, rival)) <= PATIENCE
-        except FileNotFoundError:
+    def _hold_off_others(self, name: str, hand: str, mine: str) -> None:
+        if self._are_all_gates(name, 1):
             return
-        if young and self._fs.exists(f"{self._hands}/{rival}"):
+        gates = self._gates_of(name)
+        if mine not in gates:  # closed by one who has killed us, or by a person: whoever looks now does not see us
+            raise FileNotFoundError
+        gates.remove(mine)
+        for gate in gates:
+            if _parts(gate)[1] <= hand:
+                self._give_way(gate)
+        self._clear(gates)
+
+    def _are_all_gates(self, name: str, ours: int) -> bool:
+        """Whether there are no gates for a record but ours, as far as that can be told without listing them."""
+        if not self._counts and (self._vacated or not ours):
+            return False
+        names = self._fs.links(self._anchor(name))
+        self._counts = self._counts or names > ours
+        return names == 1 + ours
+
+    def _lay_anchor(self, anchor: str) -> None:
+        """Where there is none. Gates that one had before are counted by nobody: whoever opened them is not to act any more."""
+        self._clear_away(self._fs.rmdir, anchor)  # planted: a directory can have no further names, and had none
+        if self._fs.exists(anchor):
+            return
+        if not self._vacated:
+            gates = listed(self._fs.names, self._gates)
+            self._clear([gate for gate in gates if _parts(gate)[0] and self._anchor(_parts(gate)[0]) == anchor])
+        self._fs.put(anchor)
+
+    def _anchor(self, name: str) -> str:
+        """One for all would tell everybody of everybody else's gates."""
+        return f"{self._anchors}/{ord(name[-1]) % ANCHORS}"
+
+    def _gates_of(self, name: str) -> list[str]:
+        return [gate for gate in listed(self._fs.names, self._gates) if gate.startswith(name) and _parts(gate)[0] == name]
+
+    def _give_way(self, gate: str) -> None:
+        """Raises Busy, unless whoever opened the gate is dead, or done, or has taken too long."""
+        name, hand, when = _parts(gate)
+        young = self._fs.since(when) <= PATIENCE
+        if young and self._fs.exists(f"{self._gates}/{gate}") and self._fs.exists(f"{self._hands}/{hand}"):
             raise Busy(f"somebody else is changing {name} right now. Try again in a moment.")
 
-    def _clear(self, name: str, rivals: list[str]) -> None:
-        for rival in rivals:
-            self._kill(rival)
-            self._tidy(self._gate(name, rival))
-
-    def _gate(self, name: str, hand: str) -> str:
-        return f"{self._gates}/{name}~{hand}"
+    def _clear(self, gates: list[str]) -> None:
+        for gate in gates:
+            self._kill(_parts(gate)[1])
+            self._tidy(f"{self._gates}/{gate}")
 
     def _kill(self, hand: str) -> None:
         """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
@@ -249,11 +295,12 @@ class Handover:
             self._kill(hand)
 
     def _sweep_gate(self, gate: str, age: float) -> None:
-        if self._fs.age(f"{self._gates}/{gate}") > age:
-            hand = gate.rpartition("~")[2]
-            if _is_hand(hand):
+        path = f"{self._gates}/{gate}"
+        _, hand, when = _parts(gate)
+        if (self._fs.since(when) if hand else self._fs.age(path)) > age:
+            if hand:
                 self._kill(hand)
-            self._discard(f"{self._gates}/{gate}")
+            self._discard(path)
 
     def _fresh_name(self) -> tuple[str, str]:
         """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
@@ -287,12 +334,19 @@ class Handover:
         self._clear_away(self._kill, hand)  # it is never used again
 
     def _lay_out(self) -> None:
-        for path in (self._live, self._hands, self._gates):
+        for path in (self._live, self._hands, self._gates, self._anchors):
             self._ensure(path)
 
 
+def _parts(gate: str) -> tuple[str, str, str]:
+    """What a gate says: the record's name, the hand and the second; all empty for what is none. Names come out of a directory
+    that others can write to: only what swarm makes is used as a path."""
+    rest, _, when = gate.rpartition("~")
+    name, _, hand = rest.rpartition("~")  # a name may contain the separator
+    return (name, hand, when) if _is_hand(hand) and when.isdecimal() and when.isascii() else ("", "", "")
+
+
 def _is_hand(name: str) -> bool:
-    """Names come out of a directory that others can write to: only what swarm makes is used as a path."""
     return len(name) == 17 and name[0] == "h" and not name[1:].strip("0123456789abcdef")
 
 

@@ -27,7 +27,7 @@ class LoneRecord:
     def __init__(self, path: str) -> None:
         self._folder, _, self._name = path.rpartition("/")
         self._work = f"{path}.work"
-        self._records = Handover(self._folder, self._work, ensure=self._ensure, fs=_Placing(), suffix="")
+        self._records = Handover(self._folder, self._work, ensure=self._ensure, fs=_Placing(), suffix="", vacated=True)
 
     def read(self) -> bytes | None:
         return self._records.read(self._name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swarm.filesystem import Filesystem, make_dirs
-from swarm.handover import Handover
+from swarm.handover import ANCHORS, Handover
 from swarm.tickets import Tickets
 
 Act = Callable[[], object]
@@ -35,6 +35,10 @@ class Meddled:
             raise OSError(number, os.strerror(number))
 
         self.before(call, failing, always=always)
+
+    def answer(self, call: str, answers: list[object]) -> None:
+        """The next calls of this name are answered so, and nobody is asked."""
+        setattr(self, call, lambda *_: answers.pop(0))
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
@@ -77,16 +81,19 @@ class Place:
         """A gate that somebody opened, and whose hand lives."""
         (self.hands / hand).mkdir(parents=True, exist_ok=True)
         self.gates.mkdir(parents=True, exist_ok=True)
-        gate = self.gates / f"{name}~{hand}"
-        gate.symlink_to(hand)
-        moment = time.time() - age
-        os.utime(gate, (moment, moment), follow_symlinks=False)
+        anchor = self.anchor(name)
+        anchor.parent.mkdir(exist_ok=True)
+        anchor.touch()
+        gate = self.gates / f"{name}~{hand}~{int(time.time() - age)}"
+        gate.hardlink_to(anchor)
         return gate
 
+    def anchor(self, name: str = "t") -> Path:
+        return self.private / "anchors" / str(ord(name[-1]) % ANCHORS)
+
     def residue(self) -> list[str]:
-        """What lies about: gates, and files in hands, but for the one that gates are made of."""
-        files = [file for file in self.hands.glob("*/*") if not file.name.startswith("anchor")]
-        return sorted(os.listdir(self.gates)) + [str(file) for file in files]
+        """What lies about: gates, and files in hands."""
+        return sorted(os.listdir(self.gates)) + [str(file) for file in self.hands.glob("*/*")]
 
 
 def destroy_hands(place: Place) -> None:

@@ -317,6 +317,15 @@ class TestWhatLiesThere:
         subprocess.run(check.mend, shell=True, check=True)
         assert the("residue").state == OK
 
+    def test_a_gate_is_as_old_as_its_name_says(self, home: Path) -> None:
+        """The file is older, or younger: it is its anchor, which is there for all."""
+        gates, now = home / ".locks" / "gates", int(time.time())
+        for number in range(5):
+            for second in (now, now - 10_000):
+                (gates / f"t~h{number:016x}~{second}").touch()
+        (gates / "nobody's").touch()
+        assert "5 things of crashed processes" in the("residue").text
+
 
 class TestBrokenGround:
     @pytest.mark.parametrize(

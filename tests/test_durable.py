@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 
 from proof.processes import fork
+from swarm.durable import DurableFilesystem
 from swarm.errors import BadInput, StoreError
+from swarm.filesystem import make_dirs
+from swarm.handover import Handover
 from swarm.home import Home
 from swarm.store import Store, open_store
 from swarm.store_file import FileStore
 from swarm.testing import CHECKS
 from tests.disks import loop_mounted, needs_root
+from tests.meddling import Place, destroy_hands
 
 CALLS = (os, posix)  # some modules take their system calls from the one, some from the other
 
@@ -118,16 +122,29 @@ class TestLog:
 
 
 class TestRecords:
-    def test_a_record_is_on_disk_before_it_has_its_name_and_the_name_before_it_is_confirmed(
+    def test_a_record_and_its_name_are_on_disk_before_it_is_confirmed_and_one_that_replaces_before_it_does(
         self, files: FileStore, steps: Steps
     ) -> None:
         files.create("locks/first", b"x")
         assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.taken())
         assert files.create("locks/a", b"one")
-        assert steps.taken() == ["write hand", "fsync hand", "link locks/a.lock", "fsync locks"]
+        assert steps.taken() == ["write hand", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
         assert files.replace("locks/a", b"one", b"two")
-        steps_of_gate = ["link hand"]
-        assert steps.taken() == ["write hand", "fsync hand", *steps_of_gate, "rename locks/a.lock", "fsync locks"]
+        steps.taken()
+        assert files.replace("locks/a", b"two", b"three")
+        gate = "link .locks/anchors/1"  # which others respect only for so long
+        assert steps.taken() == ["write hand", "fsync hand", gate, "rename locks/a.lock", "fsync locks"]
+
+    def test_whose_hand_is_destroyed_after_it_has_made_a_record_has_made_it(self, tmp_path: Path) -> None:
+        place = Place(tmp_path / "state")
+
+        class Overtaken(DurableFilesystem):
+            def settle_content(self, path: str) -> None:
+                destroy_hands(place)
+                super().settle_content(path)
+
+        someone = Handover(str(place.live), str(place.private), ensure=make_dirs, fs=Overtaken(str(tmp_path / "state")))
+        assert someone.create("t", b"one") and place.record() == b"one"
 
     def test_it_is_gone_for_good_before_that_is_confirmed(self, files: FileStore, steps: Steps) -> None:
         files.create("locks/a", b"one")

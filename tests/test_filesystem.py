@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import posix
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,53 +192,42 @@ class TestDirectories:
 
 
 class TestMarks:
-    """One more name of a file in the directory that a mark is for."""
+    """One more name of a file, which is counted."""
 
     @pytest.fixture
-    def owner(self, tmp_path: Path) -> Path:
-        (tmp_path / "owner").mkdir()
-        return tmp_path / "owner"
+    def anchor(self, tmp_path: Path) -> str:
+        Filesystem().put(f"{tmp_path}/anchor")
+        return f"{tmp_path}/anchor"
 
-    def test_it_says_nothing_and_takes_no_inode(self, owner: Path, tmp_path: Path) -> None:
+    def test_each_is_counted_while_it_is_there(self, anchor: str, tmp_path: Path) -> None:
         fs = Filesystem()
+        counted = [fs.links(anchor)]
         for name in ("one", "two"):
-            fs.mark(str(owner), f"{tmp_path}/{name}")
-        (anchor,) = owner.iterdir()
-        assert (tmp_path / "one").read_bytes() == b""
-        assert (tmp_path / "one").samefile(anchor) and (tmp_path / "two").samefile(anchor)
+            fs.mark(anchor, f"{tmp_path}/{name}")
+            counted.append(fs.links(anchor))
+        fs.unlink(f"{tmp_path}/one")
+        assert [*counted, fs.links(anchor)] == [1, 2, 3, 2]
 
-    def test_it_is_made_only_where_there_is_none(self, owner: Path, tmp_path: Path) -> None:
+    def test_it_is_made_only_where_there_is_none(self, anchor: str, tmp_path: Path) -> None:
         fs = Filesystem()
-        fs.mark(str(owner), f"{tmp_path}/one")
+        fs.mark(anchor, f"{tmp_path}/one")
         with pytest.raises(FileExistsError):
-            fs.mark(str(owner), f"{tmp_path}/one")
+            fs.mark(anchor, f"{tmp_path}/one")
+        assert fs.links(anchor) == 2
 
-    @pytest.mark.parametrize("before", [True, False])
-    def test_whose_directory_is_gone_gets_none(self, before: bool, owner: Path, tmp_path: Path) -> None:
+    def test_where_there_is_no_file_there_is_nothing_to_count_and_nothing_to_mark(self, tmp_path: Path) -> None:
         fs = Filesystem()
-        if before:
-            fs.mark(str(owner), f"{tmp_path}/one")
-        shutil.rmtree(owner)
+        assert fs.links(f"{tmp_path}/none") == 0
         with pytest.raises(FileNotFoundError):
-            fs.mark(str(owner), f"{tmp_path}/two")
-        assert not (tmp_path / "two").exists()
+            fs.mark(f"{tmp_path}/none", f"{tmp_path}/one")
 
-    def test_each_directory_has_a_file_of_its_own(self, owner: Path, tmp_path: Path) -> None:
+    def test_what_is_put_a_second_time_stays_as_it_is(self, anchor: str, tmp_path: Path) -> None:
         fs = Filesystem()
-        (tmp_path / "other").mkdir()
-        for round_ in range(2):
-            fs.mark(str(owner), f"{tmp_path}/one{round_}")
-            fs.mark(f"{tmp_path}/other", f"{tmp_path}/two{round_}")
-            assert not (tmp_path / f"one{round_}").samefile(tmp_path / f"two{round_}")
+        fs.mark(anchor, f"{tmp_path}/one")
+        fs.put(anchor)
+        assert fs.links(anchor) == 2 and Path(anchor).read_bytes() == b""
 
-    def test_its_age_is_its_own_to_a_second(self, owner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_second_is_as_far_away_as_it_is_in_either_direction(self) -> None:
         fs = Filesystem()
-        fs.mark(str(owner), f"{tmp_path}/one")
-        (anchor,) = owner.iterdir()
-        os.utime(anchor, (1, 1))
-        now = time.monotonic()
-        for seconds in range(1, 5):
-            monkeypatch.setattr(time, "monotonic", lambda seconds=seconds: now + 1.01 * seconds)
-            fs.mark(str(owner), f"{tmp_path}/after{seconds}")
-        assert fs.age(f"{tmp_path}/one") > 1000 and fs.age(f"{tmp_path}/after1") < 60
-        assert len(os.listdir(owner)) == 2  # they do not pile up
+        assert fs.since(fs.this_second()) < 2
+        assert 99 < fs.since(str(int(time.time()) - 100)) < 102 and 98 < fs.since(str(int(time.time()) + 100)) < 101

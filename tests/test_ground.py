@@ -28,7 +28,7 @@ from tests.disks import needs_root
 from tests.test_takeover import table
 
 NOBODY = 65534
-PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".status")
+PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".status")
 
 
 @pytest.fixture

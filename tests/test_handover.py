@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from proof.processes import fork
 from swarm import filesystem, handover
 from swarm.errors import Busy, StoreError
+from swarm.filesystem import Filesystem, make_dirs
 from swarm.handover import Handover
 from tests.meddling import FIRST, LAST, Meddled, Place, destroy_hands
 
@@ -52,12 +54,12 @@ class TestCreating:
     def test_whoever_was_about_to_change_an_earlier_record_can_no_longer(self, name: str, hand: str, place: Place) -> None:
         gate = place.gate(hand, name=name)
         assert place.somebody().create(name, b"new")
-        assert not (place.hands / hand).exists() and not gate.is_symlink()
+        assert not (place.hands / hand).exists() and not gate.exists()
 
     def test_whoever_changes_another_name_is_left_alone(self, place: Place) -> None:
         gate = place.gate(name="t~other")
         assert place.somebody().create("t", b"new")
-        assert (place.hands / LAST).is_dir() and gate.is_symlink()
+        assert (place.hands / LAST).is_dir() and gate.exists()
 
     def test_another_threads_change_is_undone_too(self, place: Place) -> None:
         """It may have compared a record that is gone. It tries again with a new hand."""
@@ -216,7 +218,7 @@ class TestChanging:
         someone = place.somebody(fs)
         assert someone.create("another", b"")  # so that it has a hand, and sweeps no more
         (hand,) = os.listdir(place.hands)
-        fs.before("age", place.gate(FIRST).unlink)
+        fs.before("since", place.gate(FIRST).unlink)
         assert self.change(someone, new)
         assert place.record() == new and place.residue() == [] and os.listdir(place.hands) == [hand]
 
@@ -235,16 +237,19 @@ class TestChanging:
         fs = Meddled()
         someone = place.somebody(fs)
         assert someone.create("another", b"")
-        fs.before("names", lambda: next(place.gates.iterdir()).unlink())
+        fs.before("links", lambda: next(place.gates.iterdir()).unlink())
         assert self.change(someone, new)
         assert place.record() == new and place.residue() == []
-        assert [call for call, _ in fs.calls].count("mark") == 2
+        assert [call for call, _ in fs.calls].count("mark") == 3, "in vain, as there was no anchor; unseen; and again"
 
     @CHANGES
     def test_where_directories_are_listed_with_other_names_nothing_is_changed(
         self, new: bytes | None, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Rewritten(Meddled):
+            def links(self, path: str) -> int:
+                return 9
+
             def names(self, path: str) -> list[str]:
                 return [name.upper() for name in os.listdir(path)]
 
@@ -255,10 +260,13 @@ class TestChanging:
         assert place.record() == b"old"
 
     @CHANGES
-    def test_threads_do_not_barge_in_on_each_other(self, new: bytes | None, place: Place) -> None:
-        """They share a hand, and so a gate."""
+    @pytest.mark.parametrize("seconds", [0, 1])
+    def test_threads_do_not_barge_in_on_each_other(self, seconds: int, new: bytes | None, place: Place) -> None:
+        """They share a hand, and so a gate, or its gates are of different seconds."""
         place.write(b"old")
         fs = Meddled()
+        now = int(time.time())
+        fs.answer("this_second", [str(now), str(now + seconds)])
         someone = place.somebody(fs)
         told: list[object] = []
 
@@ -283,15 +291,16 @@ class TestChanging:
         assert place.record() == new and place.residue() == [] and hand not in os.listdir(place.hands)
 
     @CHANGES
-    def test_a_rival_that_passes_our_gate_kills_our_hand_and_we_do_nothing(self, new: bytes | None, place: Place) -> None:
+    def test_a_rival_that_passes_our_gate_kills_our_hand_and_we_do_nothing(
+        self, new: bytes | None, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """We sleep just before the rename; our gate grows old, the rival changes the record; then we wake up."""
         place.write(b"old")
         fs = Meddled()
         rival = place.somebody()
 
         def taken_over() -> None:
-            (gate,) = place.gates.iterdir()
-            os.utime(gate, (0, 0), follow_symlinks=False)
+            monkeypatch.setattr(handover, "PATIENCE", -1.0)
             assert rival.replace("t", b"old", b"the rival's")
 
         fs.before("rename", taken_over)
@@ -325,19 +334,21 @@ class TestChanging:
         gate = place.gate()
         fs = Meddled()
         seen: list[bool] = []
-        fs.before("rmdir", lambda: seen.append(gate.is_symlink()))
+        fs.before("rmdir", lambda: seen.append(gate.exists()))
         assert self.change(place.somebody(fs), new)
         assert seen == [True]
 
     @CHANGES
-    def test_a_person_who_writes_the_same_bytes_again_opens_no_way_for_two(self, new: bytes | None, place: Place) -> None:
+    def test_a_person_who_writes_the_same_bytes_again_opens_no_way_for_two(
+        self, new: bytes | None, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """While we sleep, a rival changes the very same bytes, a person writes them again, and the rival is at it again."""
         place.write(b"old")
         fs, rivals = Meddled(), Meddled()
         rival = place.somebody(rivals)
 
         def repeated() -> None:
-            os.utime(next(place.gates.iterdir()), (0, 0), follow_symlinks=False)
+            monkeypatch.setattr(handover, "PATIENCE", -1.0)
             assert rival.replace("t", b"old", b"the rival's")
             place.write(b"old")
 
@@ -406,25 +417,39 @@ class TestChanging:
 
     @CHANGES
     @pytest.mark.parametrize(
-        "name", ["t~", "t~x", "t~h" + "0" * 15, "t~k" + "0" * 16, "t~h" + "0" * 15 + "X", "t~~" + FIRST, "~" + FIRST]
+        "name",
+        [
+            *(
+                "t~",
+                "t~x",
+                "t~1",
+                f"t~{FIRST}",
+                f"~{FIRST}~1",
+                f"t~~{FIRST}~1",
+                f"t~{FIRST}~",
+                f"t~{FIRST}~x",
+                f"t~{FIRST}~\u0661",
+            ),
+            *(f"t~{hand}~1" for hand in ("h" + "0" * 15, "k" + "0" * 16, "h" + "0" * 15 + "X")),
+        ],
     )
     def test_what_names_no_hand_is_no_gate(self, name: str, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        place.gates.mkdir(parents=True)
-        (place.gates / name).touch()
+        name = name.replace("~1", f"~{int(time.time())}")
+        place.gate(name="not t").with_name(name).hardlink_to(place.anchor())
         assert self.change(place.somebody(), new)
-        assert place.record() == new and place.residue() == [name]
+        assert place.record() == new and (place.gates / name).exists() and (place.hands / LAST).exists()
 
     @CHANGES
     @pytest.mark.parametrize("kind", ["file", "directory"])
     def test_what_looks_like_a_gate_holds_nobody_up_for_long(self, kind: str, new: bytes | None, place: Place) -> None:
         place.write(b"old")
-        planted = place.gate(LAST)
+        planted, another = place.gate(LAST), place.gate(FIRST, name="not t")
         planted.unlink()
         planted.mkdir() if kind == "directory" else planted.touch()
         assert self.change(place.somebody(), new)
         assert place.record() == new and not (place.hands / LAST).exists()
-        assert place.residue() == ([planted.name] if kind == "directory" else [])
+        assert place.residue() == sorted([another.name, *([planted.name] if kind == "directory" else [])])
 
     def test_a_record_keeps_its_content_when_the_next_is_written(self, place: Place) -> None:
         """After `link` the file in the hand is the record itself: it must never be written again."""
@@ -432,3 +457,126 @@ class TestChanging:
         assert someone.create("a", b"a") and someone.create("b", b"b")
         assert someone.replace("a", b"a", b"A") and someone.create("c", b"c")
         assert [place.record(name) for name in "abc"] == [b"A", b"b", b"c"]
+
+
+class TestCounting:
+    """Gates are counted before they are listed, where that can be relied on."""
+
+    @staticmethod
+    def busy(place: Place, fs: Meddled | None = None) -> Handover:
+        """Somebody who has seen that gates are counted."""
+        someone = place.somebody(fs)
+        assert someone.create("not t", b"") and someone.replace("not t", b"", b"again")
+        return someone
+
+    @pytest.mark.parametrize("new", [b"new", None], ids=["replace", "remove"])
+    def test_whoever_is_alone_lists_nothing(self, new: bytes | None, place: Place) -> None:
+        fs = Meddled()
+        someone = self.busy(place, fs)
+        fs.calls.clear()
+        assert someone.create("t", b"old") and TestChanging.change(someone, new)
+        assert not {"names", "own_names"} & {call for call, _ in fs.calls}
+
+    def test_a_gate_of_another_name_makes_it_look_and_does_it_no_harm(self, place: Place) -> None:
+        fs = Meddled()
+        someone = self.busy(place, fs)
+        gate = place.gate(FIRST, name="about t")
+        fs.calls.clear()
+        assert someone.create("t", b"old") and someone.replace("t", b"old", b"new")
+        assert [call for call, _ in fs.calls].count("names") == 2
+        assert gate.exists() and (place.hands / FIRST).is_dir()
+
+    def test_a_gate_that_was_opened_after_ours_was_counted_is_not_ours_to_mind(self, place: Place) -> None:
+        """Whoever opened it counts two."""
+        fs = Meddled()
+        someone, gates = self.busy(place, fs), []
+        place.write(b"old")
+        fs.before("read", lambda: gates.append(place.gate(LAST)))
+        assert someone.replace("t", b"old", b"new") and gates[0].exists()
+
+    @pytest.mark.parametrize("told", [0, 1])
+    def test_a_filesystem_that_does_not_count_is_not_believed(self, told: int, place: Place) -> None:
+        class Uncounted(Meddled):
+            def links(self, path: str) -> int:
+                return told
+
+        someone = self.busy(place, Uncounted())
+        gate = place.gate(LAST)
+        assert someone.create("t", b"old")
+        assert not gate.exists() and not (place.hands / LAST).exists()
+        place.gate(FIRST)
+        with pytest.raises(Busy):
+            someone.replace("t", b"old", b"new")
+
+    def test_nor_is_any_before_it_has_counted_ours(self, place: Place) -> None:
+        gate = place.gate(LAST)
+        gate.unlink()
+        gate.touch()  # a gate all the same, of whoever made it, and not counted
+        assert place.somebody().create("t", b"new")
+        assert not gate.exists() and not (place.hands / LAST).exists()
+
+    def test_where_everything_may_be_cleared_away_nothing_is_counted(self, place: Place) -> None:
+        """A gate of an anchor that is gone would be counted by nobody."""
+
+        def somebody() -> Handover:
+            return Handover(str(place.live), str(place.private), ensure=make_dirs, fs=Filesystem(), vacated=True)
+
+        someone = somebody()
+        assert someone.create("t", b"one") and someone.replace("t", b"one", b"two")
+        gate = place.gate(LAST)
+        place.anchor().unlink()
+        assert someone.replace("t", b"two", b"three")
+        assert not gate.exists() and not (place.hands / LAST).exists()
+
+    def test_gates_of_an_anchor_that_somebody_removed_are_not_forgotten(self, place: Place) -> None:
+        someone = self.busy(place)
+        place.write(b"old")
+        lost, other = place.gate(LAST), place.gate(FIRST, name="u")
+        place.anchor().unlink()
+        assert someone.replace("t", b"old", b"new")
+        assert not lost.exists() and not (place.hands / LAST).exists(), "whoever opened it acts no more"
+        assert other.exists() and (place.hands / FIRST).is_dir(), "its anchor is another"
+
+    def test_a_directory_in_place_of_an_anchor_goes_unless_something_is_in_it(self, place: Place) -> None:
+        someone = self.busy(place)
+        place.write(b"old", "u")
+        place.anchor("u").mkdir()
+        assert someone.replace("u", b"old", b"new")
+        place.write(b"old", "v")
+        place.anchor("v").mkdir()
+        (place.anchor("v") / "treasure").touch()
+        with pytest.raises(PermissionError) as refused:
+            someone.replace("v", b"old", b"new")
+        assert refused.value.filename == str(place.anchor("v")) and place.record("v") == b"old"
+
+    def test_whoever_may_not_open_a_gate_kills_nobody(self, place: Place) -> None:
+        fs = Meddled()
+        someone = self.busy(place, fs)
+        place.write(b"old")
+        gate = place.gate(LAST)
+        fs.fail("mark", errno.EPERM, always=True)
+        with pytest.raises(PermissionError):
+            someone.replace("t", b"old", b"new")
+        assert gate.exists() and (place.hands / LAST).is_dir()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+    def test_an_anchor_that_root_put_there_is_its_users(self, place: Place) -> None:
+        """As one command with sudo may."""
+        nobody = 65534
+        for path in (place.live, place.hands, place.gates, place.anchor().parent):
+            path.mkdir(parents=True)
+            os.chown(path, nobody, nobody)
+        place.write(b"old")
+        for parent in list(place.private.parents)[:-1]:
+            parent.chmod(parent.stat().st_mode | 0o011)
+        someone = place.somebody()
+        assert someone.replace("t", b"old", b"new")
+        someone.close()
+
+        def as_nobody() -> None:
+            os.setgroups([])
+            os.setuid(nobody)
+            assert place.somebody().replace("t", b"new", b"newer")
+
+        _, status = os.waitpid(fork(as_nobody), 0)
+        assert status == 0 and place.record() == b"newer"

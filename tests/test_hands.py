@@ -133,7 +133,7 @@ class TestHands:
         (place.hands / LAST).rmdir()
         (place.hands / LAST).touch()
         assert place.somebody().create("t", b"new")
-        assert not (place.hands / LAST).exists() and not gate.is_symlink()
+        assert not (place.hands / LAST).exists() and not gate.exists()
 
 
 class TestSweeping:
@@ -169,9 +169,9 @@ class TestSweeping:
         young = place.gate(hands[2], age=handover.SWEEP_AGE - 60)
         fs = Meddled()
         seen: list[bool] = []
-        fs.before("rmdir", lambda: seen.append(gone.is_symlink() and missing.is_symlink()))
+        fs.before("rmdir", lambda: seen.append(gone.exists() and missing.exists()))
         place.somebody(fs).sweep()
-        assert young.is_symlink() and not gone.is_symlink() and not missing.is_symlink()
+        assert young.exists() and not gone.exists() and not missing.exists()
         assert os.listdir(place.hands) == [hands[2]] and seen == [True], "a sweep closes no gate whose hand lives"
         assert place.record() == b"old"
 
@@ -221,7 +221,7 @@ class TestSweeping:
         gone = self.old_hand(place, "h" + "f" * 16, handover.SWEEP_AGE + 60)
         closed = place.gate("h" + "e" * 16, name="u", age=handover.SWEEP_AGE + 60)
         place.somebody().sweep()
-        assert not gone.exists() and not closed.is_symlink()
+        assert not gone.exists() and not closed.exists()
         assert len(os.listdir(place.hands)) == len(os.listdir(place.gates)) == 4
 
     def test_entries_that_vanish_meanwhile_do_no_harm(self, place: Place) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proof import monitor, scenarios, simulated_process, variants
-from proof.disk import PRIVATE, RECORD, Call, Disk
+from proof.disk import ANCHOR, PRIVATE, RECORD, Call, Disk
 from proof.explorer import explore
 from proof.monitor import PERSON, Violation, after_death, after_event, after_note, begin
 from proof.random_depth import CROWD, play, run_seeds, shrink
@@ -98,6 +98,9 @@ class TestDisk:
     CALLS: tuple[tuple[Any, ...], ...] = (
         *itertools.product(["mkdir", "rmdir", "names", "exists"], [HAND]),
         *itertools.product(["symlink"], ["one", "two"], [GATE]),
+        ("mark", ANCHOR, f"{GATE}~h~0"),
+        *itertools.product(["unlink", "exists"], [f"{GATE}~h~0"]),
+        ("links", ANCHOR),
         *itertools.product(["readlink", "unlink", "exists", "read"], [GATE]),
         *itertools.product(["draw", "size"], [COUNTER]),
         *itertools.product(["read", "unlink", "exists"], FILES),
@@ -111,7 +114,7 @@ class TestDisk:
         disk = Disk()
         state = disk.empty
         for path in disk.paths(state):
-            (tmp_path / path).mkdir()
+            (tmp_path / path).touch() if path == ANCHOR else (tmp_path / path).mkdir()
         done = []
         for _ in range(400):
             verb, *args = rng.choice(self.CALLS)

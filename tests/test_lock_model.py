@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from swarm import TaskLockManager, process
 from swarm.clock import Clock
 from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
+from swarm.handover import ANCHORS
 from swarm.lock_table import LockTable
 from swarm.status_log import StatusLog
 from swarm.store import Store
@@ -373,11 +374,12 @@ class LocksInFiles(Locks):
     def somebody_crashed_while_changing_a_lock(self, data: some.DataObject, has_hand: bool) -> None:
         task = self.some_task(data)
         hand = self.root / ".locks" / "hands" / f"h{os.urandom(8).hex()}"
-        gate = self.root / ".locks" / "gates" / f"{task}~{hand.name}"
-        gate.parent.mkdir(parents=True, exist_ok=True)
-        hand.parent.mkdir(exist_ok=True)
-        gate.symlink_to(hand.name)
-        os.utime(gate, (time.time() - 10,) * 2, follow_symlinks=False)
+        gate = self.root / ".locks" / "gates" / f"{task}~{hand.name}~{int(time.time()) - 10}"
+        anchor = self.root / ".locks" / "anchors" / str(ord(task[-1]) % ANCHORS)
+        for path in (gate, hand, anchor):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        anchor.touch()
+        gate.hardlink_to(anchor)
         self.left.add(gate.name)
         if has_hand:
             hand.mkdir()

@@ -88,24 +88,49 @@ KINDS: dict[str, Callable[[str], None]] = {
     "negative number": link_to("-5"),
     "strange number": link_to("²"),
 }
+NOW = int(time.time())
+
+
+def further_name(path: str) -> None:
+    """What is counted as a gate of the record that the name begins with."""
+    anchor = anchor_of(path.rpartition("/.locks/")[0], os.path.basename(path).partition("~")[0] or "x")
+    os.makedirs(os.path.dirname(anchor), exist_ok=True)
+    if not os.path.lexists(anchor):
+        Path(anchor).touch()
+    if os.path.isdir(anchor) and not os.path.islink(anchor):
+        Path(path).touch()
+    else:
+        os.link(anchor, path, follow_symlinks=False)
+
+
+def anchor_of(state: str, name: str) -> str:
+    return f"{state}/.locks/anchors/{ord(name[-1]) % handover.ANCHORS}"
+
+
+KINDS["further name of an anchor"] = further_name
+ANCHORS = {os.path.basename(anchor_of("", task)) for task in ("held", "old", "free", "torn")}
 SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tickets.SHARDS) for task in ("held", "old", "free", "torn")}
 PLACES = {
     "gates": [
+        *(f"old~{HAND}~{second}" for second in (0, NOW - 10, NOW, NOW + 10_000, "9" * 200)),
+        f"old~h{'f' * 16}~{NOW}",
+        *(f"held~{HAND}~{second}" for second in (NOW - 10_000, NOW)),
+        f"free~h{'1' * 16}~{NOW}",
+        f"torn~~{HAND}~{NOW}",
+        f"torn~{HAND}~{NOW}",
         f"old~{HAND}",
-        "old~h" + "f" * 16,
-        f"held~{HAND}",
-        "free~h" + "1" * 16,
-        f"torn~~{HAND}",
-        f"torn~{HAND}",
+        f"old~{HAND}~x",
+        f"old~{HAND}~²",
         "old~",
         "old~x",
         "~~",
         "²",
         "a\nb",
         "x" * 250,
-        "x" * 237 + f"~{HAND}",
+        "x" * 226 + f"~{HAND}~{NOW}",
         os.fsdecode(b"\xff~\xff"),
     ],
+    "anchors": [*sorted(ANCHORS), "x", "²", "a\nb"],
     "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
     "epochs": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
     "tickets": [*SHARDS.values(), "x", "²", "a\nb"],
@@ -161,18 +186,25 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
 
 
 def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
-    """Whether this is a counter that cannot be drawn from, or a hand with a gate that cannot be destroyed."""
+    """Whether this is a counter that cannot be drawn from, an anchor that can have no gates, or a hand with a gate that cannot be
+    destroyed."""
     if place == "hands":
-        has_gate = any(gate == "gates" and entry.endswith(f"~{name}") for (gate, entry, _), _ in plants)
+        has_gate = any(gate == "gates" and f"~{name}~" in entry for (gate, entry, _), _ in plants)
         return kind == "directory in a directory" and has_gate
+    if place == "anchors":
+        return name in ANCHORS and "directory" in kind
     return (place == "tickets" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
 
 
 @MANY
 @given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
-@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", f"old~{HAND}", "link to a hand"), 0.0)])
-@example([(("gates", "old~h" + "f" * 16, "dangling link"), 0.0), (("hands", "h" + "f" * 16, "directory in a directory"), 0.0)])
+@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", f"old~{HAND}~{NOW}", "link to a hand"), 0.0)])
+@example(
+    [(("gates", f"old~h{'f' * 16}~{NOW}", "dangling link"), 0.0), (("hands", "h" + "f" * 16, "directory in a directory"), 0.0)]
+)
 @example([(("epochs", "999999999", "dangling link"), 0.0)])
+@example([(("anchors", "4", "directory with a file"), 0.0)])
+@example([(("anchors", "4", "link out"), 0.0), (("gates", f"old~{HAND}~{NOW}", "further name of an anchor"), 0.0)])
 def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
     with around() as state:
         mine = LockTable(FileStore(str(state)))
@@ -183,6 +215,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
         planted, excuses = [], []
         for (place, name, kind), age in plants:
             path = f"{state}/.locks/{place}/{name}"
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             if path not in planted and not (place == "tickets" and os.path.exists(path)):  # a counter lost is a counter lost
                 plant(path, kind, age)
                 planted.append(path)
@@ -216,15 +249,16 @@ def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ev
         table.acquire("other", "w", 60)
         (state / "locks" / "old.lock").write_bytes(EXPIRED)
         (state / ".locks" / "hands" / HAND).mkdir()
-        gate = f"{state}/.locks/gates/old~{HAND}"
-        plant(gate, "link to a hand", 0.0)
+        gate = f"{state}/.locks/gates/old~{HAND}~{int(time.time())}"
+        plant(gate, "further name of an anchor", 0.0)
         with pytest.raises(LockHeld):
             table.acquire("old", "v", 60)
-        plant(gate, "link to a hand", age)
+        remove(gate)
+        plant(f"{state}/.locks/gates/old~{HAND}~{int(time.time() - age)}", "further name of an anchor", 0.0)
         assert table.acquire("old", "v", 60).worker == "v"
 
 
-OWN = ["locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".locks/epochs", ".status"]
+OWN = ["locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status"]
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -19,6 +19,8 @@ PLACES = (
     ".locks",
     ".locks/hands",
     ".locks/gates",
+    ".locks/anchors",
+    ".locks/anchors/4",
     ".locks/tickets",
     ".locks/tickets/116",
     ".locks/epochs",
@@ -32,7 +34,7 @@ PLACES = (
 TREASURE = (
     *("gold", "t.lock", "n.lock", "part", "0", "0.synced", "t~0123~0", "h0123456789abcdef/gold"),
     *("116", "110"),  # what the counters of the tasks t and n are called
-    *("tickets/116", "tickets/110", "hands/h0123456789abcdef/gold", "gates/t~h0123456789abcdef"),
+    *("tickets/116", "tickets/110", "hands/h0123456789abcdef/gold", "gates/t~h0123456789abcdef~1", "anchors/4", "4"),
 )
 
 

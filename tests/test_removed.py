@@ -1,7 +1,7 @@
 """Directories removed under running workers: what is gone is noticed, work goes on, and tokens do not go back.
 
 Not promised, because nothing is left to tell by: tokens after `.locks`, `.locks/epochs` or a single counter was removed;
-one holder only while somebody removes `.locks/gates` in the middle of a change.
+one holder only while somebody removes `.locks/gates` or `.locks/anchors` in the middle of a change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.conftest import ROOT, script_environment
 from tests.disks import needs_root
 from tests.test_takeover import table
 
-PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/tickets", ".locks/epochs", ".status")
+PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -56,7 +56,7 @@ def test_whoever_is_at_work_goes_on_and_knows_whether_it_lost_its_lock(place: st
         assert os.listdir(state / "locks") == []
 
 
-@pytest.mark.parametrize("place", ["locks", ".locks/hands", ".locks/gates", ".locks/tickets"])
+@pytest.mark.parametrize("place", ["locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets"])
 def test_tokens_grow_whoever_draws_them_after_a_removal(place: str, tmp_path: Path) -> None:
     tokens = []
     with ExitStack() as stack:

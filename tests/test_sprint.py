@@ -489,7 +489,8 @@ class TestStep4Write:
         class Watched(Filesystem):
             def write_new(self, path: str, data: bytes) -> None:
                 super().write_new(path, data[:10])
-                seen.append(lock_file.read_bytes() if lock_file.exists() else None)
+                if data:
+                    seen.append(lock_file.read_bytes() if lock_file.exists() else None)
                 with open(path, "ab") as file:
                     file.write(data[10:])
 
@@ -544,10 +545,10 @@ class TestStep5Release:
         """What is released is the lock that was there."""
 
         class Overtaken(Filesystem):
-            def mark(self, owner: str, path: str) -> None:
+            def mark(self, source: str, path: str) -> None:
                 if not lock_file.read_bytes().startswith(b"#"):
                     write(lock_file)
-                super().mark(owner, path)
+                super().mark(source, path)
 
         take(SprintMutex(project))
         monkeypatch.setattr(lone_record, "_Placing", Overtaken)

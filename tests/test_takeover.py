@@ -305,14 +305,16 @@ def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
     locks = table(path)
     lock = locks.acquire("t", "w", 60)
     gates, hands = path / ".locks" / "gates", path / ".locks" / "hands"
-    os.symlink("../../../treasure", gates / ("t~h" + "1" * 16))
+    now = int(time.time())
+    os.symlink("../../../treasure", gates / f"t~h{'1' * 16}~{now}")
     os.symlink("../../../treasure", gates / "t~other")
-    (gates / ("t~h" + "2" * 16)).write_text("not a link")
+    (gates / f"t~h{'2' * 16}~{now}").write_text("not a link")
     (gates / "t~").write_text("")
     (gates / "unrelated").write_text("")
     planted = "h" + "0" * 16
     os.symlink(treasure, hands / planted)
-    os.symlink(planted, gates / f"t~{planted}")
+    os.symlink(planted, gates / f"t~{planted}~{now - 10}")
+    os.link(gates / f"t~{planted}~{now - 10}", path / ".locks" / "anchors" / "4", follow_symlinks=False)
     (hands / "stranger").mkdir()
     time.sleep(0.01)
     old = time.time() - 10 * handover.SWEEP_AGE
