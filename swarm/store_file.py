@@ -25,7 +25,7 @@ _LONGEST_WAIT = 1.0  # seconds; a watch is set up anew this often, in case its d
 
 
 def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenate[FileStore, P], R]:
-    """Turns the system's errors into ones that say what to do."""
+    """Turns the system's errors into ones that say what to do. The verbs that every lock needs do it themselves: a call less."""
 
     def guarded(self: FileStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -70,25 +70,31 @@ class FileStore:
         """Creates the state directory, and a space in it, before it is needed."""
         self._ensure(f"{self.root}/{space}" if space else self.root)
 
-    @_spoken
     def read(self, key: str) -> bytes | None:
-        records, name = self._find(key)
-        return records.read(name)
+        try:
+            records, name = self._find(key)
+            return records.read(name)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
-    @_spoken
     def create(self, key: str, data: bytes) -> bool:
-        records, name = self._find(key)
-        return records.create(name, data)
+        try:
+            records, name = self._find(key)
+            return records.create(name, data)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
     @_spoken
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
         records, name = self._find(key)
         return records.replace(name, old, new)
 
-    @_spoken
     def remove(self, key: str, old: bytes) -> bool:
-        records, name = self._find(key)
-        return records.remove(name, old)
+        try:
+            records, name = self._find(key)
+            return records.remove(name, old)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
     @_spoken
     def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
@@ -115,15 +121,19 @@ class FileStore:
             if records.read(name) == data:
                 watch.wait(file if data is None else "", min(timeout, _LONGEST_WAIT))
 
-    @_spoken
     def ticket(self, key: str) -> int:
-        tickets, name = self._find_tickets(key)
-        return tickets.draw(name)
+        try:
+            tickets, name = self._find_tickets(key)
+            return tickets.draw(name)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
-    @_spoken
     def last_ticket(self, key: str) -> int:
-        tickets, name = self._find_tickets(key)
-        return tickets.last(name)
+        try:
+            tickets, name = self._find_tickets(key)
+            return tickets.last(name)
+        except OSError as error:
+            raise self._directory.explained(error) from error
 
     @_spoken
     def tickets_so_far(self, space: str) -> int:

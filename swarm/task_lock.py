@@ -66,8 +66,9 @@ class TaskLockManager:
     def release_lock(self, task_id: str) -> bool:
         """Gives the lock back; False if it is not this worker's (any more)."""
         check_name(task_id, "task_id")
+        known = self._locks.get(task_id)
         try:
-            self._table().release(task_id, self.worker_id, self.token(task_id), known=self._locks.get(task_id))
+            self._table().release(task_id, self.worker_id, known.token if known else None, known=known)
         except NotYours:
             return False
         self._locks.pop(task_id, None)
@@ -76,9 +77,9 @@ class TaskLockManager:
     def update_heartbeat(self, task_id: str) -> bool:
         """Begins the lease anew; False if the lock is not this worker's (any more): stop working on the task then."""
         check_name(task_id, "task_id")
+        known = self._locks.get(task_id)
         try:
-            known = self._locks.get(task_id)
-            lock = self._table().heartbeat(task_id, self.worker_id, self.token(task_id), known=known)
+            lock = self._table().heartbeat(task_id, self.worker_id, known.token if known else None, known=known)
         except LockLost:
             return False
         if known and self._locks.get(task_id) is known:  # else another thread has given it back since
