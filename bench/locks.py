@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench import on_files, on_valkey
 from bench.crowd import Outcome, contender, crowd
@@ -17,6 +18,7 @@ from bench.report import Goal, Report
 from proof.servers import running
 from proof.valkey_server import ValkeyServer
 from swarm import TaskLockManager
+from swarm.filesystem import Filesystem
 from swarm.store_file import FileStore
 
 PROCESSES = 8
@@ -50,6 +52,7 @@ def _alone(report: Report, home: str, peers: dict[str, Open]) -> None:
             pass
 
     candidates = {name: _cycle(make) for name, make in peers.items()} | {
+        "the system calls of swarm's acquire_lock, release_lock alone": _calls_alone(f"{home}/calls"),
         "swarm: acquire_lock, release_lock": acquire_release,
         "swarm: hold": hold,
         "swarm: update_heartbeat": lambda: manager.update_heartbeat("kept"),
@@ -63,6 +66,53 @@ def _alone(report: Report, home: str, peers: dict[str, Open]) -> None:
         Goal(ours, _REDIS, at_most=1 / 2.5),
     ]
     report.microseconds("Acquire and release a lock, in one process", medians(candidates, rounds=25, repeat=100), goals)
+
+
+class _Noted:
+    """A filesystem, and what was asked of it, to be asked again."""
+
+    def __init__(self) -> None:
+        self._real = Filesystem()
+        self.calls: list[Callable[[], object]] = []
+
+    def __getattr__(self, verb: str) -> Any:
+        real = getattr(self._real, verb)
+
+        def call(*args: Any, **options: Any) -> Any:
+            again = partial(real, *args, **options)
+            try:
+                found = again()
+            except FileNotFoundError:
+                self.calls.append(partial(_in_vain, again))
+                raise
+            self.calls.append(again)
+            return found
+
+        return call
+
+
+def _in_vain(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except FileNotFoundError:
+        return
+    raise AssertionError("it was not there before")
+
+
+def _calls_alone(home: str) -> Callable[[], object]:
+    """What a lock costs without all that decides about it: the same calls on the same files, which are as before at the end."""
+    noted: Any = _Noted()
+    manager = TaskLockManager("w", store=FileStore(home, filesystem=noted))
+    for _ in range(2):
+        noted.calls.clear()
+        assert manager.acquire_lock("t") and manager.release_lock("t")
+    calls = list(noted.calls)
+
+    def again(_: object = manager) -> None:  # which keeps its working directory as long as it lives
+        for call in calls:
+            call()
+
+    return again
 
 
 def _cycle(make: Open) -> Callable[[], object]:
