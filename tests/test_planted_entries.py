@@ -99,7 +99,7 @@ def further_name(path: str) -> None:
         Path(anchor).touch()
     if os.path.isdir(anchor) and not os.path.islink(anchor):
         Path(path).touch()
-    else:
+    elif path != anchor:
         os.link(anchor, path, follow_symlinks=False)
 
 
@@ -204,6 +204,7 @@ def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
 )
 @example([(("epochs", "999999999", "dangling link"), 0.0)])
 @example([(("anchors", "4", "directory with a file"), 0.0)])
+@example([(("anchors", "4", "further name of an anchor"), 0.0)])
 @example([(("anchors", "4", "link out"), 0.0), (("gates", f"old~{HAND}~{NOW}", "further name of an anchor"), 0.0)])
 def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
     with around() as state:
