@@ -56,7 +56,7 @@ def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.Ca
 def test_decorated_functions_are_mutated_too(tmp_path: Path) -> None:
     mutation.prepare(tmp_path)
     source = (tmp_path / "swarm" / "store_file.py").read_text()
-    assert "    @_spoken" not in source and "\nFileStore.read = (lambda inner: " in source
+    assert "    @_spoken" not in source and "\nFileStore.replace = (lambda inner: " in source
     assert "\nLease.token = property(Lease.token)\n" in (tmp_path / "swarm" / "lease.py").read_text()
 
 
