@@ -31,7 +31,7 @@ def nothing_stays_open() -> Iterator[None]:
     gc.collect()  # what other tests have left is none of ours
     before = open_descriptors()
     yield
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # what other tests left to the collector may be closed meanwhile
 
 
 class TestFiles:
