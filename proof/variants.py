@@ -150,7 +150,7 @@ class _GateNameUsedTwice(Handover):
                     self._fs.symlink(hand, gate)
                     break
                 except FileExistsError:
-                    self._step_over(name, gate)
+                    self._step_over(gate)
             changed = self.read(name) == old
             if changed:
                 self._fs.rename(*((self.path(name), mine) if new is None else (mine, self.path(name))))
@@ -160,7 +160,7 @@ class _GateNameUsedTwice(Handover):
             raise
         return changed
 
-    def _step_over(self, name: str, gate: str) -> None:
+    def _step_over(self, gate: str) -> None:
         try:
             hand = self._fs.readlink(gate)
         except FileNotFoundError:

@@ -1,13 +1,15 @@
 """Changes to records that are on disk before they are confirmed, so that a loss of power cannot take them back.
 
-    a record's content     before it takes the place of another; a new one's, and
+    a record's content     before it takes the place of another, or its maker is told of it
     a record's name        before whoever has made, replaced or removed the record is told so
     the directories        that lead to it, from the state directory on, when they are first used, or were made anew
 
 Each costs a write of the disk, a hundred times what the change costs otherwise; so a new record's content and name are synced one
 after the other, and most filesystems write both at once. A loss of power in between may leave a record that cannot be understood,
-of a lock that nobody was told of. What swarm only works with is not synced: all
-that it would be good for is over with the boot. Tickets need no sync either, see `tickets`.
+of a lock that nobody was told of.
+
+What swarm only works with is not synced: all that it would be good for is over with the boot. Tickets need no sync either, see
+`tickets`.
 """
 
 from __future__ import annotations

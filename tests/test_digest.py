@@ -100,26 +100,6 @@ def test_whoever_wrote_a_line_learns_whether_it_changed_anything(store: Store) -
     assert mine.update(b"d") is True
 
 
-def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Digest(store, LOG, Heard)
-    write(store, "a")
-    mine.update()
-    asked: list[str] = []
-    read_log = store.read_log
-
-    def counted(log: str, cursor: str) -> tuple[list[bytes], str]:
-        asked.append(cursor)
-        return read_log(log, cursor)
-
-    monkeypatch.setattr(store, "read_log", counted)
-    write(store, "b")
-    assert mine.update(b"b") is True
-    assert len(asked) == 1 and mine.picture.folded == ["a", "b"]
-    write(store, "c")
-    mine.update()
-    assert mine.picture.folded == ["a", "b", "c"]
-
-
 def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     read_log = store.read_log
@@ -130,6 +110,19 @@ def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(store, "read_log", counted)
     return asked
+
+
+def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Digest(store, LOG, Heard)
+    write(store, "a")
+    mine.update()
+    asked = counted_reads(store, monkeypatch)
+    write(store, "b")
+    assert mine.update(b"b") is True
+    assert len(asked) == 1 and mine.picture.folded == ["a", "b"]
+    write(store, "c")
+    mine.update()
+    assert mine.picture.folded == ["a", "b", "c"]
 
 
 def test_a_line_of_ones_own_is_not_read_where_nothing_came_before_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

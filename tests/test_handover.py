@@ -15,6 +15,7 @@ from swarm import filesystem, handover
 from swarm.errors import Busy, StoreError
 from swarm.filesystem import Filesystem, make_dirs
 from swarm.handover import Handover
+from tests.disks import needs_root
 from tests.meddling import FIRST, LAST, Meddled, Place, destroy_hands
 
 
@@ -559,7 +560,7 @@ class TestCounting:
             someone.replace("t", b"old", b"new")
         assert gate.exists() and (place.hands / LAST).is_dir()
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+    @needs_root
     def test_an_anchor_that_root_put_there_is_its_users(self, place: Place) -> None:
         """As one command with sudo may."""
         nobody = 65534
