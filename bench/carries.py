@@ -20,10 +20,10 @@ from bench import on_swarm, stores
 from bench.crowd import Outcome, crowd
 from bench.peers import Peers
 from bench.stores import Ground
-from swarm.lock_table import LockTable
-from swarm.store import Store, open_store
-from swarm.task_queue import TaskQueue
-from swarm.task_record import TaskSpec
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
+from swarm.stores.contract import Store, open_store
 
 CROWDS = (1, 8, 32)
 RUNNING = (10, 100, 500)

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCK, LOG = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
 PYTHON = os.path.realpath(sys.executable)  # not the environment's, nor a version manager's shim: as a user has it
-_BEGIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.start import start; start()"
+_BEGIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
 _WATCH = """
 import posix, sys
 child = posix.posix_spawnp(sys.argv[1], sys.argv[1:], posix.environ, file_actions=[

@@ -21,9 +21,9 @@ from bench.ratio import medians
 from bench.reading import write_log
 from bench.report import Report
 from swarm import StatusBroadcaster, TaskLockManager
-from swarm.lock_record import new_lock
-from swarm.lock_table import LockTable
-from swarm.store_file import FileStore
+from swarm.locks.record import new_lock
+from swarm.locks.table import LockTable
+from swarm.stores.file.store import FileStore
 
 LOCKS = (10, 100, 1_000, 10_000, 100_000)
 TASKS = (10, 100, 1_000, 10_000, 100_000)

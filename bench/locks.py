@@ -15,11 +15,11 @@ from bench.on_files import FLOOR
 from bench.peers import Give, Take
 from bench.ratio import medians
 from bench.report import Goal, Report
-from proof.servers import running
-from proof.valkey_server import ValkeyServer
 from swarm import TaskLockManager
-from swarm.filesystem import Filesystem
-from swarm.store_file import FileStore
+from swarm.stores.file.store import FileStore
+from swarm.stores.file.syscalls import Filesystem
+from tests.support.servers import running
+from tests.support.valkey_server import ValkeyServer
 
 PROCESSES = 8
 SECONDS = 2.0

@@ -18,11 +18,11 @@ from bench.peers import Give, Take
 from bench.ratio import medians
 from bench.report import Goal, Report
 from bench.wakes import seconds_to_wake
-from proof.servers import running
-from proof.valkey_server import ValkeyServer
 from swarm import StatusBroadcaster, TaskLockManager
-from swarm.store_file import FileStore
-from swarm.watch import watch_files
+from swarm.stores.file.store import FileStore
+from swarm.system.inotify import watch_files
+from tests.support.servers import running
+from tests.support.valkey_server import ValkeyServer
 
 PROCESSES = 8
 RECORDS = 1_000_000

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from bench.marks import mark
 from bench.peers import Give, LockPeer, QueuePeer, Take
 from swarm.errors import NoTask
-from swarm.lock_table import LockTable
-from swarm.status_log import StatusLog
-from swarm.store import Store, open_store
-from swarm.task_queue import TaskQueue
-from swarm.task_record import TaskSpec
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
+from swarm.status.log import StatusLog
+from swarm.stores.contract import Store, open_store
 
 Url = Callable[[int, str], str]  # by port and namespace
 

@@ -21,8 +21,8 @@ from proof.controls import CONTROLS, caught
 from proof.crew import Crew
 from proof.history import History
 from proof.report import Report
-from proof.servers import Server
 from proof.worker import Plan
+from tests.support.servers import Server
 
 PART = "real processes"
 WORKERS = 16

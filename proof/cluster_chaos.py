@@ -29,16 +29,16 @@ from typing import NamedTuple
 
 from proof.chaos import TASKS, kept_if_wrong, with_wrong
 from proof.crew import ROOT, Crew
-from proof.etcd_cluster import ClusterApart, cluster_apart
-from proof.etcd_server import EtcdServer
 from proof.follower import digests
 from proof.history import History, Hold, check_readers
 from proof.report import Report
 from proof.server_controls import READS_ALONE
 from proof.witness import TIMEOUT, Witness, wrong_with
 from proof.worker import Plan
-from swarm.status_log import LOG
-from swarm.store import open_store
+from swarm.status.log import LOG
+from swarm.stores.contract import open_store
+from tests.support.etcd_cluster import ClusterApart, cluster_apart
+from tests.support.etcd_server import EtcdServer
 
 PART = "an etcd cluster"
 WORKERS = 9

@@ -12,8 +12,8 @@ from proof import server_controls
 from proof.crew import Crew
 from proof.worker import Plan, Worker
 from swarm.errors import LockHeld, LockLost, NotYours
-from swarm.lock_record import Lock, decode, judge, new_lock, refreshed
-from swarm.store import Store
+from swarm.locks.record import Lock, decode, judge, new_lock, refreshed
+from swarm.stores.contract import Store
 
 CONTROLS = {
     "no locks": "two holders at once",

@@ -22,13 +22,13 @@ from typing import Self
 from proof.counter import ledger
 from proof.follower import Follower, digests
 from proof.history import History, Notes, check, check_readers
-from proof.processes import fork
-from proof.servers import Server
 from proof.worker import Plan, Worker, is_away
 from swarm.errors import NotYours, StoreError
-from swarm.lock_table import LockTable
-from swarm.status_log import LOG
-from swarm.store import Store, open_store
+from swarm.locks.table import LockTable
+from swarm.status.log import LOG
+from swarm.stores.contract import Store, open_store
+from tests.support.processes import fork
+from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_PACE = 0.5  # blows a second

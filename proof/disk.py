@@ -1,9 +1,9 @@
 """A filesystem in memory whose every state is a value, so that all that can happen to it can be tried.
 
 A state is a number; `after` says what a call can answer in a state, and which state it leads to. Nothing is ever changed in
-place. Each call of `swarm.filesystem.Filesystem` is one step, but for the two in which a process can sleep halfway in a way that
-matters: `rename` and `link` walk their paths first and commit in a second step. What they found on the way is part of the
-state, and so is whether it has been destroyed since: a directory that is gone takes no rename, whatever its name is
+place. Each call of `swarm.stores.file.syscalls.Filesystem` is one step, but for the two in which a process can sleep halfway
+in a way that matters: `rename` and `link` walk their paths first and commit in a second step. What they found on the way is
+part of the state, and so is whether it has been destroyed since: a directory that is gone takes no rename, whatever its name is
 now; an inode without a name takes no link. (For the other calls sleeping inside is the same as sleeping before.)
 
 Time is not a number here. Whether a gate is old and whether a lease has run out can be answered either way, whenever it is asked;
@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from swarm.handover import ANCHORS
+from swarm.stores.file.swap import ANCHORS
 
 LIVE, PRIVATE, TASK = "locks", "private", "t"
 RECORD = f"{LIVE}/{TASK}.lock"

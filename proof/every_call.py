@@ -18,11 +18,11 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from proof.crew import Crew
-from proof.processes import Counting, counting_os
 from proof.worker import Plan, Worker
-from swarm import journal, journal_parts, lines
-from swarm.filesystem import Filesystem
-from swarm.status_log import LOG
+from swarm.status.log import LOG
+from swarm.stores.file import line_reader, log, log_parts
+from swarm.stores.file.syscalls import Filesystem
+from tests.support.processes import Counting, counting_os
 
 OPERATIONS = ("acquire", "takeover", "heartbeat", "release", "append", "rotate")
 TASKS = tuple(f"t{number}" for number in range(6))
@@ -126,7 +126,7 @@ class _Victim:
         deadline = time.monotonic() + _STUCK
         short = 0
         counted = counting_os(self._step)
-        with patch.object(journal, "os", counted), patch.object(journal_parts, "os", counted), patch.object(lines, "os", counted):
+        with patch.object(log, "os", counted), patch.object(log_parts, "os", counted), patch.object(line_reader, "os", counted):
             while short < _TOO_SHORT and not self._slept:
                 assert time.monotonic() < deadline, f"{self._operation} never went through"
                 self._worker.store.close()

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from swarm.clock import Clock
+from swarm.system.clock import Clock
 
 SHOWN = 20  # violations of one kind
 

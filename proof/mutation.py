@@ -91,7 +91,7 @@ def add_row(report: Report, module: str, found: list[Outcome], explained: dict[M
 
 def modules() -> list[str]:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return [Path(path).stem for path in config["tool"]["mutmut"]["only_mutate"]]
+    return [".".join(Path(path).with_suffix("").parts[1:]) for path in config["tool"]["mutmut"]["only_mutate"]]
 
 
 def read_explained() -> dict[Mutant, str]:
@@ -110,7 +110,7 @@ def read_explained() -> dict[Mutant, str]:
 
 def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
     """What is wrong with the explanations: those of code that is no longer there, and those that explain nothing."""
-    sources = {module: dict(_functions(ROOT / "swarm" / f"{module}.py")) for module in modules()}
+    sources = {module: dict(_functions(_path(ROOT, module))) for module in modules()}
     for mutant, why in explained.items():
         lines = sources.get(mutant.module, {}).get(mutant.function, "")
         if f"\n{mutant.was}\n" not in lines:
@@ -127,7 +127,7 @@ def prepare(place: Path) -> None:
         else:
             shutil.copy(ROOT / name, place / name)
     for module in modules():
-        path = place / "swarm" / f"{module}.py"
+        path = _path(place, module)
         path.write_text(_undecorated(path.read_text()))
 
 
@@ -159,7 +159,7 @@ def _last_line(said: Path) -> str:
 
 
 def outcomes(place: Path, module: str) -> Iterator[Outcome]:
-    generated = place / "mutants" / "swarm" / f"{module}.py"
+    generated = _path(place / "mutants", module)
     if not generated.with_name(generated.name + ".meta").exists():
         return
     codes = json.loads(generated.with_name(generated.name + ".meta").read_text())["exit_code_by_key"]
@@ -207,6 +207,10 @@ def _functions(path: Path) -> Iterator[tuple[str, str]]:
             if isinstance(function, ast.FunctionDef):
                 body = "\n".join(lines[function.lineno - 1 : function.end_lineno])  # with the comment behind its last line
                 yield holder + function.name, f"\n{_flat(body)}\n"
+
+
+def _path(root: Path, module: str) -> Path:
+    return root / "swarm" / f"{module.replace('.', '/')}.py"
 
 
 def _flat(code: str) -> str:

@@ -17,33 +17,64 @@ from mutmut.state import state
 
 # The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
 OWN = {
-    "handover": ["handover", "hands", "takeover", "stores"],
-    "tickets": ["tickets", "task_lock", "stores"],
-    "lock_table": ["lock_table", "task_lock", "hold", "reservations", "wait"],
-    "lock_record": ["lock_record", "lock_table", "task_lock", "clock_jumps"],
-    "lease": ["lease", "hold"],
-    "journal": [
-        *("journal", "journal_appending", "journal_reading", "journal_reading_on", "journal_rotating", "stores"),
-        *("durable", "status_digest"),
+    "stores.file.swap": ["stores/file/test_swap", "stores/file/test_workspaces", "locks/test_takeover", "stores/test_contract"],
+    "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],
+    "locks.table": ["locks/test_table", "test_task_lock", "locks/test_hold", "locks/test_reservations", "cli/test_wait"],
+    "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", "robustness/test_clock_jumps"],
+    "locks.lease": ["locks/test_lease", "locks/test_hold"],
+    "stores.file.log": [
+        *(
+            "stores/file/test_log",
+            "stores/file/test_log_appending",
+            "stores/file/test_log_reading",
+            "stores/file/test_log_cursor",
+            "stores/file/test_log_parts",
+            "stores/test_contract",
+        ),
+        *("stores/file/test_durable", "status/test_reader"),
     ],
-    "journal_parts": ["journal", "journal_appending", "journal_reading", "journal_rotating", "stores"],
-    "journal_view": ["journal", "journal_appending", "journal_reading", "journal_reading_on", "watch", "stores", "status_digest"],
-    "lines": ["journal", "journal_reading", "journal_rotating", "stores"],
-    "status_log": ["status_log", "status_broadcaster"],
-    "store_file": ["store_file", "stores"],
-    "task_lock": ["manager", "task_lock", "hold"],
-    "filesystem": ["filesystem", "handover", "hands", "tickets"],
-    "process": ["process", "lock_record"],
-    "clock": ["clock", "clock_jumps"],
-    "sprint_record": ["sprint_record"],
-    "yamltext": ["yamltext"],
-    "digest": ["digest"],
-    "ready_list": ["ready_list", "task_picture"],
-    "task_picture": ["task_picture", "task_queue"],
-    "task_ledger": ["task_queue"],
-    "task_claims": ["task_queue"],
-    "task_queue": ["task_queue"],
-    "task_record": ["task_record", "task_queue", "task_file"],
+    "stores.file.log_parts": [
+        "stores/file/test_log",
+        "stores/file/test_log_appending",
+        "stores/file/test_log_reading",
+        "stores/file/test_log_parts",
+        "stores/test_contract",
+    ],
+    "stores.file.log_cursor": [
+        "stores/file/test_log",
+        "stores/file/test_log_appending",
+        "stores/file/test_log_reading",
+        "stores/file/test_log_cursor",
+        "system/test_inotify",
+        "stores/test_contract",
+        "status/test_reader",
+    ],
+    "stores.file.line_reader": [
+        "stores/file/test_log",
+        "stores/file/test_log_reading",
+        "stores/file/test_log_parts",
+        "stores/test_contract",
+    ],
+    "status.log": ["status/test_log", "test_status_broadcaster"],
+    "stores.file.store": ["stores/file/test_store", "stores/test_contract"],
+    "locks.manager": ["locks/test_manager", "test_task_lock", "locks/test_hold"],
+    "stores.file.syscalls": [
+        "stores/file/test_syscalls",
+        "stores/file/test_swap",
+        "stores/file/test_workspaces",
+        "stores/file/test_tokens",
+    ],
+    "system.process": ["system/test_process", "locks/test_record"],
+    "system.clock": ["system/test_clock", "robustness/test_clock_jumps"],
+    "sprint.record": ["sprint/test_record"],
+    "formats.yaml_codec": ["formats/test_yaml_codec"],
+    "stores.log_fold": ["stores/test_log_fold"],
+    "queue.ready": ["queue/test_ready", "queue/test_state"],
+    "queue.state": ["queue/test_state", "queue/test_queue"],
+    "queue.ledger": ["queue/test_queue"],
+    "queue.claims": ["queue/test_queue"],
+    "queue.queue": ["queue/test_queue"],
+    "queue.task": ["queue/test_task", "queue/test_queue", "queue/test_import_file"],
 }
 
 
@@ -70,7 +101,7 @@ def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
 def only_own_tests() -> None:
     """Against each function, of the tests that reach it, those that are of use for its module."""
     for function, tests in state().tests_by_mangled_function_name.items():
-        files = {f"tests/test_{name}.py" for name in OWN[function.split(".")[1]]}
+        files = {f"tests/{name}.py" for name in OWN[function.removeprefix("swarm.").rpartition(".")[0]]}
         tests.intersection_update([test for test in tests if test.partition("::")[0] in files])
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
-from proof.etcd_server import EtcdServer
-from proof.postgres_server import PostgresServer
 from proof.report import Report
 from proof.server_controls import caught, controls_of
-from proof.servers import Server, running
-from proof.valkey_server import ValkeyServer
 from proof.worker import Plan
+from tests.support.etcd_server import EtcdServer
+from tests.support.postgres_server import PostgresServer
+from tests.support.servers import Server, running
+from tests.support.valkey_server import ValkeyServer
 
 
 class Kind(NamedTuple):

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-from proof.servers import Server, running
-from proof.valkey_server import ValkeyServer
 from swarm.errors import StoreError
-from swarm.lock_table import LockTable
-from swarm.store import Store, open_store
+from swarm.locks.table import LockTable
+from swarm.stores.contract import Store, open_store
+from tests.support.servers import Server, running
+from tests.support.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from proof.crew import Crew
@@ -96,9 +96,9 @@ def forget_the_others(control: str) -> None:
     """From here on this process takes what a member of a cluster answers alone, if that is the control."""
     if control != READS_ALONE:
         return
-    from swarm import store_etcd
+    from swarm.stores import etcd
 
-    names = vars(store_etcd)
+    names = vars(etcd)
     asked = names["get"]
     names["get"] = lambda key, end="", **options: asked(key, end, **{**options, "serializable": True})
 
@@ -166,17 +166,17 @@ def _prepared(control: Control) -> Iterator[None]:
     if control.name != "numbers that are taken before it is one's turn":
         yield
         return
-    from swarm import store_postgres
+    from swarm.stores import postgres
 
     lock = """insert into {0}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
     returning last::text into said;"""
     without = """insert into {0}.logs values (log, 1::bigint << 40) on conflict do nothing;
     said := nextval('{0}.numbers')::text;
     perform pg_sleep(random() * 0.01);"""  # as on a server that is busy
-    made = store_postgres._MAKE
+    made = postgres._MAKE
     changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
     assert lock in made, "the function is another one now"
-    with patch.object(store_postgres, "_MAKE", changed):
+    with patch.object(postgres, "_MAKE", changed):
         yield
 
 
@@ -243,8 +243,8 @@ class _AtTheEnd(_Passing):
 
 
 def _let_commits_go() -> None:
-    from swarm import store_postgres
+    from swarm.stores import postgres
 
     wanted = "replace(current_setting('synchronous_commit'), 'off', 'on')"
-    assert wanted in store_postgres._OPEN, "the statement is another one now"
-    store_postgres._OPEN = store_postgres._OPEN.replace(wanted, "'off'")
+    assert wanted in postgres._OPEN, "the statement is another one now"
+    postgres._OPEN = postgres._OPEN.replace(wanted, "'off'")

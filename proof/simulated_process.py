@@ -19,15 +19,15 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from proof.disk import LIVE, PRIVATE, RECORD, TASK, Call, Result
-from swarm.clock import Clock
 from swarm.errors import LockHeld, LockLost, NotYours
-from swarm.handover import Handover
-from swarm.lock_record import Lock
-from swarm.lock_table import LockTable
-from swarm.tickets import Tickets
+from swarm.locks.record import Lock
+from swarm.locks.table import LockTable
+from swarm.stores.file.swap import Handover
+from swarm.stores.file.tokens import Tickets
+from swarm.system.clock import Clock
 
-_HANDOVER: Any = importlib.import_module("swarm.handover")  # to put something else in the place of its `os`
-_BUSY: Any = importlib.import_module("swarm.busy")  # and of its `time`
+_HANDOVER: Any = importlib.import_module("swarm.stores.file.swap")  # to put something else in the place of its `os`
+_BUSY: Any = importlib.import_module("swarm.stores.busy")  # and of its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
 

@@ -13,23 +13,23 @@ from proof.report import Report
 
 _ROOT = Path(__file__).resolve().parent.parent
 INPUT = (
-    "test_lock_model",
-    "test_log_model",
-    "test_damaged_files",
-    "test_planted_entries",
-    "test_bad_input",
-    "test_schemas",
-    "test_task_picture",
+    "locks/test_model",
+    "stores/file/test_log_model",
+    "robustness/test_damaged_files",
+    "robustness/test_planted_entries",
+    "robustness/test_bad_input",
+    "admin/test_validation",
+    "queue/test_state",
 )
 GROUND = (
-    "test_frozen_filesystem",
-    "test_full_disk",
-    "test_ground",
-    "test_limits",
-    "test_planted_links",
-    "test_removed",
-    "test_state_dir",
-    "test_clock_jumps",
+    "robustness/test_frozen_filesystem",
+    "robustness/test_full_disk",
+    "robustness/test_changed_conditions",
+    "robustness/test_limits",
+    "robustness/test_planted_links",
+    "robustness/test_removed",
+    "stores/file/test_state_dir",
+    "robustness/test_clock_jumps",
 )
 
 

@@ -13,12 +13,13 @@ from proof.disk import PRIVATE
 from proof.random_depth import CROWD
 from proof.simulated_process import Code
 from proof.world import Scenario
-from swarm import handover, lock_table
 from swarm.errors import Busy
-from swarm.filesystem import listed
-from swarm.handover import Handover
-from swarm.lock_record import Lock, new_lock
-from swarm.lock_table import LockTable
+from swarm.locks import table
+from swarm.locks.record import Lock, new_lock
+from swarm.locks.table import LockTable
+from swarm.stores.file import swap
+from swarm.stores.file.swap import Handover
+from swarm.stores.file.syscalls import listed
 
 
 class Variant(NamedTuple):
@@ -104,7 +105,7 @@ class _BreakLockAroundTakeoverOnly(_Plain):
         try:
             self._fs.mkdir(breaking)
         except FileExistsError:
-            if not _is_old(self, breaking, handover.PATIENCE):
+            if not _is_old(self, breaking, swap.PATIENCE):
                 raise Busy("somebody is taking it over") from None
         done = super().replace(name, old, new)
         try:
@@ -165,7 +166,7 @@ class _GateNameUsedTwice(Handover):
             hand = self._fs.readlink(gate)
         except FileNotFoundError:
             return
-        if not _is_old(self, gate, handover.PATIENCE) and self._fs.exists(f"{self._hands}/{hand}"):
+        if not _is_old(self, gate, swap.PATIENCE) and self._fs.exists(f"{self._hands}/{hand}"):
             raise Busy("somebody else is changing it")
         self._kill(hand)
         self._tidy(gate)
@@ -308,7 +309,7 @@ class _TokenDrawnTooEarly(LockTable):
         if data is not None:
             found, verdict = self._judged(task, data)
             if verdict.active:
-                raise lock_table._held(task, found, verdict)
+                raise table._held(task, found, verdict)
         lock = new_lock(task, worker, ttl, token, self.clock, who)
         if not self._write(task, data, found, lock):
             return None
@@ -327,12 +328,12 @@ class _HandSharedAcrossFork(Handover):
 
 
 def _hand(gate: str) -> str:
-    return handover._parts(gate)[1]
+    return swap._parts(gate)[1]
 
 
 def _system() -> Any:
     """What `handover` takes for `os` at this moment."""
-    return vars(handover)["os"]
+    return vars(swap)["os"]
 
 
 def _is_old(records: Handover, path: str, age: float) -> bool:
@@ -344,7 +345,7 @@ def _is_old(records: Handover, path: str, age: float) -> bool:
 
 def _sweep_without_killing(records: Handover) -> None:
     for gate in listed(records._fs.names, records._gates):
-        if _hand(gate) and records._fs.since("0") > handover.SWEEP_AGE:
+        if _hand(gate) and records._fs.since("0") > swap.SWEEP_AGE:
             records._discard(f"{records._gates}/{gate}")
 
 

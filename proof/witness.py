@@ -14,13 +14,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
-from proof.processes import fork
 from proof.server_controls import forget_the_others
 from proof.worker import is_away
 from swarm.errors import StoreError, SwarmError
-from swarm.lock_table import LockTable
-from swarm.status_log import LOG
-from swarm.store import Store, open_store
+from swarm.locks.table import LockTable
+from swarm.status.log import LOG
+from swarm.stores.contract import Store, open_store
+from tests.support.processes import fork
 
 TIMEOUT = 1.0  # seconds that a question is tried for
 LATE = 2 * TIMEOUT + 2  # seconds after which there must be an end, on a machine that has much else to do

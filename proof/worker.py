@@ -22,14 +22,15 @@ from typing import Any, Protocol
 
 from proof.counter import Counter
 from proof.history import Notes
-from swarm import handover, process
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
-from swarm.filesystem import Filesystem
-from swarm.lock_record import Lock
-from swarm.lock_table import LockTable
-from swarm.status_log import LOG, StatusLog
-from swarm.store import Store, open_store
-from swarm.store_file import FileStore
+from swarm.locks.record import Lock
+from swarm.locks.table import LockTable
+from swarm.status.log import LOG, StatusLog
+from swarm.stores.contract import Store, open_store
+from swarm.stores.file import swap
+from swarm.stores.file.store import FileStore
+from swarm.stores.file.syscalls import Filesystem
+from swarm.system import process
 
 EVERYBODY = "everybody"  # a name under which many take locks, so that only the token tells whose one is
 
@@ -124,7 +125,7 @@ class Worker:
     """One process's part in a plan. `filesystem` is what its locks go through."""
 
     def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
-        handover.PATIENCE = plan.patience
+        swap.PATIENCE = plan.patience
         if plan.machines > 1:
             _belong_to(number_of(name) % plan.machines)
         if plan.clocks_apart:
@@ -260,8 +261,8 @@ def _belong_to(machine: int) -> None:
 
 def _hear_clocks_apart(plan: Plan) -> None:
     """From here on members of etcd tell times that are apart. libfaketime cannot move their clocks: etcd does not ask libc."""
-    from swarm.etcd_gateway import Wire
-    from swarm.server_address import Address
+    from swarm.stores.address import Address
+    from swarm.stores.etcd_gateway import Wire
 
     members = Address(plan.server).places(0)
     said = Wire._answer

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from proof.disk import TASK, Call, Disk
 from proof.monitor import PERSON, Ghost, Violation, after_death, after_event, after_note, begin
 from proof.simulated_process import Code, Memory, Note, Processes, Rules, Spot
-from swarm.lock_record import decode
+from swarm.locks.record import decode
 
 State = tuple[int, ...]
 Move = tuple[int, int]

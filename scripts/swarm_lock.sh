@@ -10,5 +10,5 @@ while [[ -L $self ]]; do # find the checkout also through symlinks
 done
 [[ $self == /* ]] || self=$PWD/$self
 
-start='import sys; sys.path.insert(0, sys.argv.pop(1)); from swarm.start import start; start()'
+start='import sys; sys.path.insert(0, sys.argv.pop(1)); from swarm.cli.start import start; start()'
 exec "${SWARM_PYTHON:-python3}" -I -S -Xutf8 -c "$start" "${self%/*}/.." lock "$@"

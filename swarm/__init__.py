@@ -18,27 +18,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AgentPane": "tmux_manager",
-    "AgentStatus": "tmux_manager",
-    "BroadcastState": "status_broadcaster",
-    "LockInfo": "task_lock",
-    "SmartWorker": "worker_smart",
-    "SprintMutex": "sprint",
-    "StatusBroadcaster": "status_broadcaster",
-    "TaskLockManager": "task_lock",
-    "TaskQueue": "task_queue",
-    "TmuxSwarmError": "tmux_manager",
-    "TmuxSwarmManager": "tmux_manager",
+    "AgentPane": "tmux.agent",
+    "AgentStatus": "tmux.agent",
+    "BroadcastState": "status.broadcaster",
+    "LockInfo": "locks.manager",
+    "SmartWorker": "workers.worker",
+    "SprintMutex": "sprint.mutex",
+    "StatusBroadcaster": "status.broadcaster",
+    "TaskLockManager": "locks.manager",
+    "TaskQueue": "queue.queue",
+    "TmuxSwarmError": "errors",
+    "TmuxSwarmManager": "tmux.manager",
 }
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from swarm.sprint import SprintMutex
-    from swarm.status_broadcaster import BroadcastState, StatusBroadcaster
-    from swarm.task_lock import LockInfo, TaskLockManager
-    from swarm.task_queue import TaskQueue
-    from swarm.tmux_manager import AgentPane, AgentStatus, TmuxSwarmError, TmuxSwarmManager
-    from swarm.worker_smart import SmartWorker
+    from swarm.errors import TmuxSwarmError
+    from swarm.locks.manager import LockInfo, TaskLockManager
+    from swarm.queue.queue import TaskQueue
+    from swarm.sprint.mutex import SprintMutex
+    from swarm.status.broadcaster import BroadcastState, StatusBroadcaster
+    from swarm.tmux.agent import AgentPane, AgentStatus
+    from swarm.tmux.manager import TmuxSwarmManager
+    from swarm.workers.worker import SmartWorker
 
 
 def __getattr__(name: str) -> object:

@@ -3,10 +3,11 @@
 import os
 import sys
 
-if not __package__:  # started as a file: nothing of the working directory is on the path
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+if not __package__:  # started as a file: this folder is on the path, and its `queue` would hide the standard library's
+    _here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [os.path.dirname(_here), *(entry for entry in sys.path if not entry or os.path.abspath(entry) != _here)]
 
-from swarm.start import start
+from swarm.cli.start import start
 
 if __name__ == "__main__":
     start()

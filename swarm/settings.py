@@ -6,7 +6,7 @@ import posix as os  # its calls; importing os would cost a command a tenth of it
 import sys
 
 from swarm.errors import BadInput, StoreError
-from swarm.names import check_name
+from swarm.inputs import check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def refuse_secret(url: str, what: str) -> None:
     """Refuses an address that was typed with a password in it."""
     if "://" not in url or url.startswith("file://"):
         return
-    from swarm.server_address import Address
+    from swarm.stores.address import Address
 
     if Address(url).has_secret:
         raise BadInput(
@@ -160,10 +160,10 @@ def parse_meta(text: str | None) -> dict[str, Any] | None:
     """The value of --meta, None if it was not given."""
     if text is None:
         return None
-    from swarm import jsontext
+    from swarm.formats import json_codec
 
     try:
-        meta = jsontext.loads(text, strict=True)
+        meta = json_codec.loads(text, strict=True)
     except ValueError as error:
         raise BadInput(f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'.") from None
     if not isinstance(meta, dict):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from swarm.store import Store
+from swarm.stores.contract import Store
 
 
 def create_only_if_absent(store: Store) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from proof.etcd_server import EtcdServer
-from proof.postgres_server import PostgresServer
-from proof.servers import Server, running
-from proof.valkey_server import ValkeyServer
-from swarm.clock import Clock
-from swarm.store import Store, open_store
+from swarm.stores.contract import Store, open_store
+from swarm.system.clock import Clock
+from tests.support.etcd_server import EtcdServer
+from tests.support.postgres_server import PostgresServer
+from tests.support.servers import Server, running
+from tests.support.valkey_server import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from swarm import BroadcastState, StatusBroadcaster
-from swarm.store import Store
+from swarm.stores.contract import Store
 from tests.conftest import ROOT, HandClock, Run
 
 STATES = ["START", "DONE", "WAIT", "ERROR", "HELP", "SKIP"]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from swarm import LockInfo, TaskLockManager, task_lock
-from swarm.store import Store
-from swarm.store_file import FileStore
+from swarm import LockInfo, TaskLockManager
+from swarm.locks import manager as task_lock
+from swarm.stores.contract import Store
+from swarm.stores.file.store import FileStore
 from tests.conftest import HandClock, Run
 
 

@@ -1,0 +1,131 @@
+"""The tools as an agent is shown them: names, words and schemas. An agent pays for every one of these words in each of its
+sessions, so there are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from swarm.agents.tools import LONGEST_WAIT, STATES, THEN
+
+INSTRUCTIONS = (
+    "Many agents share these tasks. Loop: claim, do the task, done (or fail). "
+    "must_stop true: stop working on what you asked about, and do what next says. lost: stop working on those too."
+)
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_YES_NO: Schema = {"type": "boolean"}
+_NUMBER: Schema = {"type": "integer"}
+_OBJECT: Schema = {"type": "object"}
+_LIST: Schema = {"type": "array"}
+_WAIT: Schema = {"type": "number", "description": f"seconds, up to {LONGEST_WAIT:g}"}
+_ALWAYS: Schema = {"must_stop": _YES_NO, "next": _TEXT}
+_REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
+
+
+@dataclass(frozen=True)
+class ToolWords:
+    """One tool: what it takes, `required` of it, and what its answer has, always the first and `must_stop` and `next`."""
+
+    description: str
+    takes: Schema
+    answers: Schema
+    required: tuple[str, ...] = ()
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+
+    @property
+    def input_schema(self) -> Schema:
+        required = {"required": list(self.required)} if self.required else {}
+        return {"type": "object", "properties": self.takes, **required, "additionalProperties": False}
+
+    @property
+    def output_schema(self) -> Schema:
+        first = next(iter(self.answers))
+        return {"type": "object", "properties": {**self.answers, **_ALWAYS, "lost": _LIST}, "required": [first, *_ALWAYS]}
+
+
+TOOLS = {
+    "claim": ToolWords(
+        "Take the best ready task, or a named one.",
+        {"task": _TEXT, "wait": _WAIT},
+        {
+            "claimed": _YES_NO,
+            "task": _TEXT,
+            "prompt": _TEXT,
+            "command": {},
+            "meta": _OBJECT,
+            "attempt": _TEXT,
+            "token": _NUMBER,
+            "why": _TEXT,
+            **_REFUSED,
+            "ready_in": {"type": "number"},
+        },
+    ),
+    "done": ToolWords(
+        "A task you claimed is done.",
+        {"task": _TEXT, "result": _TEXT},
+        {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
+        ("task",),
+        idempotent=True,
+    ),
+    "fail": ToolWords(
+        "A task you claimed is not done. then: retry (default), never, give_back (the attempt does not count).",
+        {"task": _TEXT, "reason": _TEXT, "then": {"enum": list(THEN)}},
+        {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
+        ("task", "reason"),
+        destructive=True,
+        idempotent=True,
+    ),
+    "say": ToolWords(
+        "Report how a task (default: yours) is going. HELP: you need a person.",
+        {"state": {"enum": list(STATES)}, "text": _TEXT, "task": _TEXT},
+        {"said": _YES_NO, "reason": _TEXT},
+        ("state", "text"),
+    ),
+    "lock": ToolWords(
+        "Keep others off a thing, such as a file, until unlock.",
+        {"name": _TEXT, "wait": _WAIT},
+        {"locked": _YES_NO, "token": _NUMBER, **_REFUSED},
+        ("name",),
+        idempotent=True,
+    ),
+    "unlock": ToolWords(
+        "Give up a lock.",
+        {"name": _TEXT},
+        {"unlocked": _YES_NO, "reason": _TEXT},
+        ("name",),
+        idempotent=True,
+    ),
+    "reserve": ToolWords(
+        "Keep other agents from editing files (globs) while you have your task; release gives them up.",
+        {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
+        {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
+        ("paths",),
+        idempotent=True,
+    ),
+    "wait": ToolWords(
+        "Sleep until a task is done, in another state, or unlocked.",
+        {"task": _TEXT, "until": {"type": "string", "description": "done (default), free or a state"}, "timeout": _WAIT},
+        {"met": _YES_NO, "never": _YES_NO, "text": _TEXT},
+        ("task",),
+        read_only=True,
+    ),
+    "board": ToolWords(
+        "What is wrong, who works on what, the queue, what you hold.",
+        {},
+        {
+            "you": _TEXT,
+            "you_hold": _LIST,
+            "problems": _LIST,
+            "workers": _LIST,
+            "left_out": _NUMBER,
+            "queue": _OBJECT,
+        },
+        read_only=True,
+    ),
+}

@@ -1,0 +1,271 @@
+"""What an agent can do in its session, one method for each tool, and the answers, so that a language model cannot misread them.
+
+Every answer has `must_stop`, whether to stop working on what the call was about, and `next`, what to do now. What was lost since
+the last answer stands in `lost`. A refusal is an answer; what raises is a mistake of the caller or a store that cannot be used.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from swarm.agents.session import AgentSession
+from swarm.board.board import Viewer
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
+from swarm.locks.path_pattern import checked_pattern, project_root
+from swarm.queue import claim_report, waiting
+from swarm.queue.task import DONE, FAILED
+from swarm.settings import check_wait
+from swarm.status.log import StatusLog
+from swarm.terminal.text import duration
+
+LONGEST_WAIT = 55.0  # seconds: many clients give up after a minute
+THEN = ("retry", "never", "give_back")  # what becomes of a task that was not done
+STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
+_MANY = 20  # of each kind on the board
+_SHORT = 200  # characters of a text on it
+
+Answer = dict[str, Any]
+Stopped = Callable[[], bool]
+
+
+class _Reserved(Answer):
+    """An answer that grants files, and knows which of them were granted before."""
+
+    def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
+        super().__init__(fields)
+        self.undo = undo
+
+
+class AgentTools:
+    """The tools of one session. Threads may share the object."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._log = StatusLog(session.store)
+        self._viewer = Viewer(session.store)
+        self._looking = threading.Lock()
+
+    def lost(self) -> list[Answer]:
+        """What was lost since somebody was told last."""
+        return [{"name": holding.name, "must_stop": True, "reason": holding.lost} for holding in self._session.news()]
+
+    def take_back(self, answer: Answer) -> None:
+        """Undoes what an answer granted that nobody was given."""
+        if answer.get("claimed") or answer.get("locked"):
+            self._session.take_back(answer.get("task") or answer["name"])
+        elif isinstance(answer, _Reserved):
+            answer.undo()
+
+    # Tasks -----------------------------------------------------------------------------------------------------------
+
+    def claim(self, stopped: Stopped, task: str | None = None, wait: float = 0.0) -> Answer:
+        try:
+            claim = self._session.claim(task, _bounded(wait), stopped)
+        except (NoTask, LockHeld, WrongState) as error:
+            return self._not_claimed(error, task)
+        told = claim_report.fields(claim)
+        asked = {name: told[name] for name in ("prompt", "command") if told[name]}
+        return {
+            "claimed": True,
+            "must_stop": False,
+            "task": told["task_id"],
+            **asked,
+            **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
+            "attempt": f"{told['attempt']} of {claim.task.spec.max_attempts}",
+            "token": told["token"],
+            "next": f"Do it now; its lease is kept for you. Then call done or fail with task={_q(claim.task.id)}.",
+        }
+
+    def done(self, stopped: Stopped, task: str, result: str = "") -> Answer:
+        return self._end("done", task, result)
+
+    def fail(self, stopped: Stopped, task: str, reason: str, then: str = "retry") -> Answer:
+        return self._end("release" if then == "give_back" else "fail", task, reason, final=then == "never")
+
+    # Locks -----------------------------------------------------------------------------------------------------------
+
+    def lock(self, stopped: Stopped, name: str, wait: float = 0.0) -> Answer:
+        mine = self._session.has(name)
+        if mine is not None:
+            what = "claimed" if mine.claim else "locked"
+            return _not_locked(name, self._session.worker, f"This session has {what} {name} already.", _IF_YOU)
+        try:
+            lease = self._session.lock(name, _bounded(wait), stopped)
+        except LockHeld as held:
+            return _not_locked(
+                name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={LONGEST_WAIT:g}."
+            )
+        end = f"It is kept for you until you call unlock with name={_q(name)}."
+        return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
+
+    def unlock(self, stopped: Stopped, name: str) -> Answer:
+        try:
+            self._session.unlock(name)
+        except LockLost as lost:
+            return {"unlocked": False, "must_stop": True, "reason": str(lost), "next": _stop(name)}
+        except NotYours as error:
+            return {"unlocked": False, "must_stop": False, "reason": str(error), "next": "Nothing was changed."}
+        return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more without locking it again."}
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
+        if not paths:
+            raise BadInput("paths is empty. Name a file, or several, such as 'src/api/**'.")
+        here = os.getcwd()
+        patterns = [checked_pattern(path, project_root(here), here) for path in paths]
+        if release:
+            self._session.unreserve(patterns)
+            return {"reserved": False, "must_stop": False, "paths": patterns, "next": "Do not change these files any more."}
+        try:
+            undo = self._session.reserve(patterns)
+        except LockLost as lost:
+            return {"reserved": False, "must_stop": True, "reason": str(lost), "next": _stop(lost.task_id)}
+        except LockHeld as held:
+            advice = "Stop: do not change these files, and work on others. Nothing was reserved."
+            told = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
+            return {"reserved": False, "must_stop": True, **told, "next": advice}
+        advice = "Change them as you need; others are kept off."
+        return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
+
+    # Telling and looking -----------------------------------------------------------------------------------------------
+
+    def say(self, stopped: Stopped, state: str, text: str = "", task: str | None = None) -> Answer:
+        task = task if task is not None else self._only_task()
+        lost = self._session.why_lost(task)
+        if lost:
+            return {"said": False, "must_stop": True, "reason": lost, "next": _stop(task)}
+        mine, errand = self._session.has(task), task == self._session.errand()
+        queued = errand or self._is_queued(task)
+        if queued and state == "DONE":
+            raise BadInput(f"{task} is ended by {'your exit' if errand else 'the tool done'}, not by a report.")
+        if queued and state == "START" and not mine and not errand:
+            raise BadInput(f"{task} is in the queue, and you do not have it: call claim.")
+        # What only tells something about a task of the queue must not be taken for the queue's own record.
+        meta: dict[str, Any] = {"from": "output"} if queued and state != "START" else {}
+        if mine is not None:
+            meta["token"] = mine.lease.token
+        self._log.append(state, self._session.worker, task, text, meta or None)
+        then = {
+            "WAIT": "It is on the board now. Say START when you go on.",
+            "HELP": "People see it on the board now. Say START when you go on.",
+        }
+        return {"said": True, "must_stop": False, "next": then.get(state, "It is in the log now.")}
+
+    def wait(self, stopped: Stopped, task: str, until: str = DONE, timeout: float = 50.0) -> Answer:
+        answer = waiting.wait_for(self._session.store, task, until, _bounded(timeout))
+        then = "It is so."
+        if not answer.met:
+            then = "It never will be, unless somebody steps in: do not wait." if answer.never else "Not yet: call wait again."
+        return {"met": answer.met, "never": answer.never, "must_stop": False, "text": answer.text, "next": then}
+
+    def board(self, stopped: Stopped) -> Answer:
+        with self._looking:
+            board = self._viewer.look()
+        problems = [
+            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": it.text[:_SHORT]} for it in board.problems[:_MANY]
+        ]
+        workers = [
+            {
+                "worker": it.worker,
+                "task": it.task_id,
+                "for": duration(it.held_for or 0.0),
+                "state": it.state,
+                "text": it.text[:_SHORT],
+            }
+            for it in board.workers[:_MANY]
+        ]
+        return {
+            "must_stop": False,
+            "you": self._session.worker,
+            "you_hold": [holding.name for holding in self._session.holds()] + [name for name in [self._session.errand()] if name],
+            "problems": problems,
+            "workers": workers,
+            "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
+            "queue": {state: count for state, count in {**board.queue, "blocked": board.blocked}.items() if count},
+            "next": "Call claim for the next task." if board.queue["ready"] else "No task is ready now.",
+        }
+
+    # Answers -----------------------------------------------------------------------------------------------------------
+
+    def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
+        told = claim_report.refusal(error, lambda _: f"call claim with wait={LONGEST_WAIT:g}.")
+        reason, advice = told["reason"], told["next"]
+        has = [holding.name for holding in self._session.holds()]
+        if told["why"] == "unknown":
+            reason = f"There is no task {task} in the queue."
+        elif isinstance(error, WrongState) and error.task_id == self._session.errand():
+            advice = f"Take no other task. Go on with {error.task_id}, and exit when it is done."
+        elif task is not None and (mine := self._session.has(task)):
+            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _IF_YOU
+        elif task is not None:
+            wait = f" To wait for it: call claim with task={_q(task)} and wait={LONGEST_WAIT:g}." * (told["why"] == "held")
+            advice = f"Stop: do not work on {task} now.{wait} For another: call claim without a task."
+        elif has:
+            advice = f"Stop: take no other task now. Go on with what you have: {', '.join(has[:_MANY])}."
+        holders = dict(list(told["held_by"].items())[:_MANY])
+        due = {} if told["ready_in"] is None else {"ready_in": told["ready_in"]}
+        about = {"why": told["why"], "reason": reason, "held_by": holders}
+        return {"claimed": False, "must_stop": True, **about, **due, "next": advice}
+
+    def _end(self, how: str, task: str, text: str, *, final: bool = False) -> Answer:
+        try:
+            ended = self._session.end(how, task, text, final=final)
+        except LockLost as lost:
+            return {"ended": False, "must_stop": True, "reason": str(lost), "next": _stop(task)}
+        except NotYours as error:
+            return {"ended": False, "must_stop": True, "reason": str(error), "next": _UNCLAIMED}
+        except WrongState as error:
+            return {"ended": False, "must_stop": False, "reason": str(error), "next": "Go on with it, and exit when it is done."}
+        then = "Stop working on it. Call claim for the next task."
+        if how == "fail" and ended.state != FAILED:
+            left = ended.spec.max_attempts - ended.attempts
+            then = f"Stop working on it: it is tried again, {left} attempt{'s' * (left != 1)} left. Call claim for the next task."
+        return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
+
+    def _only_task(self) -> str:
+        """The one that a report is about if nobody says so."""
+        holds, errand = self._session.holds(), self._session.errand()
+        names = [holding.name for holding in holds if holding.claim] + [errand] * bool(errand)
+        names = names or [holding.name for holding in holds]
+        if len(names) != 1:
+            raise BadInput("which task is meant? Give task.")
+        return names[0]
+
+    def _is_queued(self, task: str) -> bool:
+        try:
+            self._session.queue.get(task)
+        except NoTask:
+            return False
+        return True
+
+
+_UNCLAIMED = "Stop: do not work on what you have not claimed."
+_IF_YOU = (
+    "If you were told so, go on with it. If another agent of this session may have been, stop. "
+    "If nobody was, give it back and ask again."
+)
+
+
+def with_losses(text: str, lost: list[Answer]) -> str:
+    """An error's text, with what else the agent must hear."""
+    return " ".join([text, *(f"And stop working on {it['name']}: {it['reason']}" for it in lost)])
+
+
+def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
+    return {"locked": False, "must_stop": True, "held_by": {name: holder}, "reason": reason, "next": advice}
+
+
+def _stop(name: str) -> str:
+    return f"Stop working on {name} and undo nothing: it is another's now, or not to be done. Call claim for another task."
+
+
+def _bounded(wait: float) -> float:
+    return min(check_wait(wait), LONGEST_WAIT)
+
+
+def _q(text: str) -> str:
+    return f'"{text}"'

@@ -1,0 +1,204 @@
+"""A board as lines of text that fit a screen: problems first, then who works on what, then the queue.
+
+No line is wider than asked for. With a height there are never more lines than that: where there is more to tell, each section is
+cut, and says how much is missing and which command shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from swarm.board.board import Board, Problem, Work
+from swarm.system.clock import from_iso
+from swarm.terminal.output import shown
+from swarm.terminal.text import cut, duration, fill, width
+
+Paint = Callable[[str, str], str]
+Line = list[tuple[str, str]]  # pieces of text, each with its colour ("" for none)
+
+_ROWS = 20  # of each section, where no height is given
+_LABELS = {
+    "waiting": ("WAITS", "yellow"),
+    "gone": ("GONE", "red"),
+    "failed": ("FAILED", "red"),
+    "error": ("ERROR", "red"),
+    "unreadable": ("UNREADABLE", "red"),
+    "lease": ("LEASE", "yellow"),
+    "blocked": ("BLOCKED", "yellow"),
+}
+_MORE = {
+    "waiting": ("waiting for a person", "swarm status --json"),
+    "gone": ("whose holder is gone", "swarm lock list"),
+    "failed": ("failed", "swarm task list --state failed"),
+    "error": ("with an error", "swarm status --json"),
+    "unreadable": ("unreadable", "swarm lock list"),
+    "lease": ("whose lease ends", "swarm lock list"),
+    "blocked": ("blocked", "swarm task list --state waiting"),
+}
+_BARS = {"done": ("█", "green"), "running": ("▓", "bold"), "ready": ("▒", ""), "waiting": ("░", "dim"), "failed": ("▚", "red")}
+_QUEUE = {"running": "bold", "ready": "", "waiting": "", "done": "green", "failed": "red", "cancelled": "dim"}
+
+
+def text(board: Board, columns: int, height: int | None = None, paint: Paint = lambda text, colour: text) -> list[str]:
+    """The board's lines, without their line ends."""
+    lines = _Screen(board, max(20, columns)).lines(height)
+    return [_painted(line, columns, paint) for line in lines[:height]]
+
+
+class _Screen:
+    def __init__(self, board: Board, columns: int) -> None:
+        self._board = board
+        self._columns = columns
+        self._now = from_iso(board.generated_at) or 0.0
+
+    def lines(self, height: int | None) -> list[Line]:
+        board = self._board
+        if board.is_empty:
+            return self._welcome()
+        foot = self._foot()
+        head = [self._title(), []]
+        if height is None:
+            problem_rows, work_rows = 3 * _ROWS, _ROWS
+        else:
+            # Headings and blank lines: two for each section that is there.
+            left = height - len(head) - len(foot) - 2 - (2 if board.problems else 0)
+            work_rows = min(max(1, len(board.workers)), max(2, left // 3))
+            problem_rows = left - work_rows
+        problems = self._problems(problem_rows) if board.problems else []
+        if height is not None:
+            work_rows += problem_rows - len(problems)
+        section: list[Line] = [[("Problems", "bold")], *problems, []] if problems else []
+        return [*head, *section, [("At work", "bold")], *self._work(work_rows), [], *foot]
+
+    def _welcome(self) -> list[Line]:
+        return [
+            [("Nothing has happened here yet: no records, no locks, no tasks.", "bold")],
+            [],
+            [("  swarm task add hello --prompt 'Say hello'   puts a task into the queue", "")],
+            [("  swarm lock acquire hello worker-1 300       takes a task without a queue", "")],
+            [("  swarm demo                                  shows how it all works", "")],
+        ]
+
+    def _title(self) -> Line:
+        board = self._board
+        time = board.generated_at[11:19] + " UTC"
+        count = len(board.problems)
+        state = (f"{count:,} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
+        work = f"{len(board.workers):,} at work"
+        gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
+        clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
+        return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
+
+    # Problems --------------------------------------------------------------------------------------------------
+
+    def _problems(self, rows: int) -> list[Line]:
+        groups: dict[str, list[Problem]] = {}
+        for problem in self._board.problems:
+            groups.setdefault(problem.kind, []).append(problem)
+        counts = _shares([len(group) for group in groups.values()], rows)
+        indent = max(width(_LABELS[kind][0]) for kind in groups) + 2
+        lines: list[Line] = []
+        for (kind, group), count in zip(groups.items(), counts, strict=True):
+            for problem in group[:count]:
+                lines += self._problem(problem, indent)
+            if count < len(group):
+                what, see = _MORE[kind]
+                more = f"{len(group) - count} more {what}" if count else f"{len(group)} {what}"
+                label, colour = ("", "") if count else _LABELS[kind]
+                lines.append([(fill(label, indent), colour), (f"… {'and ' if count else ''}{more}, see: {see}", "dim")])
+        return lines
+
+    def _problem(self, problem: Problem, indent: int) -> list[Line]:
+        label, colour = _LABELS[problem.kind]
+        since = from_iso(problem.since)
+        age = "" if since is None else f" · {duration(max(0.0, self._now - since))}"
+        who = f" · {cut(shown(problem.worker), 24)}" if problem.worker else ""
+        head: Line = [(fill(label, indent), colour), (cut(shown(problem.task_id), 32), "bold"), (f"{who}{age}: ", "")]
+        return [[*head, (shown(problem.text), "")], [(" " * indent, ""), (shown(problem.mend), "dim")]]
+
+    # Work ------------------------------------------------------------------------------------------------------
+
+    def _work(self, rows: int) -> list[Line]:
+        work = self._board.workers
+        if not work:
+            return [[("  nobody", "dim")]]
+        count = len(work) if len(work) <= rows else max(0, rows - 1)
+        cells = [self._cells(one) for one in work[:count]]
+        widths = [max((width(row[column]) for row in cells), default=0) for column in range(4)]
+        widths = [min(size, most) for size, most in zip(widths, (18, 24, 13, 20), strict=True)]
+        lines: list[Line] = []
+        for row in cells:
+            head = "  ".join(fill(cell, size) for cell, size in zip(row, widths, strict=False))
+            lines.append([(f"  {head}  ", ""), (row[4], "dim")])
+        if count < len(work):
+            more = f"{len(work) - count} more" if count else f"{len(work)} at work"
+            lines.append([("  ", ""), (f"… {'and ' if count else ''}{more}, see: swarm lock list", "dim")])
+        return lines
+
+    def _cells(self, work: Work) -> tuple[str, str, str, str, str]:
+        held = "?" if work.held_for is None else duration(work.held_for)
+        lease = "no end" if work.lease_left is None else f"lease {duration(work.lease_left)}"
+        said = work.text or ("" if work.state == "START" else work.state)
+        return shown(work.worker), shown(work.task_id), held, lease, shown(said)
+
+    # The queue and the log -------------------------------------------------------------------------------------
+
+    def _foot(self) -> list[Line]:
+        board = self._board
+        lines: list[Line] = []
+        if total := sum(board.queue.values()):
+            line: Line = [("Queue", "bold"), (f"  {total:,} task{'s' * (total != 1)}", "")]
+            for state, colour in _QUEUE.items():
+                if board.queue.get(state):
+                    line += [(" · ", "dim"), (f"{board.queue[state]:,} {state}", colour)]
+            lines += [line, self._bar(total)]
+        damaged = f", {board.damaged} damaged (swarm log validate)" if board.damaged else ""
+        lines.append([("Log", "bold"), (f"    {board.records:,} record{'s' * (board.records != 1)}{damaged}", "")])
+        return lines
+
+    def _bar(self, total: int) -> Line:
+        room = min(self._columns - 9, 100)
+        counts = [self._board.queue.get(state, 0) for state in _BARS]
+        line: Line = [("       ", "")]
+        for size, (mark, colour) in zip(_portions(counts, total, room), _BARS.values(), strict=True):
+            line.append((mark * size, colour))
+        return line
+
+
+def _shares(sizes: Sequence[int], rows: int) -> list[int]:
+    """How many problems of each kind are shown, with two rows each and one for the rest of a kind; the first kinds get more."""
+    shares = [0] * len(sizes)
+    while True:
+        grown = False
+        for index, size in enumerate(sizes):
+            larger = [*shares[:index], shares[index] + 1, *shares[index + 1 :]]
+            if shares[index] < size and sum(2 * n + (n < most) for n, most in zip(larger, sizes, strict=True)) <= rows:
+                shares, grown = larger, True
+        if not grown:
+            return shares
+
+
+def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
+    """Columns of a bar: in proportion, but what is there at all is seen."""
+    sizes = [max(1, count * room // total) if count else 0 for count in counts]
+    largest = sizes.index(max(sizes))
+    sizes[largest] -= max(0, sum(sizes) - room)
+    return sizes
+
+
+def _painted(line: Line, columns: int, paint: Paint) -> str:
+    """The line with its colours, cut to the screen's width before they are added."""
+    while line and not line[-1][0].strip():
+        line = line[:-1]
+    done, left = [], columns
+    for index, (piece, colour) in enumerate(line):
+        if index == len(line) - 1:
+            piece = piece.rstrip()  # noqa: PLW2901
+        fits = cut(piece, left)
+        if fits == piece and width(fits) == left and any(more for more, _ in line[index + 1 :]):
+            fits = cut(piece + "…", left)
+        left -= width(fits)
+        done.append(paint(fits, colour) if colour and fits.strip() else fits)
+        if fits != piece:
+            break
+    return "".join(done)

@@ -1,0 +1,60 @@
+"""The live page of the demo: `swarm web` on the demo's own directory, for as long as that lasts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from swarm.errors import StoreError
+from swarm.formats import json_codec
+from swarm.terminal import output
+
+
+class DemoPage:
+    """Shows a directory. Raises StoreError where it cannot, with the cure."""
+
+    def __init__(self, state: str) -> None:
+        main_file = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "__main__.py")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
+        # A session of its own: a Ctrl-C is for the demo, which ends the page.
+        self._process = subprocess.Popen(
+            [sys.executable, main_file, "web", "--port", "0", "--json"],
+            env={**environment, "SWARM_STATE_DIR": state},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdout
+        told = json_codec.loads(self._process.stdout.readline() or b"{}")
+        if "url" not in told:
+            self.close()
+            raise StoreError(told.get("error", "the page could not be started. Find out why with: swarm web"))
+        self.url = str(told["url"])
+
+    def invite(self) -> None:
+        """Tells where it is; somebody at a terminal gets the time to open it."""
+        if os.isatty(0) and os.isatty(2):
+            _ask(f"Open {self.url} and press Enter here.")
+        else:
+            output.err(f"Live page: {self.url}\n")
+
+    def linger(self) -> None:
+        """Until somebody at a terminal has looked at it."""
+        if os.isatty(0) and os.isatty(2):
+            _ask("The page stays until you press Enter.")
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _ask(text: str) -> None:
+    output.err(f"{text} ")
+    os.read(0, 1024)

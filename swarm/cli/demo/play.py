@@ -1,0 +1,260 @@
+"""`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing is lost or done twice.
+
+Everything is real: the queue, the workers, the SIGKILL, the live view. Only the agent is a small script that pretends to think.
+It all happens in a throwaway directory, and the summary is counted from the log and from what the agents did, not from what the
+demo believes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from swarm.cli.demo.page import DemoPage
+from swarm.cli.demo.screen import DemoScreen, Silence, open_screen
+from swarm.errors import BadInput
+from swarm.formats import json_codec
+from swarm.queue.events import LOG, parsed
+from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
+from swarm.status.log import StatusLog
+from swarm.stores.file.store import FileStore
+from swarm.terminal import output
+
+WORKERS = 3
+VICTIM = "payments"  # whoever works on it first is killed
+ASKS = "drop-old-table"  # its agent asks a person
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LIMIT = 60.0  # seconds; then something is wrong
+_THINKS = 1.5  # seconds that the person takes for the answer
+_TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
+
+USAGE = """\
+Usage: swarm demo [--web] [--keep] [--plain] [--json]
+
+Shows the whole at work: a queue of a dozen tasks, three workers, one of them
+killed with SIGKILL in the middle of a task that another then takes over, an
+agent that waits for a person, and the live view. Takes about ten seconds, needs
+no server, and leaves nothing behind.
+
+  --web     shows it as a live page in the browser too (needs the extra web)
+  --keep    leaves the directory, to look around in
+  --plain   prints what happens line by line, also on a terminal
+  --json    prints only the summary, as one JSON object
+
+Example:
+  python3 -m swarm demo
+"""
+
+TASKS = [
+    TaskSpec("schema", "Design the tables", priority=9),
+    TaskSpec("login", "Let people log in"),
+    TaskSpec("payments", "Take payments", priority=5),
+    TaskSpec("search", "Find things"),
+    TaskSpec("emails", "Send a welcome mail"),
+    TaskSpec("icons", "Draw six icons"),
+    TaskSpec("import", "Import last year's data", after=("schema",)),
+    TaskSpec("drop-old-table", "Drop the table nobody uses", after=("schema",), priority=5),
+    TaskSpec("api", "Serve it all", after=("login", "search")),
+    TaskSpec("mobile", "Make it fit a phone", after=("icons",)),
+    TaskSpec("docs", "Write the manual", after=("api",)),
+    TaskSpec("release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9),
+]
+
+# The agent: is told what to do like any other, and leaves a line for each task that it has finished.
+AGENT = f"""\
+cd "$SWARM_STATE_DIR/../work" || exit 1
+case $SWARM_TASK_ID/$SWARM_ATTEMPT in
+  {VICTIM}/1) exec sleep 600 ;;
+  {ASKS}/*)
+    echo "[WAIT] may I really drop it?"
+    while [ ! -e answer ]; do sleep 0.1; done ;;
+esac
+sleep 0.6
+echo "$SWARM_TOKEN $SWARM_WORKER" >>"done.$SWARM_TASK_ID"
+echo "$SWARM_PROMPT: done"
+"""
+
+
+def main(args: Sequence[str]) -> int:
+    """Runs the demo; 0 if everything it promises was so."""
+    if "--help" in args or "-h" in args:
+        output.out(USAGE)
+        return 0
+    unknown = [arg for arg in args if arg not in ("--web", "--keep", "--plain", "--json")]
+    if unknown:
+        raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # from here on there is something to clear up
+    home = tempfile.mkdtemp(prefix="swarm-demo-")
+    demo = _Demo(home, Silence() if "--json" in args else open_screen(FileStore(f"{home}/state"), plain="--plain" in args))
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if "--web" in args:
+            demo.show_page()
+        checks = demo.play()
+        if "--json" in args:
+            found = [{"check": text, "holds": holds} for text, holds in checks]
+            output.out(json_codec.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
+        demo.linger()
+        return 0 if all(holds for _, holds in checks) else 1
+    finally:
+        for number in _ENDING:  # a second one must not stop the clearing up
+            signal.signal(number, signal.SIG_IGN)
+        demo.clear_up()
+        if "--keep" in args:
+            output.err(f"Look around: SWARM_STATE_DIR={home}/state\n")
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+class _Demo:
+    """One showing, in a directory of its own."""
+
+    def __init__(self, home: str, screen: DemoScreen) -> None:
+        self._home = home
+        self._screen = screen
+        self._store = FileStore(f"{home}/state")
+        self._queue = TaskQueue(self._store)
+        self._log = StatusLog(self._store)
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._records: list[dict[str, Any]] = []
+        self._victim = ""
+        self._asked_at = 0.0
+        self._page: DemoPage | None = None
+
+    def show_page(self) -> None:
+        self._page = DemoPage(f"{self._home}/state")
+        self._page.invite()
+
+    def linger(self) -> None:
+        if self._page:
+            self._page.linger()
+
+    def play(self) -> list[tuple[str, bool]]:
+        os.mkdir(f"{self._home}/work")
+        with open(f"{self._home}/agent.sh", "w", encoding="utf-8") as file:
+            file.write(AGENT)
+        begun = time.monotonic()
+        with self._screen as screen:
+            screen.note(f"{len(TASKS)} tasks, {WORKERS} workers. Each task is done by one of them.")
+            self._queue.add_all(TASKS)
+            self._start_workers()
+            cursor = ""
+            while time.monotonic() - begun < _LIMIT:
+                found, cursor = self._log.read(cursor)
+                for _, record in found:
+                    self._records.append(record)
+                    screen.record(record)
+                    self._act_on(record)
+                self._answer_when_due()
+                if not found and all(worker.poll() is not None for worker in self._workers.values()):
+                    break
+                screen.pause(cursor)
+            screen.pause(cursor, last=True)
+        checks = self._checks()
+        self._screen.summary(checks, time.monotonic() - begun)
+        return checks
+
+    def clear_up(self) -> None:
+        if self._page:
+            self._page.close()
+        for worker in self._workers.values():
+            if worker.poll() is None:
+                worker.terminate()  # ends its agent too
+        for worker in self._workers.values():
+            try:
+                worker.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+    def _start_workers(self) -> None:
+        main_file = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "__main__.py")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
+        environment["SWARM_STATE_DIR"] = f"{self._home}/state"
+        for number in range(1, WORKERS + 1):
+            worker = [sys.executable, main_file, "worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1"]
+            agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
+            # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
+            self._workers[f"worker-{number}"] = subprocess.Popen(
+                [*worker, *agent], env=environment, cwd=f"{self._home}/work", stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def _act_on(self, record: dict[str, Any]) -> None:
+        if not self._victim and (record["state"], record["task_id"]) == ("START", VICTIM):
+            time.sleep(0.5)  # so that its agent is at work
+            self._victim = record["worker"]
+            self._workers[self._victim].kill()
+            self._workers[self._victim].wait()
+            self._screen.note(f"{self._victim} is killed with SIGKILL in the middle of {VICTIM}", bad=True)
+        if record["state"] == "WAIT":
+            self._asked_at = time.monotonic()
+
+    def _answer_when_due(self) -> None:
+        if self._asked_at and time.monotonic() - self._asked_at > _THINKS:
+            self._asked_at = 0.0
+            with open(f"{self._home}/work/answer", "w", encoding="utf-8"):
+                pass
+            self._screen.note("a person has seen who waits, and answers")
+
+    # What was promised, and whether it was so --------------------------------------------------------------------
+
+    def _checks(self) -> list[tuple[str, bool]]:
+        counts = self._queue.counts()
+        lines = {task.id: _lines(f"{self._home}/work/done.{task.id}") for task in TASKS}
+        once = sum(len(found) == 1 for found in lines.values())
+        told = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
+        begun, done = self._places("claim"), self._places("done")
+        in_order = all(done.get(name, math.inf) < begun.get(task.id, -1) for task in TASKS for name in task.after)
+        left = self._store.keys("locks")
+        return [
+            (
+                f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so",
+                once == told == len(TASKS),
+            ),
+            (
+                f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}",
+                counts == {"done": len(TASKS)},
+            ),
+            self._check_takeover(),
+            ("no task began before those that it comes after were done", in_order),
+            (f"whoever did {ASKS} waited for a person, and was seen", "WAIT" in [r["state"] for r in self._records]),
+            (f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left),
+        ]
+
+    def _check_takeover(self) -> tuple[str, bool]:
+        starts = [record for record in self._records if (record["state"], record["task_id"]) == ("START", VICTIM)]
+        if not self._victim or len(starts) != 2:
+            return f"{VICTIM} was taken over from a worker that was killed", False
+        (first, second), heir = (record["meta"]["token"] for record in starts), starts[1]["worker"]
+        text = f"{self._victim} was killed; {heir} took over {VICTIM} (token {first}, then {second})"
+        return text, heir != self._victim and second > first
+
+    def _states(self, task: str) -> list[str]:
+        """What swarm itself said of a task; what its agent said is not counted."""
+        mine = [record for record in self._records if record["task_id"] == task]
+        return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
+
+    def _places(self, op: str) -> dict[str, int]:
+        """Where the queue's log first says this of each task. The status log only tells of it, a moment later."""
+        lines, _ = self._store.read_log(LOG, "", 1 << 20)
+        events = [(at, parsed(line)) for at, line in enumerate(lines)]
+        return {event["id"]: at for at, event in reversed(events) if event["op"] == op}
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,58 @@
+"""`swarm doctor`: what is wrong, and the command that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
+from swarm.cli.arguments import Call, Command
+from swarm.formats import json_codec
+from swarm.terminal import output
+from swarm.terminal.output import shown
+
+_COLOURS = {OK: "green", WARNING: "yellow", FAULT: "red"}
+_MOST = 8  # findings of one kind that are told one by one
+
+
+def doctor(call: Call) -> int:
+    checks = examine()
+    faults, warnings = (sum(check.state == state for check in checks) for state in (FAULT, WARNING))
+    if call.json:
+        fields = {"ok": not faults, "faults": faults, "warnings": warnings, "checks": [asdict(check) for check in checks]}
+        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
+    else:
+        output.out("".join(_lines(checks)) + "\n")
+        if not faults:
+            output.out(f"Nothing is wrong{f', {warnings} to look at' if warnings else ''}.\n")
+    if faults:
+        output.error(f"{faults} fault{'s' * (faults != 1)} found. The command that mends it stands with each.")
+    return 1 if faults else 0
+
+
+def _lines(checks: list[Check]) -> list[str]:
+    lines: list[str] = []
+    told: dict[tuple[str, str], int] = {}
+    for check in checks:
+        kind = (check.name, check.state)
+        told[kind] = told.get(kind, 0) + 1
+        if told[kind] > _MOST:
+            continue
+        lines.append(f"{output.paint(f'{check.state:<7}', _COLOURS[check.state])}  {check.name:<15}  {shown(check.text)}\n")
+        if check.mend:
+            lines.append(f"{'':24}  {output.paint(shown(check.mend), 'bold')}\n")
+    for (name, state), count in told.items():
+        if count > _MOST:
+            lines.append(f"{state:<7}  {name:<15}  … and {count - _MOST} more, see: swarm doctor --json\n")
+    return lines
+
+
+COMMAND = Command(
+    "",
+    "Looks at what swarm stands on: Python, the environment, clocks, the state directory and what may be done in it (it is\n"
+    "tried), the filesystem, free space; and at what lies there: log, queue, locks and what crashed processes left.\n"
+    "Each fault and each warning comes with the command that mends it. Nothing is changed.\n"
+    "\n"
+    "Exit 1 if there is a fault; warnings do not count.",
+    "swarm doctor",
+    doctor,
+)

@@ -1,0 +1,108 @@
+"""`swarm hook`: what Claude Code and Codex call at their events.
+
+It must never hold an agent up. Whatever goes wrong is said on standard error and lets the agent go on; nothing takes longer than
+the agent allows; and no error exits with 2, which agents read as "block" (`cli` sees to that).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from swarm import settings
+from swarm.agents import hook_event, identity
+from swarm.agents.hook_event import HookEvent
+from swarm.agents.hook_state import HookMemory
+from swarm.cli.arguments import Call, Command
+from swarm.errors import StoreError
+from swarm.formats import json_codec
+from swarm.system import process
+from swarm.terminal import output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from swarm.agents.hooks import Answer
+
+_MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
+_AT_MOST = {"SessionStart": 8.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
+
+
+def hook(call: Call) -> int:
+    event = hook_event.parse(output.read_stdin(_MAX_EVENT))
+    if event.name not in _AT_MOST or (event.name == "PreToolUse" and not event.files):
+        return 0
+    answer = _in_time(event, lambda: _answer(event, call.options.get("--worker", "")))
+    if answer is not None:
+        output.out(json_codec.dumps(answer) + "\n")
+    return 0
+
+
+def _answer(event: HookEvent, worker: str) -> Answer | None:
+    worker = identity.worker(worker)
+    if event.name == "SessionStart":
+        _name_the_worker(worker)
+    memory = HookMemory(worker)
+    if event.name == "PostToolUse" and not memory.is_due(time.time()):
+        return None
+    from swarm.agents.hooks import AgentHooks
+    from swarm.stores.default import Home
+
+    return AgentHooks(Home().store(), worker, memory, settings.task()).answer(event)
+
+
+def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
+    """What the work gives, if it does so in time: a disk or a store that does not answer must not keep the agent waiting."""
+    import threading
+
+    given: list[Answer | None] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            given.append(work())
+        except BaseException as error:
+            raised.append(error)
+
+    limit = _AT_MOST[event.name]
+    thread = threading.Thread(target=run, name=event.name, daemon=True)
+    thread.start()
+    thread.join(max(limit / 2, limit - process.age()))  # on a busy machine it takes long until we get here
+    if raised:
+        raise raised[0]
+    if not given:
+        raise StoreError(f"{event.name} took longer than {limit:g} seconds, and the agent was let go on. See: swarm doctor")
+    return given[0]
+
+
+def _name_the_worker(worker: str) -> None:
+    """Commands that Claude Code runs later in its shell are then of the same worker, whatever starts them."""
+    path = os.environ.get("CLAUDE_ENV_FILE", "")
+    if path and not settings.worker():
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f"export SWARM_WORKER={output.quoted(worker)}\n")
+        except OSError as error:
+            output.err(f"Warning: {path} cannot be written: {error.strerror}.\n")
+
+
+COMMAND = Command(
+    "[--worker W]",
+    "Answers the events of Claude Code and Codex, each a JSON object on standard input. Nobody needs to call it: swarm setup\n"
+    "writes it where the agent finds it.\n"
+    "\n"
+    "  SessionStart   the agent is told who it is, its task, who else works, what waits\n"
+    "  PreToolUse     an edit of a file that another worker has reserved is refused (swarm reserve)\n"
+    "  PostToolUse    what the agent claimed is kept alive, at most every ten seconds; it is told of a task that it has lost\n"
+    "  Stop           the agent is reminded of a task that is still open, once\n"
+    "  SessionEnd     what the agent claimed is given back\n"
+    "\n"
+    "Other events are left alone. Whatever goes wrong is said on standard error and lets the agent go on.\n"
+    "\n"
+    "  --worker W     default: SWARM_WORKER, else the agent that runs this, by its process",
+    'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
+    hook,
+    "--worker=",
+    "never 2, which agents read as: block",
+)

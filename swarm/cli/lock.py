@@ -1,0 +1,290 @@
+"""`swarm lock`: task locks from a shell."""
+
+from __future__ import annotations
+
+from swarm import settings
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
+from swarm.formats import json_codec
+from swarm.inputs import check_name
+from swarm.locks.record import Lock, Verdict
+from swarm.locks.table import LockTable
+from swarm.stores.default import Home
+from swarm.terminal import output
+from swarm.terminal.output import quoted, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def acquire(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
+    table = _table()
+    try:
+        lock = table.acquire(task, worker, ttl, wait=settings.parse_wait(call.options.get("--wait", "0"), "--wait"))
+        try:
+            if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
+                output.out(f"Lock acquired: {task}\n{_details(lock)}")
+        except BrokenPipeError:
+            raise  # exit 0 tells it
+        except OSError:
+            table.release(task, worker, lock.token)  # nobody was told, so nobody must have it
+            raise
+    except LockHeld as held:
+        found = table.look(task) if call.json else None
+        _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(found[0]) if found else None})
+        output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
+        return held.exit_code
+    finally:
+        table.store.close()
+    return 0
+
+
+def release(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    table = _table()
+    try:
+        lock = table.release(task, worker, _token(call))
+    finally:
+        table.store.close()
+    if not _json(call, {"released": True, "task_id": task, "lock": lock.fields()}):
+        output.out(f"Lock released: {task}\n")
+    return 0
+
+
+def heartbeat(call: Call) -> int:
+    task, worker = _task(call), check_name(call.get(1), "worker")
+    table = _table()
+    try:
+        lock = table.heartbeat(task, worker, _token(call))
+    finally:
+        table.store.close()
+    if not _json(call, {"refreshed": True, "task_id": task, "lock": lock.fields()}):
+        output.out(f"Heartbeat: {task} {_until(lock)}\n")
+    return 0
+
+
+def check(call: Call) -> int:
+    task = _task(call)
+    found = _table().look(task)
+    if _json(call, {"task_id": task, **_status(found)}):
+        return 0
+    if found is None:
+        output.out(f"No lock for {task}\n")
+    else:
+        output.out(f"{task}: {_painted(found[1])}\n{_details(found[0]) if found[0] else ''}")
+    return 0
+
+
+def list_locks(call: Call) -> int:
+    table = _table()
+    rows: list[dict[str, Any]] = []
+    trouble = ""
+    for task in table.tasks():
+        try:
+            found = table.look(task)
+        except Unreachable:
+            raise  # every other one would take as long
+        except StoreError as error:
+            trouble = str(error)
+            rows.append(
+                {"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None}
+            )
+            if not call.json:
+                output.out(f"{shown(task)}: {output.paint('Unknown', 'red')} (cannot be read)\n")
+            continue
+        if found is None:
+            continue  # released since we listed
+        rows.append({"task_id": task, **_status(found)})
+        if not call.json:
+            output.out(f"{shown(task)}: {_line(*found)}\n")
+    if not _json(call, {"locks": rows}) and not rows:
+        output.out("No locks\n")
+    return _told(trouble)
+
+
+def release_all(call: Call) -> int:
+    worker = call.get(0) if call.positional else settings.worker()
+    if not worker and not call.positional:
+        raise BadInput("release-all needs a worker: name one, or set SWARM_WORKER.")
+    check_name(worker, "worker")
+    table = _table()
+    released = []
+    trouble = ""
+    try:
+        for task in table.tasks():
+            try:
+                table.release(task, worker)
+            except NotYours:
+                continue
+            except Unreachable:
+                raise
+            except StoreError as error:
+                trouble = str(error)
+                continue
+            released.append(task)
+            if not call.json:
+                output.out(f"Lock released: {shown(task)}\n")
+    finally:
+        table.store.close()
+    if not _json(call, {"worker": worker, "released": released}) and not released:
+        output.out(f"No locks held by {worker}\n")
+    return _told(trouble)
+
+
+def break_lock(call: Call) -> int:
+    task = _task(call)
+    if "--yes" not in call.options:
+        raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
+    who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else settings.user()
+    from swarm.status.events import log_break
+
+    table = _table()
+    trouble = ""
+    try:
+        lock = table.break_lock(task)
+        try:
+            log_break(table.store, task, lock, who)
+        except StoreError as error:
+            trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
+    finally:
+        table.store.close()
+    if not _json(call, {"broken": True, "task_id": task, "lock": _fields(lock)}):
+        holder = shown(lock.worker) if lock else "nobody that can be named"
+        output.out(f"Lock broken: {task} (was held by {holder})\n")
+    return _told(trouble)
+
+
+def why(call: Call) -> int:
+    from swarm.locks.explain import holding, what_frees
+
+    task = _task(call)
+    table = _table()
+    found = table.look(task)
+    if _json(call, {"task_id": task, **_status(found), "frees": what_frees(task, found)}):
+        return 0
+    if found is None:
+        output.out(f"Nobody holds {task}: there is no lock.\n")
+        return 0
+    lock, verdict = found
+    if lock is None:
+        output.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
+    else:
+        output.out(holding(task, lock, verdict, table.clock))
+    output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in what_frees(task, found)))
+    return 0
+
+
+def _table() -> LockTable:
+    return LockTable(Home().store())
+
+
+def _task(call: Call) -> str:
+    return check_name(call.get(0), "task_id")
+
+
+def _token(call: Call) -> int | None:
+    text = call.options.get("--token")
+    return None if text is None else settings.parse_token(text)
+
+
+def _told(trouble: str) -> int:
+    """The exit code of a command that has done what it could."""
+    if trouble:
+        output.error(trouble)
+    return StoreError.exit_code if trouble else 0
+
+
+def _json(call: Call, answer: Mapping[str, Any]) -> bool:
+    """Prints the answer for a program, if that is who asks."""
+    if call.json:
+        output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n")
+    return call.json
+
+
+def _fields(lock: Lock | None) -> dict[str, Any] | None:
+    return lock.fields() if lock else None
+
+
+def _status(found: tuple[Lock | None, Verdict] | None) -> dict[str, Any]:
+    if found is None:
+        return {"locked": False, "status": "Free", "why": "", "seconds_left": None, "lock": None}
+    lock, verdict = found
+    left = None if verdict.left is None else round(verdict.left, 3)
+    status = "Active" if verdict.active else "Expired"
+    return {"locked": verdict.active, "status": status, "why": verdict.why, "seconds_left": left, "lock": _fields(lock)}
+
+
+def _painted(verdict: Verdict) -> str:
+    return output.paint(str(verdict), "green" if verdict.active else "yellow")
+
+
+def _line(lock: Lock | None, verdict: Verdict) -> str:
+    if lock is None:
+        return _painted(verdict)
+    state = output.paint("Active" if verdict.active else "Expired", "green" if verdict.active else "yellow")
+    why = f"{verdict.why}; " if verdict.why else ""
+    return f"{state} ({why}worker: {shown(lock.worker)}, acquired: {shown(lock.acquired_at) or 'unknown'})"
+
+
+def _details(lock: Lock) -> str:
+    rows = {
+        "worker": lock.worker,
+        "acquired_at": lock.acquired_at or "unknown",
+        "heartbeat_at": lock.heartbeat_at or "unknown",
+        "expires_at": _end(lock),
+        "token": "none" if lock.token is None else str(lock.token),
+    }
+    return "".join(f"  {name + ':':14}{shown(value)}\n" for name, value in rows.items())
+
+
+def _until(lock: Lock) -> str:
+    return "never expires" if lock.ttl is None and not lock.expires_at else f"expires_at {lock.expires_at}"
+
+
+def _end(lock: Lock) -> str:
+    if lock.ttl is None and not lock.expires_at:
+        return "never"
+    return lock.expires_at or f"ttl {lock.ttl} s after the last heartbeat"
+
+
+COMMANDS = {
+    "acquire": Command(
+        "TASK WORKER [TTL_SECONDS] [--wait S]",
+        "Takes a task; fails at once, or after S seconds, if somebody has it.\n"
+        "Without TTL_SECONDS it never expires; with it, heartbeats must come in time.",
+        "swarm lock acquire task-001 worker-0 300",
+        acquire,
+        "--wait=",
+    ),
+    "release": Command(
+        "TASK WORKER [--token N]",
+        "Gives a lock back. Only its worker can (--token: if it still has N).",
+        "swarm lock release task-001 worker-0",
+        release,
+        "--token=",
+    ),
+    "heartbeat": Command(
+        "TASK WORKER [--token N]",
+        "Begins the lease anew. Exit 4: the lock is not yours any more, so stop.",
+        "swarm lock heartbeat task-001 worker-0",
+        heartbeat,
+        "--token=",
+    ),
+    "check": Command("TASK", "Tells whether a task is locked, by whom and until when.", "swarm lock check task-001", check),
+    "list": Command("", "Every lock, active or expired.", "swarm lock list", list_locks),
+    "release-all": Command(
+        "[WORKER]", "Gives back every lock of a worker (default: $SWARM_WORKER).", "swarm lock release-all worker-0", release_all
+    ),
+    "break": Command(
+        "TASK --yes",
+        "Frees a task whoever holds it, and writes into the log who did.",
+        "swarm lock break task-001 --yes",
+        break_lock,
+        "--yes",
+    ),
+    "why": Command("TASK", "Who holds a task, since when, and what would free it.", "swarm lock why task-001", why),
+}

@@ -1,0 +1,119 @@
+"""`swarm log`: the shared status log from a shell."""
+
+from __future__ import annotations
+
+from swarm import settings
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput
+from swarm.formats import json_codec
+from swarm.inputs import check_name
+from swarm.settings import MAX_RECORD_BYTES
+from swarm.status.log import LOG, STATES, StatusLog
+from swarm.stores.default import Home
+from swarm.terminal import output
+
+_MAX_TAIL = 10_000_000
+
+
+def append(call: Call) -> int:
+    reason = call.get(3)
+    if reason == "-":
+        reason = output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n")
+    log = _log()
+    line = log.append(call.get(0), call.get(1), call.get(2), reason, settings.parse_meta(call.options.get("--meta")))
+    output.out(line + b"\n")
+    return 0
+
+
+def tail(call: Call) -> int:
+    text = call.get(0, "10")
+    if not (text.isascii() and text.isdigit()) or len(text) > 8 or int(text) > _MAX_TAIL:
+        raise BadInput(f"N is {text[:40]!r}, but must be a whole number from 0 to {_MAX_TAIL}.")
+    log = _log()
+    output.out(b"".join(line + b"\n" for line in log.tail(int(text))))
+    _tell_damage(log)
+    return 0
+
+
+def query(call: Call) -> int:
+    log = _log()
+    for line, _ in log.query(check_name(call.get(0), "task_id")):
+        output.out(line + b"\n")
+    _tell_damage(log)
+    return 0
+
+
+def follow(call: Call) -> int:
+    state = call.options.get("--type")
+    if state is not None and state not in STATES:
+        raise BadInput(f"--type is {state[:40]!r}, but must be one of {' '.join(STATES)}.")
+    task = call.options.get("--task")
+    if task is not None:
+        check_name(task, "--task")
+    for line, _, cursor in _log().follow(call.options.get("--since"), task, state, away=output.told_once()):
+        output.out((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
+    return 0
+
+
+def validate(call: Call) -> int:
+    from swarm.admin.validation import faults
+
+    count = 0
+    found = []
+    for place, fault in faults(Home().store(), _show_progress):
+        count += 1
+        if call.json:
+            found.append({"place": place, "fault": fault})
+        else:
+            output.out(output.shown(f"{place}: {fault}") + "\n")
+    output.transient("")
+    if call.json:
+        output.out(json_codec.dumps({"schema_version": 1, "valid": not count, "faults": found}) + "\n")
+    else:
+        output.err(f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n")
+    return 1 if count else 0
+
+
+def rotate(call: Call) -> int:
+    rotated = Home().store().rotate(LOG)
+    if call.json:
+        output.out(json_codec.dumps({"schema_version": 1, "rotated": rotated}) + "\n")
+    else:
+        output.out("Log rotated: every reader still sees all of it\n" if rotated else "Nothing to rotate\n")
+    return 0
+
+
+def _log() -> StatusLog:
+    return StatusLog(Home().store())
+
+
+def _show_progress(count: int) -> None:
+    output.transient(f"{count} records checked")
+
+
+def _tell_damage(log: StatusLog) -> None:
+    if log.damaged:
+        what = "1 damaged line was" if log.damaged == 1 else f"{log.damaged} damaged lines were"
+        output.err(f"Warning: {what} skipped. See: swarm log validate\n")
+
+
+COMMANDS = {
+    "append": Command(
+        "TYPE WORKER TASK_ID [REASON] [--meta JSON]",
+        f"Appends a record and prints it. TYPE: {' '.join(STATES)}.\nA REASON of - is read from standard input.",
+        "swarm log append WAIT worker-1 task-002 'needs a person'",
+        append,
+        "--meta=",
+    ),
+    "tail": Command("[N]", "The last N records (10), as they stand, one a line.", "swarm log tail 10", tail),
+    "query": Command("TASK_ID", "Every record of one task, in order.", "swarm log query task-001", query),
+    "follow": Command(
+        "[--since CURSOR] [--task T] [--type S] [--cursor]",
+        "Prints records as they come (--cursor: with the cursor to go on from).",
+        "swarm log follow --type WAIT",
+        follow,
+        "--since= --task= --type= --cursor",
+    ),
+    "validate": Command("", "Checks every record and lock file. Exit 1 if one is wrong.", "swarm log validate", validate),
+    "rotate": Command("", "Puts the log's file aside; nothing is lost, readers go on.", "swarm log rotate", rotate),
+}

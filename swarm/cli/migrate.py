@@ -1,0 +1,74 @@
+"""`swarm migrate`: moves a swarm from one store to another."""
+
+from __future__ import annotations
+
+import os
+
+from swarm import settings
+from swarm.admin.migrate import migrate
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput
+from swarm.formats import json_codec
+from swarm.stores.contract import Store, open_store
+from swarm.terminal import output
+
+_EVERY = 1000  # lines between two words about it
+
+
+def move(call: Call) -> int:
+    old, new = (_opened(call.get(index), name) for index, name in ((0, "FROM"), (1, "TO")))
+    if _place(old) == _place(new):
+        raise BadInput(f"FROM and TO are the same store, {_place(old)}.")
+    try:
+        moved = migrate(old, new, _show_progress)
+    finally:
+        old.close()
+        new.close()
+    if call.json:
+        fields = {"migrated": True, "from": _place(old), "to": _place(new), **moved._asdict()}
+        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
+    else:
+        output.out(
+            f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_place(new)}.\n"
+            f"The next token there is later than {moved.token}. The old store is as it was. Use the new one with:\n"
+            f"  export SWARM_STORE={output.quoted(_place(new))}\n"
+        )
+    return 0
+
+
+def _opened(text: str, what: str) -> Store:
+    url = os.environ.get(text[4:], "") if text.startswith("env:") else text
+    if not url:
+        raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE that has it.")
+    if url == text:
+        settings.refuse_secret(url, what)
+    url = settings.parse_store(url, what)
+    if "://" not in url and what == "FROM" and not os.path.isdir(url):
+        raise BadInput(f"FROM is {url[:200]!r}, and there is no such directory.")
+    return open_store(url)
+
+
+def _place(store: Store) -> str:
+    """What a person calls the store."""
+    address = getattr(store, "address", None)
+    return address.shown if address else os.path.realpath(getattr(store, "root", ""))
+
+
+def _show_progress(log: str, count: int) -> None:
+    if count % _EVERY == 0:
+        output.transient(f"{count} lines of the log of {log} copied")
+
+
+COMMAND = Command(
+    "FROM TO",
+    "Copies log and queue from one store to another, in any direction: a directory, or the address of a server. The old\n"
+    "store is only read. Nothing may run meanwhile: it is refused while a lock is held.\n"
+    "\n"
+    "  env:VARIABLE    stands for an address that the variable has: one with a password is not for a command line\n"
+    "\n"
+    "Interrupted, it goes on where it was when it is repeated. A TO that has another log or queue of its own is refused.\n"
+    "Tokens go on, so that late workers are refused on the new store as well. Cursors (--since) begin anew, and results\n"
+    "stay where they are.",
+    "swarm migrate /tmp/ai_swarm 'postgresql://db.example/agents?namespace=team_a'",
+    move,
+)

@@ -1,0 +1,181 @@
+"""`swarm run`: a command that has a task while it runs, from a shell.
+
+Its lock is bound to this process and to the process group of the command: after a kill of this one the task is free as soon as
+nobody of the group is left. On Linux the command itself dies with us. What it leaves running in its group is ended before the
+lock is given back; what has made a group or a session of its own, as daemons do, is not touched.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+from swarm import settings
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput, CannotRun, LockHeld, LockLost, StoreError
+from swarm.formats import json_codec
+from swarm.inputs import check_name
+from swarm.locks.lease import Lease
+from swarm.locks.table import LockTable
+from swarm.status.log import StatusLog
+from swarm.stores.default import Home
+from swarm.system import job_control
+from swarm.system.child import Child
+from swarm.system.job_control import GRACE, Foreground
+from swarm.terminal import output
+from swarm.terminal.output import quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def run(call: Call) -> int:
+    task, worker = check_name(call.get(0), "task_id"), _worker(call)
+    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    wait = settings.parse_wait(call.options.get("--wait", "0"), "--wait")
+    grace = settings.parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
+    held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
+    table = LockTable(Home().store())
+    child = Child(group=True, mortal=True)
+    try:
+        job_control.leave_when_told()
+        work = _Work(table, child, task, worker, ttl, wait)
+        code = work.run(call.positional[1:], grace)
+    except LockHeld as held:
+        StatusLog(table.store).append("SKIP", worker, task, str(held), {"held_by": held.holder})
+        _tell(call, table, held)
+        return held_exit
+    finally:
+        job_control.hold_signals()  # nothing comes between us and the end
+        child.abandon()
+        table.store.close()
+    work.foreground.end_as_it_did()
+    return code
+
+
+class _Work:
+    """A command at work on a task: it has the lease, and its beginning and end are in the log."""
+
+    def __init__(self, table: LockTable, child: Child, task: str, worker: str, ttl: int, wait: float) -> None:
+        self.foreground = Foreground(child)
+        self._child = child
+        self._log = StatusLog(table.store)
+        self._lease = Lease(table, task, worker, ttl, group=child.pid, wait=wait, on_lost=self._on_lost)
+        self._lost: LockLost | None = None
+
+    def run(self, command: Sequence[str], grace: float) -> int:
+        """The command's exit code. Raises LockHeld, LockLost, CannotRun, and StoreError unless the command itself has failed."""
+        code: int | None = None
+        try:
+            with self._lease:
+                job_control.hold_signals()
+                self._record("START")
+                code = self._run(command, grace)
+                self._record_end(code)
+        except StoreError as error:
+            if not code and not self._lost:
+                raise
+            output.error(str(error))
+        if self._lost is not None:
+            what = "had ended by then" if code is not None else "was stopped"
+            raise LockLost(self._lease.task_id, f"{self._lost} The command {what}.")
+        return code or 0
+
+    def _run(self, command: Sequence[str], grace: float) -> int | None:
+        """Its exit code, None if it was stopped since the lease is lost."""
+        try:
+            environment = settings.environment_for(self._lease.task_id, self._lease.worker, self._lease.token)
+            code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
+        except CannotRun as error:
+            self._record("ERROR", str(error), exit_code=error.exit_code)
+            raise
+        if not self._child.is_over():
+            self._lease.leave()
+            output.error(
+                f"some processes of group {self._child.pid} cannot be ended, such as another user's. "
+                "The task stays locked until they have ended, or its lease has."
+            )
+        return code
+
+    def _record_end(self, code: int | None) -> None:
+        if code is None or self._is_lost():
+            self._record("SKIP", str(self._lost), lost=True, **({} if code is None else {"exit_code": code}))
+        elif code == 0:
+            self._record("DONE", exit_code=0)
+        else:
+            number = self._child.ended_by
+            self._record("ERROR", f"ended by {signal.Signals(number).name}" if number else f"exit code {code}", exit_code=code)
+
+    def _record(self, state: str, reason: str = "", **meta: object) -> None:
+        lease = self._lease
+        self._log.append(state, lease.worker, lease.task_id, reason, {**meta, "token": lease.token})
+
+    def _is_lost(self) -> bool:
+        try:
+            self._lease.check()
+        except LockLost:
+            return True
+        return False
+
+    def _at_most(self) -> float:
+        """How long the command may still take to end: it has ended before others may take over."""
+        return math.inf if self._lost is None else self._lease.seconds_to_stop
+
+    def _on_lost(self, lost: LockLost) -> None:
+        self._lost = lost
+        job_control.wake()
+
+
+def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
+    task = held.task_id
+    if call.json:
+        found = table.look(task)
+        lock = found[0].fields() if found and found[0] else None
+        answer = {"schema_version": 1, "acquired": False, "task_id": task, "reason": str(held), "lock": lock}
+        try:
+            output.out(json_codec.dumps(answer) + "\n")
+        except BrokenPipeError:
+            pass  # the exit code tells it
+    output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
+
+
+def _worker(call: Call) -> str:
+    if "--worker" in call.options:
+        return check_name(call.options["--worker"], "--worker")
+    if settings.worker():
+        return check_name(settings.worker(), "SWARM_WORKER")
+    try:
+        return check_name(f"{settings.user()}@{os.uname().nodename}-{os.getpid()}", "worker")
+    except BadInput:  # a strange name of this machine
+        return f"uid-{os.geteuid()}-{os.getpid()}"
+
+
+def _exit_code(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= 255):
+        raise BadInput(f"--held-exit is {text[:40]!r}, but must be an exit code: a whole number from 0 to 255.")
+    return int(text)
+
+
+COMMAND = Command(
+    "TASK [--worker W] [--ttl S] [--wait S] [--held-exit N] [--grace S] -- COMMAND…",
+    "Runs a command that has the task while it runs: takes the lock, keeps it alive, gives it back however the command ends.\n"
+    "START, then DONE or ERROR, go into the status log. If somebody else has the task, nothing is run, and SKIP is logged.\n"
+    "\n"
+    "  --worker W      in whose name; default $SWARM_WORKER, else USER@HOST-PID\n"
+    "  --ttl S         the lease: a heartbeat comes at least three times in it; default $AI_SWARM_LOCK_TTL, else 300 seconds\n"
+    "  --wait S        wait up to S seconds for the task\n"
+    "  --held-exit N   exit code if somebody else has it; default 1\n"
+    "  --grace S       seconds between SIGTERM and SIGKILL for what must end; default 10\n"
+    "\n"
+    "The command sees SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR. Signals are passed on to it.\n"
+    "If the lease is lost (the lock was broken, removed, or taken over), the command and all of its process group are ended.\n"
+    "If it could not be kept alive, they are before it is over, without waiting for --grace.\n"
+    "When the command has ended, what it left running in its group is ended too; a daemon with a session of its own is not.\n"
+    "If this process is killed, the command dies with it (on Linux), and the task is free when nobody of its group is left.",
+    "swarm run task-001 -- make test",
+    run,
+    "--worker= --ttl= --wait= --held-exit= --grace=",
+    "that of the command; 128 + N if signal N ended it; 126 or 127 if it cannot be run. If swarm itself answers, one of these",
+)

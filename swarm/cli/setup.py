@@ -1,0 +1,158 @@
+"""`swarm setup`: tells an agent about swarm, and takes that back."""
+
+from __future__ import annotations
+
+import os
+from difflib import unified_diff
+
+from swarm import __version__, settings
+from swarm.agents.setup import file_changes
+from swarm.agents.setup.file_changes import Change
+from swarm.agents.setup.plan import AGENTS, Places, changes, places, removals
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput, SwarmError
+from swarm.formats import json_codec
+from swarm.locks.path_pattern import project_root
+from swarm.system.own_command import own_command
+from swarm.terminal import output, prompt
+
+_PATIENCE = 600.0  # seconds for an answer
+_COLOURS = {"+": "green", "-": "red", "@": "dim"}
+_NEXT = {
+    "claude": "Claude Code reads it when it starts next. It asks once whether it may use the MCP server of a project.\n",
+    "codex": "Codex reads it when it starts next, in a project once that is trusted. It runs no hook that you have not\n"
+    "looked at: type /hooks there.\n",
+}
+
+
+def setup(call: Call) -> int:
+    agent = call.get(0)
+    if agent not in AGENTS:
+        raise BadInput(f"there is no agent {agent[:40]!r} that swarm knows how to set up. It knows: {' '.join(AGENTS)}.")
+    removing = "--remove" in call.options
+    if removing and "--skill" in call.options:
+        raise BadInput("--remove takes everything out, the skill too: leave --skill away.")
+    where = _places(agent, call)
+    if removing:
+        made = removals(agent, where)
+    else:
+        command = own_command(__version__, shared="--user" not in call.options)
+        made = changes(agent, where, command.words, skill="--skill" in call.options)
+        if command.warning and made:
+            output.err(f"{output.paint('Warning:', 'yellow', stream=2)} {command.warning}\n")
+    if not call.json:
+        for change in made:
+            output.out(_painted(_diff(change)))
+    wanted = bool(made) and "--dry-run" not in call.options
+    if wanted:
+        _confirm(made, call)
+        file_changes.make(made, where.root)
+    if call.json:
+        files = [{"path": change.path, "change": _kind(change), "diff": _diff(change)} for change in made]
+        fields = {"agent": agent, "root": where.root, "removed": removing, "changed": wanted, "files": files}
+        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
+    else:
+        output.out(_summary(agent, made, removing=removing, done=wanted))
+    return 0
+
+
+def _places(agent: str, call: Call) -> Places:
+    if "--user" in call.options:
+        if "--project" in call.options:
+            raise BadInput("--user and --project exclude each other: the entries are yours, or a project's.")
+        return places(agent, config=settings.agent_config_dir(agent))
+    chosen = call.options.get("--project")
+    if chosen is not None and not os.path.isdir(chosen):
+        raise BadInput(f"--project is {chosen[:200]!r}, and there is no such directory.")
+    project = os.path.abspath(chosen) if chosen is not None else _project()
+    if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
+        raise BadInput(f"{project} is your home directory, not a project. Give --user, or --project with another directory.")
+    return places(agent, project=project)
+
+
+def _project() -> str:
+    """The checkout around the working directory, else that itself."""
+    directory = _here()
+    if not directory:
+        raise BadInput("the working directory is gone. Go to one that exists, or name one with --project.")
+    return project_root(directory)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def _confirm(made: list[Change], call: Call) -> None:
+    if "--yes" in call.options:
+        return
+    if call.json or not prompt.is_possible():
+        raise SwarmError("nobody can be asked here, so nothing was changed. Say --yes, or see what would change with --dry-run.")
+    if not prompt.ask(f"Change {'this file' if len(made) == 1 else f'these {len(made)} files'}? [y/N]", _PATIENCE):
+        raise SwarmError("nothing was changed.")
+
+
+def _kind(change: Change) -> str:
+    if change.before is None:
+        return "created"
+    return "deleted" if change.after is None else "changed"
+
+
+def _diff(change: Change) -> str:
+    sides = [b"" if side is None else side for side in (change.before, change.after)]
+    before, after = ([_line(line) for line in side.decode().split("\n")] for side in sides)
+    for lines, side in ((before, sides[0]), (after, sides[1])):
+        if not lines[-1]:
+            lines.pop()
+        elif side:
+            lines[-1] += "\n\\ No newline at end of file"
+    old, new = ("/dev/null" if side is None else _shown(change.path) for side in (change.before, change.after))
+    return "".join(f"{line}\n" for line in unified_diff(before, after, old, new, lineterm=""))
+
+
+def _shown(path: str) -> str:
+    """A path as a person would type it here; one that is a link, with the file that will be changed."""
+    if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
+        return _line(f"{path} -> {os.path.realpath(path)}")
+    for base, name in ((_here(), ""), (os.path.expanduser("~"), "~/")):
+        if base and path.startswith(base.rstrip("/") + "/"):
+            return _line(name + path[len(base.rstrip("/")) + 1 :])
+    return _line(path)
+
+
+def _line(text: str) -> str:
+    return "".join(sign if sign == "\t" else output.shown(sign) for sign in text.removesuffix("\r"))
+
+
+def _painted(diff: str) -> str:
+    colours = ["bold", "bold", *(_COLOURS.get(line[0]) for line in diff.splitlines()[2:])]
+    lines = zip(diff.splitlines(), colours, strict=True)
+    return "".join(f"{output.paint(line, colour) if colour else line}\n" for line, colour in lines)
+
+
+def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> str:
+    if not made:
+        return "There is nothing of swarm's to take out.\n" if removing else f"Nothing to do: {agent} knows swarm.\n"
+    if not done:
+        return "Nothing was changed: that is what would be.\n"
+    lines = "".join(f"{_kind(change):<8} {_shown(change.path)}\n" for change in made)
+    return lines if removing else lines + _NEXT[agent]
+
+
+COMMAND = Command(
+    "claude|codex [--project DIR] [--user] [--skill] [--remove] [--dry-run] [--yes]",
+    "Tells Claude Code or Codex about swarm: hooks, MCP server, a few instructions.\n"
+    "Shows every change, asks, and touches nothing that it did not write.\n"
+    "\n"
+    "  --project DIR   into the files of this project; without it, of the checkout around the working directory\n"
+    "  --user          into your own files, for all projects\n"
+    "  --skill         also the skill, SKILL.md, for an agent that is to use swarm through its shell\n"
+    "  --remove        takes everything out again: each file is as it was\n"
+    "  --dry-run       only shows what would change\n"
+    "  --yes           does not ask",
+    "swarm setup claude --dry-run",
+    setup,
+    "--project= --user --skill --remove --dry-run --yes",
+)

@@ -1,0 +1,197 @@
+"""`swarm sprint`: one sprint at a time in a project, from a shell."""
+
+from __future__ import annotations
+
+import os
+
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput, CannotRun, StoreError
+from swarm.formats import json_codec, yaml_codec
+from swarm.sprint.answer import failure
+from swarm.sprint.mutex import LOCK_FILE_NAME, SprintMutex
+from swarm.terminal import output
+from swarm.terminal.output import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Answer = dict[str, Any]
+
+_EXIT_CODES = {"acquired": 0, "released": 0, "clean": 0, "blocked": 1, "zombie-detected": 1, "failure": StoreError.exit_code}
+
+
+def acquire(call: Call, mutex: SprintMutex) -> Answer:
+    chosen = "--pid" in call.options
+    pid = _pid(call) if chosen else _shell()
+    answer = _taken(call, mutex, pid)
+    if answer["status"] == "acquired" and not chosen:
+        answer["message"] += f" (bound to PID {pid}, which called this: if that ends before the sprint, give --pid)"
+    return answer
+
+
+def release(call: Call, mutex: SprintMutex) -> Answer:
+    return mutex.release(call.options.get("--session-id"))
+
+
+def check(call: Call, mutex: SprintMutex) -> Answer:
+    return mutex.check()
+
+
+def run(call: Call) -> int:
+    """The sprint is the command, so the lock is bound to its process, and outlives this one if only this one is killed."""
+    from swarm.system import job_control
+    from swarm.system.child import Child
+
+    child = Child()
+    mutex = None
+    try:
+        job_control.leave_when_told()
+        mutex = _mutex(call)
+        answer = _taken(call, mutex, child.pid)
+        if answer["status"] != "acquired":
+            _print(call, answer)
+            return _EXIT_CODES[answer["status"]]
+        _tell(answer)
+        return job_control.Foreground(child).run(call.positional) or 0
+    except BadInput as error:
+        if (code := child.poll()) is not None:
+            return code  # somebody has ended it before it could begin
+        _print(call, failure("acquire", str(error)))
+        return BadInput.exit_code
+    except CannotRun as error:
+        output.error(str(error))
+        return error.exit_code
+    finally:
+        job_control.hold_signals()  # nothing keeps us from giving it back
+        child.abandon()
+        if mutex and mutex.holds and not mutex.give_back():
+            _warn(
+                "the lock was not given back: it was not this sprint's any more, or could not be removed. See: swarm sprint check"
+            )
+
+
+def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
+    """A command that prints its answer. Input that breaks a rule has one too."""
+
+    def run(call: Call) -> int:
+        mutex = None
+        try:
+            try:
+                mutex = _mutex(call)
+                answer = operate(call, mutex)
+                code = _EXIT_CODES[answer["status"]]
+            except BadInput as error:
+                answer, code = failure(mode, str(error)), BadInput.exit_code
+            _print(call, answer)
+        except BaseException:
+            if mutex:
+                mutex.give_back()  # nobody was told, so nobody must have it
+            raise
+        if mutex and mutex.holds:
+            _hint_at_gitignore(mutex)
+        return code
+
+    return run
+
+
+def _taken(call: Call, mutex: SprintMutex, pid: int) -> Answer:
+    session_id, epic_spec = call.options.get("--session-id"), call.options.get("--epic-spec")
+    return mutex.acquire(session_id, epic_spec, force="--force" in call.options, yes="--yes" in call.options, pid=pid)
+
+
+def _print(call: Call, answer: Answer) -> None:
+    try:
+        output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n" if call.json else yaml_codec.dumps(answer))
+    except BrokenPipeError:
+        pass  # the exit code tells it
+    _tell(answer)
+
+
+def _tell(answer: Answer) -> None:
+    for warning in answer["warnings"]:
+        _warn(warning)
+    if answer["status"] == "failure" or (answer["mode"], answer["status"]) == ("acquire", "blocked"):
+        output.error(answer["message"])
+
+
+def _warn(text: str) -> None:
+    output.err(f"{output.paint('Warning:', 'yellow', stream=2)} {shown(text)}\n")
+
+
+def _mutex(call: Call) -> SprintMutex:
+    return SprintMutex(call.options.get("--project-root", "."), call.options.get("--lock-file-name", LOCK_FILE_NAME))
+
+
+def _pid(call: Call) -> int:
+    text = call.options["--pid"]
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18):
+        raise BadInput(f"--pid is {text[:40]!r}, but must be the number of a process")
+    return int(text)
+
+
+def _shell() -> int:
+    """The process that called us, for which the lock stands unless another is named."""
+    parent = os.getppid()
+    if parent == 0:
+        raise BadInput("the calling process is not in this pid namespace: name the sprint's process with --pid")
+    return parent
+
+
+def _hint_at_gitignore(mutex: SprintMutex) -> None:
+    """A lock file that is committed blocks everybody who clones it."""
+    folder = mutex.project_root
+    while not os.path.exists(f"{folder}/.git"):
+        if folder == "/":
+            return
+        folder = os.path.dirname(folder)
+    import subprocess
+
+    name = os.path.basename(mutex.path)
+    command = ["git", "-C", mutex.project_root, "check-ignore", "--quiet", "--", name]
+    try:
+        ignored = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if ignored == 1:
+        ignored_by = output.quoted(f"{mutex.project_root}/.gitignore")
+        output.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {output.quoted(name)} >> {ignored_by}\n")
+
+
+_PLACE = "[--project-root DIR] [--lock-file-name N]"
+_SPRINT = f"--session-id S --epic-spec E [--force] [--yes] {_PLACE}"
+COMMANDS = {
+    "acquire": Command(
+        f"{_SPRINT} [--pid P]",
+        "Takes the lock of a project for a session; exit 1 if a sprint is running, or a zombie lock stays.\n"
+        "A zombie lock is overwritten with --force, or when you say yes; a running sprint's with --force and a second yes.\n"
+        "--yes answers every question. The lock is bound to process P, by default the one that calls: once it ends,\n"
+        "the lock is a zombie.",
+        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
+        _answering("acquire", acquire),
+        "--session-id= --epic-spec= --project-root= --lock-file-name= --pid= --force --yes",
+    ),
+    "release": Command(
+        f"[--session-id S] {_PLACE}",
+        "Gives the lock back, whoever has it (with a warning if it is not session S).",
+        "swarm sprint release --session-id sprint-001",
+        _answering("release", release),
+        "--session-id= --project-root= --lock-file-name=",
+    ),
+    "check": Command(
+        _PLACE,
+        "Tells whether a sprint is running; changes nothing, asks nothing. Exit 0: none is.",
+        "swarm sprint check",
+        _answering("check", check),
+        "--project-root= --lock-file-name=",
+    ),
+    "run": Command(
+        f"{_SPRINT} -- COMMAND…",
+        "Runs a command as the sprint: takes the lock, runs it, gives the lock back however it ends.\n"
+        "Exit code: the command's; 1 as for acquire, and then the command is not run. --json is for that answer.",
+        "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
+        run,
+        "--session-id= --epic-spec= --project-root= --lock-file-name= --force --yes",
+    ),
+}

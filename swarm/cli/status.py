@@ -1,0 +1,131 @@
+"""`swarm status`: what is wrong, who works on what, and how far the queue is; once, or live."""
+
+from __future__ import annotations
+
+import os
+
+from swarm.board.board import Viewer
+from swarm.cli.arguments import Command
+from swarm.errors import Unreachable
+from swarm.formats import json_codec
+from swarm.stores.default import Home
+from swarm.terminal import output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from swarm.board.board import Board
+    from swarm.cli.arguments import Call
+
+_MANY = 50_000  # records, after which a person wants to know why it takes so long
+_TICK = 1.0  # seconds after which ages are drawn anew, and what no record announces is looked at
+
+
+def status(call: Call) -> int:
+    viewer = Viewer(Home().store(), may_fork=True)
+    board = _first_look(viewer)
+    if "--watch" not in call.options:
+        _print(call, board)
+        return 0
+    try:
+        if call.json or not os.isatty(1) or os.environ.get("TERM") == "dumb":
+            _watch_changes(call, viewer)
+        else:
+            _watch_live(viewer, board)
+    except KeyboardInterrupt:
+        pass  # that is how a person ends it, so nothing went wrong
+    return 0
+
+
+def _first_look(viewer: Viewer) -> Board:
+    seen = 0
+
+    def tell(count: int) -> None:
+        nonlocal seen
+        seen = count
+        if seen > _MANY:
+            output.transient(f"{seen:,} records read")
+
+    board = viewer.look(tell)
+    if seen > _MANY:
+        output.transient("")
+    return board
+
+
+def _watch_live(viewer: Viewer, first: Board) -> None:
+    from swarm.board.text import text
+    from swarm.terminal.screen import LiveScreen
+    from swarm.terminal.text import cut
+
+    with LiveScreen() as screen:
+        board, away = first, ""
+        while True:
+            columns, height = screen.size
+            trouble = [output.paint(cut(output.shown(away), columns), "red"), ""] if away else []
+            screen.draw([*trouble, *text(board, columns, height - len(trouble), output.paint)])
+            try:
+                screen.pause(viewer.wait, _TICK)
+                board, away = viewer.look(), ""
+            except Unreachable as error:
+                away = f"as of {board.generated_at}: {error}"
+
+
+def _watch_changes(call: Call, viewer: Viewer) -> None:
+    """For a file or a program: a new screen each time that something is different, not only older."""
+    last: object = None
+    away = output.told_once()
+    while True:
+        try:
+            board = viewer.look()
+            if (now := _substance(board)) != last:
+                if last is not None and not call.json:
+                    output.out("\n")
+                _print(call, board)
+                last = now
+            viewer.wait(_TICK)
+        except Unreachable as error:
+            away(error)
+
+
+def _substance(board: Board) -> object:
+    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in ("waiting", "error", "failed") else "") for p in board.problems]
+    work = [(work.worker, work.task_id, work.since, work.token, work.state, work.text) for work in board.workers]
+    return problems, work, board.queue, board.is_empty
+
+
+def _print(call: Call, board: Board) -> None:
+    if call.json:
+        output.out(json_codec.dumps(board.fields()) + "\n")
+        return
+    from swarm.board.text import text
+
+    columns, height = _size()
+    output.out("".join(f"{line}\n" for line in text(board, columns, height, output.paint)))
+
+
+def _size() -> tuple[int, int | None]:
+    """Columns, and lines if there is a terminal: one less than it has, for the shell's next prompt."""
+    try:
+        columns, lines = os.get_terminal_size(1)
+        if columns > 0 and lines > 0:
+            return columns, max(8, lines - 1)
+    except OSError:
+        pass
+    import shutil
+
+    return min(shutil.get_terminal_size((80, 24)).columns, 1000), None  # COLUMNS, if somebody has set it
+
+
+COMMAND = Command(
+    "[--watch]",
+    "One screen for whoever is in charge. Problems first, each with the command that helps: tasks that wait for a person,\n"
+    "holders that are gone, failures, leases about to end, tasks that nothing can start. Then who works on what and for how\n"
+    "long, then the queue by state.\n"
+    "\n"
+    "  --watch   stays, and draws it anew when something happens and every second; Ctrl-C ends it (exit 0). Where there is no\n"
+    "            terminal: prints it again whenever something has changed (with --json one object a line)\n"
+    "\n"
+    "Exit 0 also where there are problems: it could look. The keys of --json are those of swarm.board.board.Board.",
+    "swarm status --watch",
+    status,
+    "--watch",
+)

@@ -1,0 +1,221 @@
+"""`swarm up`, `attach`, `down`, `agents`, `send`, `capture`, `restart`: a swarm in tmux panes, from a shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from swarm.cli.arguments import Call, Command
+from swarm.errors import BadInput, TmuxSwarmError
+from swarm.formats import json_codec
+from swarm.terminal import output
+from swarm.terminal.output import shown
+from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
+from swarm.tmux.manager import GRACE, StoppedAgent, TmuxSwarmManager
+from swarm.tmux.panes import MAX_TEXT_BYTES
+
+_SETTLE = 1.0  # seconds in which a command that cannot work ends
+_COLOURS = {AgentStatus.RUNNING: "green", AgentStatus.EXITED: "dim", AgentStatus.DEAD: "red", AgentStatus.GONE: "red"}
+
+_NEXT = """\
+Look at them:   swarm attach     (C-b d leaves, and they go on)
+How they are:   swarm agents
+End them all:   swarm down
+"""
+
+
+def up(call: Call) -> int:
+    workers = _whole(call.options.get("--workers"), "--workers")
+    manager = TmuxSwarmManager()
+    report = manager.start(workers, agent=call.options.get("--exec", ""), until_empty="--until-empty" in call.options)
+    agents = _settled(manager)
+    begun = {*report.started, *report.restarted}
+    dead = [agent for agent in agents if agent.name in begun and agent.status in (AgentStatus.DEAD, AgentStatus.GONE)]
+    if call.json:
+        told = {"started": [*report.started], "restarted": [*report.restarted], "running": [*report.running]}
+        _print_json({**told, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
+    else:
+        if report.started:
+            output.out(f"Started: {' '.join(report.started)}\n")
+        if report.restarted:
+            output.out(f"Started again: {' '.join(report.restarted)}\n")
+        if report.running:
+            also = ", with the command they were started with" if begun or "--exec" in call.options else ""
+            output.out(f"Already up{also}: {' '.join(report.running)}\n")
+        output.out(_NEXT)
+    if dead:
+        names = " ".join(agent.name for agent in dead)
+        output.error(f"ended as soon as started: {names}. See why with: swarm capture {dead[0].name}")
+    return 1 if dead else 0
+
+
+def attach(call: Call) -> int:
+    if not call.json and not (os.isatty(0) and os.isatty(1)):
+        raise BadInput("attach shows the swarm in a terminal, but this is none. To read one pane: swarm capture WORKER")
+    command = TmuxSwarmManager().attach_command()
+    if call.json:
+        _print_json({"command": command})
+        return 0
+    environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
+    if "TMUX" in os.environ:
+        output.err("This is a tmux inside your tmux: press C-b twice for the inner one (C-b C-b d leaves it).\n")
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        raise TmuxSwarmError(f"tmux cannot be run: {error.strerror}. Install tmux, then try again.") from error
+
+
+def down(call: Call) -> int:
+    text = call.options.get("--grace")
+    grace = GRACE if text is None else float(_whole(text, "--grace"))
+    stopped = TmuxSwarmManager().stop(grace)
+    if call.json:
+        _print_json({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]})
+        return 0
+    if not stopped:
+        output.out("Nothing is up.\n")
+    for one in stopped:
+        output.out(f"{one.agent.name}: {_how_it_ended(one, grace)}\n")
+    return 0
+
+
+def agents(call: Call) -> int:
+    found = TmuxSwarmManager().agents()
+    if call.json:
+        _print_json({"agents": [_as_json(agent) for agent in found]})
+        return 0
+    if not found:
+        output.out("Nothing is up. Start a swarm with: swarm up --workers N\n")
+    width = max((len(agent.name) for agent in found), default=0)
+    for agent in found:
+        runs = f" (pid {agent.pid}, {shown(agent.command)})" if agent.status is AgentStatus.RUNNING else ""
+        output.out(f"{agent.name:{width}}  {output.paint(describe(agent), _COLOURS[agent.status])}{runs}\n")
+    return 0
+
+
+def send(call: Call) -> int:
+    text = call.get(1)
+    if text == "-":
+        text = output.read_stdin(MAX_TEXT_BYTES)
+    name = agent_name(call.get(0))
+    TmuxSwarmManager().send(name, text, enter="--no-enter" not in call.options)
+    if call.json:
+        _print_json({"name": name, "sent": True})
+    else:
+        output.out(f"Sent to {name}.\n")
+    return 0
+
+
+def capture(call: Call) -> int:
+    lines = _whole(call.options["--lines"], "--lines") if "--lines" in call.options else None
+    manager = TmuxSwarmManager()
+    text = manager.capture(call.get(0), lines)
+    if call.json:
+        _print_json({**_as_json(manager.agent(call.get(0))), "text": text})
+    else:
+        output.out(text)
+    return 0
+
+
+def restart(call: Call) -> int:
+    agent = TmuxSwarmManager().restart(call.get(0), force="--force" in call.options)
+    if call.json:
+        _print_json(_as_json(agent))
+    else:
+        output.out(f"Started again: {agent.name} (pid {agent.pid})\n")
+    return 0
+
+
+def _how_it_ended(one: StoppedAgent, grace: float) -> str:
+    if one.killed:
+        return f"did not end within {grace:g} s, and was killed"
+    as_told = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
+    return "ended" if as_told else describe(one.agent)
+
+
+def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:
+    """The agents a moment later, when a command that cannot work has ended."""
+    deadline = time.monotonic() + _SETTLE
+    while True:
+        found = manager.agents()
+        if time.monotonic() > deadline or all(agent.status is not AgentStatus.RUNNING for agent in found):
+            return found
+        time.sleep(0.05)
+
+
+def _as_json(agent: AgentPane) -> dict[str, object]:
+    return {
+        "name": agent.name,
+        "role": agent.role,
+        "worker_id": agent.worker_id,
+        "status": str(agent.status),
+        "pid": agent.pid,
+        "pane_id": agent.pane_id or None,
+        "command": agent.command or None,
+        "exit_code": agent.exit_code,
+        "signal": agent.signal,
+    }
+
+
+def _print_json(answer: dict[str, object]) -> None:
+    output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n")
+
+
+def _whole(text: str | None, what: str) -> int:
+    if text is None:
+        raise BadInput(f"{what} is missing. Say how many workers to start: swarm up --workers 3")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number.")
+    return int(text)
+
+
+COMMANDS = {
+    "up": Command(
+        "--workers N [--exec 'CMD {prompt}'] [--until-empty]",
+        "Starts a master and N workers (1 to 64) in tmux panes, in this directory. On a swarm that is up it starts the workers\n"
+        "that are missing or have ended, and leaves the others alone. --exec and --until-empty go to each worker: see\n"
+        "swarm worker --help. Exit 1: one of them ended at once.",
+        "swarm up --workers 3 --exec 'claude -p {prompt}'",
+        up,
+        "--workers= --exec= --until-empty",
+    ),
+    "attach": Command(
+        "",
+        "Shows the swarm's panes in this terminal until you leave with C-b d. Exit 1: nothing is up.\n"
+        "--json prints the command that would do it.",
+        "swarm attach",
+        attach,
+    ),
+    "down": Command(
+        "[--grace S]",
+        "Ends all agents: SIGTERM, so that workers give back their tasks; SIGKILL for those that still run S seconds later\n"
+        f"({GRACE:g} unless given). Then closes their panes, and no others.",
+        "swarm down",
+        down,
+        "--grace=",
+    ),
+    "agents": Command("", "Lists the master and the workers, and whether each runs.", "swarm agents", agents),
+    "send": Command(
+        "AGENT TEXT [--no-enter]",
+        "Types TEXT (- for standard input) and Enter into the pane of worker-3 (or 3), or of master. Exit 1: it does not run.",
+        "swarm send worker-3 'go on with the next one'",
+        send,
+        "--no-enter",
+    ),
+    "capture": Command(
+        "AGENT [--lines N]",
+        "Prints what an agent's pane shows, also of one that has ended. With --lines the last N lines, also those scrolled away.",
+        "swarm capture worker-3 --lines 100",
+        capture,
+        "--lines=",
+    ),
+    "restart": Command(
+        "AGENT [--force]",
+        "Starts an agent that has ended again, with the same command in the same pane. Exit 1: it runs; with --force it is\n"
+        "ended first, as by down.",
+        "swarm restart worker-3",
+        restart,
+        "--force",
+    ),
+}

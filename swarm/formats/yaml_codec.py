@@ -1,0 +1,141 @@
+"""YAML that every reader reads alike, and reading what others wrote.
+
+Written: block mappings and lists; every text in double quotes and escaped as in JSON, because what is a plain word to one reader
+is a number, a date or a truth value to another. Read: any YAML, as texts. What people and shell scripts write, a few lines of
+`key: value`, is read here; for anything else PyYAML is loaded.
+"""
+
+from __future__ import annotations
+
+from swarm.errors import StoreError
+from swarm.formats import json_codec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_UNSEEN = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON leaves them as they are; YAML has no such characters
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # to YAML 1.1, beside the usual one
+_MAX_KEY = 1024  # characters, says YAML
+_MAPS = frozenset(":?{")  # without one of them there is no mapping
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-: ")
+
+
+class NotYaml(ValueError):
+    """The text is not YAML, or not a mapping."""
+
+
+def dumps(value: Mapping[str, object]) -> str:
+    """A mapping of scalars, lists of scalars and such mappings, as a block. Keys are plain words; floats have no exponent."""
+    return "".join(_block(value, ""))
+
+
+def read_mapping(text: str) -> dict[str, str | None]:
+    """The scalars of a mapping, as they are written; None for a value that is no scalar. Raises NotYaml."""
+    if not all(map(_is_printable, text)):
+        raise NotYaml("it contains characters that YAML does not have")
+    if _MAPS.isdisjoint(text):
+        raise NotYaml("it is not a mapping")
+    found = _read_flat(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if found is None:
+        return _read_any(text)
+    if not found:
+        raise NotYaml("it is not a mapping")
+    return found
+
+
+def _block(value: Mapping[str, object], indent: str) -> Iterator[str]:
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            yield f"{indent}{key}:\n"
+            yield from _block(item, indent + "  ")
+        elif isinstance(item, list | tuple) and item:
+            yield f"{indent}{key}:\n"
+            yield from (f"{indent}  - {_scalar(entry)}\n" for entry in item)
+        else:
+            yield f"{indent}{key}: {_scalar(item)}\n"
+
+
+def _scalar(value: object) -> str:
+    return json_codec.dumps(value).translate(_UNSEEN)
+
+
+def _is_printable(character: str) -> bool:
+    """As YAML has it."""
+    return (
+        " " <= character <= "~"
+        or character in "\t\n\r\x85"
+        or "\xa0" <= character <= "\ud7ff"
+        or "\ue000" <= character <= "\ufffd"
+        or character >= "\U00010000"
+    )
+
+
+def _read_flat(text: str) -> dict[str, str | None] | None:
+    """Lines of `key: value` and comments; None where it takes more to be sure what is meant."""
+    found: dict[str, str | None] = {}
+    if not _LINE_BREAKS.isdisjoint(text):
+        return None
+    for line in text.split("\n"):
+        if not line.strip(" ") or line.lstrip(" ").startswith("#"):
+            continue
+        key, colon, rest = line.partition(":")
+        value = _read_scalar(rest.strip(" ")) if rest.startswith(" ") or not rest else None
+        if not colon or not _is_plain_key(key) or key in found or value is None:
+            return None
+        found[key] = value
+    return found
+
+
+def _is_plain_key(text: str) -> bool:
+    return text.isascii() and text.isidentifier() and len(text) <= _MAX_KEY
+
+
+def _read_scalar(text: str) -> str | None:
+    if not text:
+        return ""
+    quote = text[:1]
+    if quote == "'":
+        body, closed, rest = text[1:].replace("''", "\0").partition("'")
+        return body.replace("\0", "'") if closed and _is_comment(rest) else None
+    if quote == '"':
+        return _read_double_quoted(text)
+    plain = text.partition(" #")[0].rstrip(" ")
+    simple = plain.removeprefix("-")[:1].isalnum() and _PLAIN.issuperset(plain) and ": " not in plain and plain[-1] != ":"
+    return plain if simple else None
+
+
+def _read_double_quoted(text: str) -> str | None:
+    end = 1
+    while end < len(text) and text[end] != '"':
+        end += 1 + (text[end] == "\\")
+    body = text[: end + 1]
+    if not _is_comment(text[end + 1 :]) or "\\ud" in body.replace("\\\\", "").lower():
+        return None  # \ud: the halves of a character, which readers put together or not
+    try:
+        return str(json_codec.loads(body))
+    except ValueError:
+        return None
+
+
+def _is_comment(text: str) -> bool:
+    return not text.strip(" ") or (text.lstrip(" ").startswith("#") and text.startswith(" "))
+
+
+def _read_any(text: str) -> dict[str, str | None]:
+    try:
+        import yaml
+    except ImportError:
+        raise StoreError("it needs a full reader of YAML, which is not installed. Run: pip install PyYAML") from None
+    try:
+        found = yaml.load(text, Loader=yaml.BaseLoader)  # texts and nothing else; noqa: S506
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise NotYaml("it is not YAML") from error
+    if not isinstance(found, dict):
+        raise NotYaml("it is not a mapping")
+    return {key: _whole(value) if isinstance(value, str) else None for key, value in found.items()}
+
+
+def _whole(text: str) -> str:
+    """JSON, which is YAML too, escapes a character beyond U+FFFF as two halves; a half alone is no text."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,243 @@
+"""What a lock file says, and whether that still counts.
+
+A record carries both vocabularies (`worker` and `worker_id`, `ttl` and `expires_at`), so that a program written for
+either can read it. Reading takes either alone, and what people write or edit by hand. Beside them stands `holder`:
+who holds it, and a *stamp*, the reading of a clock that does not jump. The stamp carries copies of what it vouches
+for; where they differ from the record, somebody has edited it, and the wall clock judges.
+"""
+
+from __future__ import annotations
+
+from swarm.formats import json_codec
+from swarm.settings import MAX_TTL
+from swarm.system import process
+from swarm.system.clock import Clock, from_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+_WHO = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
+_ENDLESS = 1e12  # seconds; what people write to say for ever cannot be added to a date
+UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
+
+
+class Lock:
+    """One lock as its record says. `ttl` is None and `expires_at` "" for a lock that never expires. Not to be changed."""
+
+    __slots__ = ("_encoded", "acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        worker: str,
+        acquired_at: str,
+        heartbeat_at: str,
+        ttl: float | None,
+        expires_at: str,
+        token: int | None,
+        holder: Mapping[str, Any],
+    ) -> None:
+        self.task_id = task_id
+        self.worker = worker
+        self.acquired_at = acquired_at
+        self.heartbeat_at = heartbeat_at
+        self.ttl = ttl
+        self.expires_at = expires_at
+        self.token = token
+        self.holder = holder
+        self._encoded = b""
+
+    def fields(self) -> dict[str, Any]:
+        """The record's fields, in their order in the file."""
+        fields: dict[str, Any] = {
+            "task_id": self.task_id,
+            "worker": self.worker,
+            "worker_id": self.worker,
+            "acquired_at": self.acquired_at,
+            "heartbeat_at": self.heartbeat_at,
+            "ttl": self.ttl,
+            "expires_at": self.expires_at,
+        }
+        if self.token is not None:
+            fields["token"] = self.token
+        if self.holder:
+            fields["holder"] = dict(self.holder)
+        return fields
+
+    def encode(self) -> bytes:
+        if not self._encoded:
+            self._encoded = json_codec.dumps(self.fields(), own=True).encode() + b"\n"
+        return self._encoded
+
+
+class Verdict:
+    """Whether a lock counts: `active` or not, `why` not ("" for a lease that ran out), seconds `left` (None: no end)."""
+
+    __slots__ = ("active", "left", "why")
+
+    def __init__(self, active: bool, why: str = "", left: float | None = None) -> None:
+        self.active = active
+        self.why = why
+        self.left = left
+
+    def __str__(self) -> str:
+        state = "Active" if self.active else "Expired"
+        return f"{state} ({self.why})" if self.why else state
+
+
+def new_lock(
+    task_id: str, worker: str, ttl: float | None, token: int, clock: Clock, who: Mapping[str, object] | None = None
+) -> Lock:
+    """A lock taken now; `who` is the process it is bound to, if any."""
+    return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
+
+
+def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
+    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats. `group`: a process group that
+    works for its holder from now on."""
+    who = {key: value for key, value in lock.holder.items() if key in _WHO}
+    if group and "pid" in who:
+        who["group"] = group
+    if not stamp_counts(lock) or holder_gone(lock, clock):
+        who = {}
+    beat = lock.holder.get("beat")
+    who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _ENDLESS else 1
+    return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock, clock.now()), lock.token, clock, who)
+
+
+def with_token(lock: Lock, token: int) -> Lock:
+    said = {name: getattr(lock, name) for name in Lock.__slots__ if name not in ("token", "_encoded")}
+    return Lock(**said, token=token)
+
+
+def decode(data: bytes, task_id: str) -> Lock | None:
+    """The lock that a record describes, None where it makes no sense: empty, torn, no object, no worker."""
+    try:
+        record = json_codec.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    holder = record.get("holder")
+    holder = holder if isinstance(holder, dict) and all(map(_is_plain, holder.values())) else {}
+    worker = _worker(record, holder)
+    if not worker:
+        return None
+    acquired_at = _text(record.get("acquired_at"))
+    return Lock(
+        task_id=_text(record.get("task_id")) or task_id,
+        worker=worker,
+        acquired_at=acquired_at,
+        heartbeat_at=_text(record.get("heartbeat_at")) or acquired_at,
+        ttl=_number(record.get("ttl")),
+        expires_at=_text(record.get("expires_at")),
+        token=record["token"] if type(record.get("token")) is int else None,
+        holder=holder,
+    )
+
+
+def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> Verdict:
+    """Whether a lock counts now. `age` tells how old the record is, for one that makes no sense (None)."""
+    if lock is None:
+        grace = UNREADABLE_GRACE - age()
+        return Verdict(grace >= 0, "unreadable", grace)
+    if holder_gone(lock, clock):
+        return Verdict(False, "holder gone")
+    left = _time_left(lock, clock)
+    return Verdict(left is None or left >= 0, left=left)
+
+
+def stamp_counts(lock: Lock) -> bool:
+    """Whether the stamp vouches for what the record says now."""
+    copies = (lock.holder.get("worker"), lock.holder.get("heartbeat_at"), lock.holder.get("ttl"))
+    return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
+
+
+def orphaned(lock: Lock, clock: Clock) -> bool:
+    """Whether the process is gone that kept the lock alive, and somebody of its group works on."""
+    if "group" not in lock.holder or not stamp_counts(lock) or holder_gone(lock, clock):
+        return False
+    return _gone({name: value for name, value in lock.holder.items() if name != "group"}, clock)
+
+
+def holder_gone(lock: Lock, clock: Clock) -> bool:
+    if "pid" not in lock.holder or not stamp_counts(lock):
+        return False
+    return _gone(lock.holder, clock)
+
+
+def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
+    return process.gone(who, *clock.identity(), restarts=clock.of_one_machine)
+
+
+def _dated(
+    task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
+) -> Lock:
+    """A lock whose lease begins now; without `acquired_at` it is taken now, or nobody wrote down when."""
+    stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
+    now = clock.latest()
+    heartbeat_at = clock.written(now)
+    holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
+    return Lock(
+        task_id=task_id,
+        worker=worker,
+        acquired_at=acquired_at or heartbeat_at,
+        heartbeat_at=heartbeat_at,
+        ttl=ttl,
+        expires_at="" if ttl is None else clock.written(now + ttl),
+        token=token,
+        holder=holder,
+    )
+
+
+def _time_left(lock: Lock, clock: Clock) -> float | None:
+    if lock.ttl is not None:
+        passed = clock.since(lock.holder) if stamp_counts(lock) else None
+        if passed is not None:
+            return lock.ttl - passed
+        begun = from_iso(lock.heartbeat_at)
+        if begun is None:
+            begun = from_iso(lock.acquired_at)
+        if begun is not None:
+            return begun + lock.ttl - clock.now()
+    ends = from_iso(lock.expires_at)
+    return None if ends is None else ends - clock.now()
+
+
+def _length(lock: Lock, now: float) -> float | None:
+    """How long the lease is, also where only its two ends are written; what a person wrote is put within bounds."""
+    length = lock.ttl
+    ends = from_iso(lock.expires_at)
+    if length is None and ends is not None:
+        begun = from_iso(lock.heartbeat_at)
+        length = int(ends - (now if begun is None else begun))
+    return None if length is None else min(max(length, 1), MAX_TTL)
+
+
+def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
+    """Either vocabulary. Where they disagree one of them was edited: the one that the stamp does not know."""
+    worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
+    return worker if worker and worker != holder.get("worker") else worker_id or worker
+
+
+def _is_plain(value: object) -> bool:
+    """Whether swarm could have written this into `holder`: text, a number that is one, or nothing."""
+    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and value - value == 0)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return max(value, -_ENDLESS) if value < _ENDLESS else None  # also for NaN

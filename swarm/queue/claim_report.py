@@ -1,0 +1,97 @@
+"""What whoever asks for a task is answered, so that neither a person nor a language model can misread it: claimed or not, who
+holds what, and what to do next, as a command that can be pasted. A face with other words for that says how to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from swarm.errors import LockHeld, NoTask, WrongState
+from swarm.queue.queue import Claim, Task
+from swarm.terminal.output import quoted, shown
+
+_MAX_HOLDERS = 20  # that a person is told of
+
+
+def fields(claimed: Claim) -> dict[str, Any]:
+    """What somebody who claimed a task needs to know."""
+    task, who = claimed.task, quoted(claimed.worker)
+    return {
+        "claimed": True,
+        "must_stop": False,
+        "task_id": task.id,
+        "worker": claimed.worker,
+        "token": claimed.token,
+        "attempt": task.attempts,
+        "prompt": task.spec.prompt,
+        "command": task.fields()["command"],
+        "lease_seconds": claimed.lock.ttl,
+        "lease_until": claimed.lock.expires_at,
+        "task": task.fields(),
+        "next": {
+            "keep": f"swarm lock heartbeat {quoted(task.id)} {who} --token {claimed.token}",
+            "when_done": f"swarm task done {quoted(task.id)} --worker {who} --token {claimed.token} 'what you did'",
+            "if_it_fails": f"swarm task fail {quoted(task.id)} --worker {who} --token {claimed.token} 'what went wrong'",
+            "to_give_it_back": f"swarm task release {quoted(task.id)} --worker {who} --token {claimed.token}",
+        },
+    }
+
+
+def text(claimed: Claim) -> str:
+    task, told = claimed.task, fields(claimed)["next"]
+    lines = [
+        f"Claimed: {shown(task.id)}",
+        f"  worker:   {shown(claimed.worker)}",
+        f"  token:    {claimed.token}",
+        f"  attempt:  {task.attempts} of {task.spec.max_attempts}",
+        f"  lease:    {claimed.lock.ttl} seconds, until {claimed.lock.expires_at}",
+        "",
+    ]
+    if task.spec.prompt:
+        lines += ["What to do:", *(f"  {shown(line)}" for line in task.spec.prompt.splitlines()), ""]
+    if task.spec.command:
+        lines += ["Command to run:", f"  {shown(command_line(task))}", ""]
+    lines += [
+        "Next:",
+        f"  keep it (before the lease ends):  {shown(told['keep'])}",
+        f"  when it is done:                  {shown(told['when_done'])}",
+        f"  if it fails:                      {shown(told['if_it_fails'])}",
+        f"  to give it back unfinished:       {shown(told['to_give_it_back'])}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:
+    """The same for one who did not get a task. `to_wait` says how to wait for one, so many seconds."""
+    why, holders, ready_in = "state", {}, None
+    if isinstance(error, NoTask):
+        why, holders, ready_in = error.why, dict(error.holders), error.ready_in
+    elif isinstance(error, LockHeld):
+        why, holders = "held", {error.task_id: error.holder}
+    if why in ("empty", "finished"):
+        advice = "Stop: do not work on any task. There is nothing to wait for."
+    elif why == "unknown":
+        advice = "Stop: do not work on this task."
+    else:
+        wait = to_wait(max(300, round(ready_in or 0) + 1))
+        advice = f"Stop: do not work on any task now. To wait for one: {wait}"
+    answer = {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders}
+    return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
+
+
+def command_to_wait(worker: str) -> Callable[[int], str]:
+    """How somebody with a shell waits for a task."""
+    return lambda seconds: f"swarm task claim --worker {quoted(worker)} --wait {seconds}"
+
+
+def refusal_text(fields: dict[str, Any]) -> str:
+    shown_holders = [(task, holder) for task, holder in fields["held_by"].items() if holder][:_MAX_HOLDERS]
+    held = "".join(f"  {shown(task)} is held by {shown(holder)}\n" for task, holder in shown_holders)
+    return f"Not claimed.\n{held}{fields['next']}\n"
+
+
+def command_line(task: Task) -> str:
+    """A task's own command as a person would type it, "" if it has none."""
+    command = task.spec.command
+    return " ".join(map(quoted, command)) if isinstance(command, tuple) else command or ""

@@ -1,0 +1,275 @@
+"""Claiming tasks and ending claims.
+
+A claim is the task's lock, then a line in the log, then START: whoever has the lock of a task whose claim is in the log is its
+worker. What ends a claim carries its token; the line in the log decides, and what comes after it only tells.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
+from swarm.locks.record import Lock
+from swarm.queue.ledger import Ledger
+from swarm.queue.state import Entry
+from swarm.queue.task import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNNING, Task, event
+
+_STATES = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
+_ENOUGH = 3  # tasks whose locks cannot be used, before we believe that none can
+_FEW = 8  # tasks that those who seldom meet choose from
+_CROWD = 16.0  # how many times as many others who often do
+_EASE = 0.125  # times less for each time that one met nobody
+_GLANCE = 1.0  # seconds between looks whether the holders of claims still live: nothing announces that they do not
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A task that is a worker's to do. `token` goes with everything that is done in its name."""
+
+    task: Task
+    worker: str
+    token: int
+    lock: Lock
+
+
+class _Either:
+    """What is in the one or in the other, which may be long, and are not put together for that."""
+
+    __slots__ = ("_one", "_other")
+
+    def __init__(self, one: Container[str], other: Container[str]) -> None:
+        self._one = one
+        self._other = other
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._one or name in self._other
+
+
+class Claims:
+    """The claims of one queue."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._held: dict[str, tuple[float, str]] = {}  # ready tasks whose locks somebody has: when to look again, and who
+        self._glanced = -math.inf
+        self._crowd = 1.0  # grows when somebody else was faster, and shrinks when nobody was
+        self._taken: dict[str, Claim] = {}  # what is being worked on: saves finding out again what nobody has changed
+
+    def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
+        """The best ready task that nobody holds. Raises NoTask; StoreError only if one that cannot be read keeps us from all."""
+        tried: set[str] = set()
+        troubles: list[StoreError] = []
+        while len(troubles) < _ENOUGH:
+            self._ledger.update()
+            entry = self._next(tried, commands_only)
+            if entry is None:
+                break
+            try:
+                claim = self._claim(entry, worker, ttl, bound=bound)
+            except LockHeld as held:
+                self._held.pop(entry.id, None)
+                self._held[entry.id] = self._ledger.clock.steady() + _GLANCE, held.holder
+                self._crowd = min(2 * self._crowd, _CROWD)
+            except (WrongState, NoTask):  # others were faster
+                self._crowd = min(2 * self._crowd, _CROWD)
+            except StoreError as error:
+                troubles.append(error)
+            else:
+                self._crowd = max(1.0, self._crowd - _EASE)
+                return claim
+            tried.add(entry.id)
+        if troubles:
+            raise troubles[0]
+        raise self._nothing(commands_only)
+
+    def named(self, task_id: str, worker: str, ttl: float, *, bound: bool) -> Claim:
+        """This task. Raises NoTask, LockHeld or WrongState."""
+        entry = self._ledger.entry(task_id)
+        if entry.state in ENDED:
+            raise WrongState(task_id, f"{task_id} is {entry.state}: there is nothing to do.")
+        if entry.missing:
+            known = self._ledger.picture.entries
+            waits = [name for name in entry.after if name not in known or known[name].state != DONE]
+            raise WrongState(task_id, f"{task_id} waits for {', '.join(waits)}.")
+        return self._claim(entry, worker, ttl, bound=bound)
+
+    def end(
+        self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> Task:
+        """Ends a claim: done, fail or release. Raises LockLost if it is not this worker's any more; that is logged. Saying it
+        twice does no harm, and completes what was cut off the first time."""
+        ledger = self._ledger
+        if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
+            raise BadInput(f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and say where that is.")
+        seen = ledger.picture.entries.get(task_id)
+        entry = seen if seen and token is not None else ledger.entry(task_id)  # what is new comes with the line we add
+        if token is None:
+            if entry.worker != worker or not (entry.state == RUNNING or entry.ended):
+                raise self._refused(op, entry, worker, None, "")
+            token = entry.token
+        line = event(op, at=ledger.now(), id=task_id, worker=worker, token=token, **fields)
+        claim = self._taken.pop(task_id, None)
+        own = claim is not None and (claim.worker, claim.token) == (worker, token)
+        known = claim.lock if claim and own and ledger.is_as_taken(claim.lock) else None
+        lost = "" if known else self._why_lost(entry, worker, token)
+        if lost:
+            ledger.update()
+        taken = not lost and ledger.append(line)
+        try:
+            entry = ledger.current(task_id)
+        except NoTask:
+            text = f"There is no task {task_id} any more: the queue was removed, or replaced. Stop working on the task."
+            raise LockLost(task_id, text) from None
+        if not taken and (entry.token, entry.ended) != (token, op):
+            raise self._refused(op, entry, worker, token, lost)
+        try:
+            if taken or not self._was_told(op, task_id, token):
+                self._tell(op, entry, worker, token, fields, meta)
+        finally:
+            ledger.let_go(task_id, worker, token, known)
+        return entry.task(claim.task if claim else None)
+
+    def bury(self, entry: Entry) -> None:
+        """A task that died with its last attempt, and that nobody has found yet: then the log says that it has failed."""
+        try:
+            claim = self._claim(entry, "swarm", 60.0, bound=True)
+        except (LockHeld, WrongState):
+            return
+        self.end("release", entry.id, "swarm", claim.token, {}, {})  # somebody was faster, and it is to be done again
+
+    # Claiming ------------------------------------------------------------------------------------------------------
+
+    def _next(self, tried: set[str], commands_only: bool) -> Entry | None:
+        """The task to go for now: the best ready one, or one whose claim has died, if that comes first."""
+        picture, clock = self._ledger.picture, self._ledger.clock
+        now = clock.steady()
+        held = self._held
+        while held and held[name := next(iter(held))][0] <= now:  # those that were put there first come first
+            del held[name]
+        # Where others are at work too, not all of them should go for the very first; and the less the more often they meet.
+        others = picture.running or self._ledger.digest.others_write
+        among = int(min(1 + len(picture.running), _FEW) * self._crowd) if others else 1
+        ready = picture.best(clock.now(), _Either(tried, held), among, commands_only=commands_only)
+        if not ready or now - self._glanced >= _GLANCE:
+            self._glanced = now
+            self._taken = {name: claim for name, claim in self._taken.items() if name in picture.running}
+            claims = [e for e in picture.running.values() if e.id not in tried and (e.has_command or not commands_only)]
+            dead = [entry for entry in claims if self._ledger.is_dead(entry)]
+            if dead:
+                best = max(dead, key=lambda entry: entry.priority)
+                if not ready or best.priority >= ready[0].priority:
+                    return best
+        return random.choice(ready) if len(ready) > 1 else ready[0] if ready else None
+
+    def _claim(self, entry: Entry, worker: str, ttl: float, *, bound: bool) -> Claim:
+        """Raises LockHeld, or WrongState if the task is not to be had any more."""
+        ledger, task_id = self._ledger, entry.id
+        died = entry.worker if entry.state == RUNNING else ""
+        begun = ledger.clock.steady()
+        lock = ledger.locks.acquire(task_id, worker, ttl, bound=bound)
+        assert lock.token is not None
+        taken = False
+        try:
+            self._check_lease(task_id, begun, ttl)
+            taken = ledger.append(event("claim", at=ledger.now(), id=task_id, worker=worker, token=lock.token))
+            entry = ledger.current(task_id)
+            if not taken and entry.state == FAILED and entry.token == lock.token:
+                ledger.status.append("ERROR", worker, task_id, entry.reason, {"token": lock.token, "attempts": entry.attempts})
+            if not taken:
+                raise WrongState(task_id, f"{task_id} is {entry.shown_state} now.")
+            meta: dict[str, Any] = {"token": lock.token, "attempt": entry.attempts}
+            if died:
+                meta["taken_over_from"] = died
+            ledger.status.append("START", worker, task_id, f"taken over from {died}" if died else "", meta)
+            self._check_lease(task_id, begun, ttl)
+        except BaseException:
+            if taken:
+                self._take_back(task_id, worker, lock.token)
+            ledger.let_go(task_id, worker, lock.token)
+            raise
+        claim = self._taken[task_id] = Claim(entry.task(), worker, lock.token, lock)
+        return claim
+
+    def _check_lease(self, task_id: str, begun: float, ttl: float) -> None:
+        """Nobody is told that a task is his when others may have it already."""
+        if self._ledger.clock.steady() - begun >= ttl:
+            raise WrongState(task_id, f"{task_id} was claimed, but its lease of {ttl:g} seconds was over before that was told.")
+
+    def _take_back(self, task_id: str, worker: str, token: int) -> None:
+        """A claim that nobody will be told of costs no attempt, if that can be written."""
+        try:
+            self._ledger.append(event("release", at=self._ledger.now(), id=task_id, worker=worker, token=token))
+        except StoreError:
+            pass
+
+    def _nothing(self, commands_only: bool) -> NoTask:
+        """Why there is nothing to claim."""
+        picture = self._ledger.picture
+        if not picture.entries:
+            return NoTask("empty", "The queue is empty: nothing was ever added.")
+        if picture.is_finished():
+            return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.")
+        if commands_only and picture.is_finished(commands_only=True):
+            return NoTask("finished", "What is left has no command of its own: it needs a worker with an agent.")
+        holders = {entry.id: entry.worker for entry in picture.running.values()} | {
+            name: holder for name, (_, holder) in self._held.items()
+        }
+        due = picture.next_due()
+        if due is None:
+            return NoTask("busy", "Nothing is free now: what could be done is held by others, or waits for that.", holders)
+        seconds = max(0.0, due - self._ledger.clock.now())
+        text = f"Nothing is free now: the next attempt at a task that failed may begin in {seconds:.0f} seconds."
+        return NoTask("busy", text, holders, seconds)
+
+    # Ending --------------------------------------------------------------------------------------------------------
+
+    def _why_lost(self, entry: Entry, worker: str, token: int) -> str:
+        """What the lock says against it: somebody else has it. That nobody has it any more is no reason to waste the work."""
+        found = self._ledger.locks.look(entry.id)
+        if found is None or found[0] is None or (found[0].worker, found[0].token) == (worker, token) or not found[1].active:
+            return ""
+        return f"its lock is held by {found[0].worker} with token {found[0].token}"
+
+    def _was_told(self, op: str, task_id: str, token: int) -> bool:
+        """Whether the status log has the record of it."""
+        for _, record in self._ledger.status.query(task_id):
+            meta = record.get("meta")
+            if (
+                record.get("state") == _STATES[op]
+                and isinstance(meta, dict)
+                and meta.get("token") == token
+                and "from" not in meta
+            ):
+                return True
+        return False
+
+    def _refused(self, op: str, entry: Entry, worker: str, token: int | None, lost: str) -> LockLost:
+        what = {"done": "DONE", "fail": "ERROR", "release": "giving back"}[op]
+        why = lost or f"it is {_described(entry)}"
+        named = "no token" if token is None else f"token {token}"
+        meta = {"refused": op, "token": token, "current_token": entry.token}
+        self._ledger.status.append("SKIP", worker, entry.id, f"{what} with {named} was refused: {why}", meta)
+        return LockLost(entry.id, f"{entry.id} is not {worker}'s any more ({named}): {why}. Stop working on the task.")
+
+    def _tell(self, op: str, entry: Entry, worker: str, token: int, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        status, reason = self._ledger.status, fields.get("reason") or ""
+        about: dict[str, Any] = {"token": token, "attempt": entry.attempts, **meta}
+        if op == "done":
+            status.append("DONE", worker, entry.id, reason, about)
+        elif op == "release":
+            status.append("SKIP", worker, entry.id, f"given back: {reason}" if reason else "given back", {"token": token})
+        else:
+            about["attempts_left"] = 0 if entry.state == FAILED else entry.max_attempts - entry.attempts
+            if fields.get("delay") and entry.state == READY:
+                about["retry_in"] = fields["delay"]
+            status.append("ERROR", worker, entry.id, reason or "failed", about)
+
+
+def _described(entry: Entry) -> str:
+    if entry.state == RUNNING:
+        return f"being worked on by {entry.worker} with token {entry.token}"
+    return entry.shown_state

@@ -1,0 +1,72 @@
+"""Tasks from a file: JSON Lines, a JSON list or YAML, under the names that a task's fields have.
+
+Nothing is guessed: what is not a task, wherever it stands, is an error that says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from swarm.errors import BadInput, StoreError
+from swarm.formats import json_codec
+from swarm.queue.task import TaskSpec, spec_from
+
+
+def parse(text: str, name: str) -> list[TaskSpec]:
+    """The tasks in a file called `name`, whose ending tells what it is; else what it begins with does. Raises BadInput."""
+    ending = name.rpartition(".")[2].lower()
+    begins = text.lstrip("\ufeff \t\r\n")[:1]
+    if ending in ("yaml", "yml") or (ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"):
+        return [spec_from(task, where) for where, task in _listed(_yaml(text, name), name)]
+    if ending in ("jsonl", "ndjson") or (ending != "json" and begins == "{" and _is_json_lines(text)):
+        return [spec_from(task, where) for where, task in _json_lines(text, name)]
+    return [spec_from(task, where) for where, task in _listed(_json(text, name), name)]
+
+
+def _listed(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and "tasks" in value and "id" not in value:
+        value = value["tasks"]
+    elif isinstance(value, dict):
+        value = [value]
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise BadInput(f"{name} is not a list of tasks.")
+    for number, task in enumerate(value, 1):
+        yield f"{name}, task {number}", task
+
+
+def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.strip():
+            yield f"{name}, line {number}", _json(line, f"{name}, line {number},")
+
+
+def _is_json_lines(text: str) -> bool:
+    """Whether the first line is an object by itself, rather than the beginning of one."""
+    first = text.lstrip("\ufeff \t\r\n").partition("\n")[0]
+    try:
+        return isinstance(json_codec.loads(first), dict)
+    except ValueError:
+        return False
+
+
+def _json(text: str, where: str) -> Any:
+    if not text.strip("\ufeff \t\r\n"):
+        return None
+    try:
+        return json_codec.loads(text, strict=True)
+    except ValueError as error:
+        raise BadInput(f"{where} is not JSON: {error}.") from None
+
+
+def _yaml(text: str, name: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise StoreError(f"reading {name} needs PyYAML. Install it with: pip install PyYAML; or give JSON.") from None
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not YAML: {' '.join(str(error).split())[:200]}.") from None

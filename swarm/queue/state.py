@@ -1,0 +1,399 @@
+"""What the lines of the queue's log amount to. Every reader who has read as far sees the same queue.
+
+    add      a new task                             a known id changes nothing
+    claim    ready -> running                       only with a larger token than any before, and when all it comes after is done
+             running -> running                     the claim before it has died: its holder could take the task's lock
+             running -> failed                      the same, but the attempts are used up: then nobody gets it
+    done     running -> done                        only with the token of the claim
+    fail     running -> ready, or failed            the same; failed once the attempts are used up, or if it is final
+    release  running -> ready                       the same; the attempt does not count
+    retry    failed, cancelled -> ready             its attempts begin anew
+    cancel   ready, running -> cancelled
+
+What does not fit changes nothing, whoever wrote it: so a worker that lost its lease cannot finish a task, however late it comes
+and whatever it checked before. Whether a claim's holder still lives, only the task's lock tells.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+
+from swarm.inputs import check_name
+from swarm.queue.events import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parsed
+from swarm.queue.ready import Link, ReadyList
+from swarm.queue.snapshot import column, packed, spread, unpacked
+from swarm.system.clock import from_iso, to_iso
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+    from typing import Any
+
+    from swarm.queue.task import Task
+
+_DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
+_ADDED = b'{"op": "add", "at": "'  # how lines begin that swarm wrote; a moment follows, of 24 characters
+
+
+class Entry(Link):
+    """A task in the picture. `line` is the one that added it: what the queue does not need to decide is read there."""
+
+    __slots__ = (
+        "after",
+        "attempts",
+        "delay",
+        "ended",
+        "has_command",
+        "id",
+        "line",
+        "max_attempts",
+        "missing",
+        "moved",
+        "priority",
+        "reason",
+        "state",
+        "token",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        task_id: str,
+        line: bytes,
+        has_command: bool,
+        priority: int,
+        after: Sequence[str],
+        max_attempts: int,
+        moved: str | None = None,
+        state: str = READY,
+        attempts: int = 0,
+        token: int = 0,
+        worker: str = "",
+        reason: str = "",
+        delay: float = 0.0,
+        ended: str = "",
+    ) -> None:
+        self.before = self.behind = None
+        self.id = task_id
+        self.line = line
+        self.has_command = has_command
+        self.priority = priority
+        self.after = after
+        self.max_attempts = max_attempts
+        self.moved = moved  # when it came into its state, None if it is in it since it was added
+        self.state = state
+        self.attempts = attempts
+        self.token = token
+        self.worker = worker
+        self.reason = reason
+        self.delay = delay
+        self.ended = ended  # how its last claim was ended by its worker: done, fail or release; "" if it was not
+        self.missing = 0  # how many of those it comes after are not done
+
+    @property
+    def shown_state(self) -> str:
+        return WAITING if self.state == READY and self.missing else self.state
+
+    @property
+    def since(self) -> str:
+        """When it came into its state."""
+        return self._added_at() if self.moved is None else self.moved
+
+    def due(self) -> float:
+        """When it may be tried again, if it has a delay."""
+        return (from_iso(self.since) or 0.0) + self.delay
+
+    def task(self, before: Task | None = None) -> Task:
+        """As it is now. `before`: as it was once, which says what does not change."""
+        from swarm.queue.task import Task, known_spec  # who counts tasks does not come here
+
+        if before is None:
+            record = parsed(self.line)
+            spec, added_at = known_spec(record), str(record.get("at", ""))
+        else:
+            spec, added_at = before.spec, before.added_at
+        return Task(
+            spec=spec,
+            state=self.shown_state,
+            attempts=self.attempts,
+            worker=self.worker,
+            token=self.token or None,
+            since=added_at if self.moved is None else self.moved,
+            reason=self.reason,
+            ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
+            added_at=added_at,
+        )
+
+    def _added_at(self) -> str:
+        at, rest = self.line[21:45], self.line[45:46]
+        if self.line.startswith(_ADDED) and rest == b'"' and b'"' not in at and b"\\" not in at:
+            return at.decode()
+        return str(parsed(self.line).get("at", ""))
+
+
+# In the order of Entry's arguments, after `task_id` and `line`.
+_COLUMNS = (
+    "has_command",
+    "priority",
+    "after",
+    "max_attempts",
+    "moved",
+    "state",
+    "attempts",
+    "token",
+    "worker",
+    "reason",
+    "delay",
+    "ended",
+)
+
+
+class TaskPicture:
+    """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
+
+    VERSION = 3
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.running: dict[str, Entry] = {}
+        self.damaged = 0
+        self._ready = ReadyList()
+        self._delayed: list[tuple[float, str]] = []  # when, which
+        self._dependents: dict[str, list[str]] = {}  # of tasks that are not done, or not known yet
+        self._folds = {
+            "claim": self._claim,
+            "done": self._done,
+            "fail": self._fail,
+            "release": self._release,
+            "retry": self._retry,
+            "cancel": self._cancel,
+        }
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def fold(self, line: bytes) -> bool:
+        try:
+            record = parsed(line)
+            if record["op"] == "add":
+                return self._add(record, line)
+            entry = self.entries.get(record["id"])
+            return self._folds[record["op"]](entry, record) if entry else False
+        except (ValueError, KeyError, TypeError, OverflowError):
+            self.damaged += bool(line.strip())
+            return False
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in each state."""
+        found: dict[str, int] = {}
+        for entry in self.entries.values():
+            state = entry.shown_state
+            found[state] = found.get(state, 0) + 1
+        return found
+
+    def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[Entry]:
+        """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
+        while self._delayed and self._is_due(*self._delayed[0], now):
+            moment, name = heapq.heappop(self._delayed)
+            entry = self.entries[name]
+            if entry.state == READY and moment == entry.due():  # else it was of an attempt before
+                entry.delay = 0.0
+                self._ready.add(entry)
+        skipped = _Agents(self.entries, skip) if commands_only else skip
+        found: list[Entry] = self._ready.best(skipped, among)
+        return found
+
+    def is_finished(self, *, commands_only: bool = False) -> bool:
+        """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
+        delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY]
+        if self.running or any(entry.has_command or not commands_only for entry in delayed):
+            return False
+        return not self._ready.best(_Agents(self.entries, ()) if commands_only else ())
+
+    def next_due(self) -> float | None:
+        """When the next delayed task is ready again."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def circle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
+        """A way from a task back to itself that there would be if these were added, each after others; empty if there is none."""
+        # What is known has no circle. It can be part of one only if something known waits for a task that is asked for.
+        known = self.entries if any(name in self._dependents for name in asked) else {}
+        harmless: set[str] = set()
+        for start in asked:
+            way = {} if start in harmless else {start: iter(asked[start])}  # to where we are, each with what is left to try there
+            while way:
+                here = next(reversed(way))
+                name = next(way[here], None)
+                if name is None:
+                    del way[here]
+                    harmless.add(here)
+                elif name in way:
+                    names = list(way)
+                    return [*names[names.index(name) :], name]
+                elif name not in harmless:
+                    entry = known.get(name)
+                    way[name] = iter(asked.get(name, entry.after if entry else ()))
+        return []
+
+    def blocked(self) -> dict[str, str]:
+        """Tasks that cannot become ready by themselves, each with the one it waits for that failed, was cancelled, or is not
+        there."""
+        found: dict[str, str] = {}
+        culprits = [n for n in self._dependents if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)]
+        for culprit in culprits:
+            stack = [culprit]
+            while stack:
+                for name in self._dependents.get(stack.pop(), ()):
+                    if name not in found and self.entries[name].state == READY:
+                        found[name] = culprit
+                        stack.append(name)
+        return found
+
+    # What is kept ----------------------------------------------------------------------------------------------
+
+    def dump(self) -> Any:
+        entries = list(self.entries.values())
+        texts = packed([entry.id.encode() for entry in entries]), packed([entry.line for entry in entries])
+        return [len(entries), *texts, *(column([getattr(entry, name) for entry in entries]) for name in _COLUMNS)]
+
+    def load(self, data: Any) -> None:
+        count, names, texts, *columns = data
+        ids, lines = [line.decode() for line in unpacked(names)], unpacked(texts)
+        values = [spread(values, count) for values in columns]
+        self.entries = dict(zip(ids, map(Entry, ids, lines, *values), strict=True))
+        if not count == len(ids) == len(self.entries) or next(lines, None) is not None or len(values) != len(_COLUMNS):
+            raise ValueError
+        for entry in self.entries.values():
+            if entry.state == RUNNING:
+                self.running[entry.id] = entry
+            if entry.after and entry.state != DONE:
+                self._link(entry)
+            if entry.state == READY:
+                self._make_ready(entry)
+
+    # The folds -------------------------------------------------------------------------------------------------
+
+    def _add(self, record: dict[str, Any], line: bytes) -> bool:
+        task_id, after = check_name(record["id"], "id"), record.get("after", ())
+        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.circle({task_id: after})):
+            return False
+        if not all(isinstance(name, str) for name in after):
+            raise TypeError
+        priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        entry = Entry(task_id, line, "command" in record, priority, tuple(after), attempts)
+        self.entries[task_id] = entry
+        self._link(entry)
+        self._make_ready(entry)
+        return True
+
+    def _claim(self, entry: Entry, record: dict[str, Any]) -> bool:
+        token = record["token"]
+        if token <= entry.token or entry.state not in (READY, RUNNING) or entry.missing:
+            return False
+        entry.token = token
+        if entry.state == RUNNING and entry.attempts >= entry.max_attempts:
+            self._end(entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts))
+            return False
+        self._ready.discard(entry)
+        self.running[entry.id] = entry
+        entry.attempts += 1
+        entry.worker = sys.intern(record.get("worker", ""))
+        entry.ended = ""
+        self._move(entry, RUNNING, record)
+        return True
+
+    def _done(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        entry.ended = "done"
+        self._end(entry, DONE, record)
+        for name in self._dependents.pop(entry.id, ()):
+            dependent = self.entries[name]
+            dependent.missing -= 1
+            if dependent.state == READY:
+                self._make_ready(dependent)
+        return True
+
+    def _fail(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        entry.ended = "fail"
+        if record.get("final") or entry.attempts >= entry.max_attempts:
+            self._end(entry, FAILED, record)
+        else:
+            self._back(entry, record, delay=float(record.get("delay", 0)))
+        return True
+
+    def _release(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if not self._fits(entry, record):
+            return False
+        entry.ended = "release"
+        entry.attempts -= 1
+        self._back(entry, record, first=True)
+        return True
+
+    def _retry(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if entry.state not in (FAILED, CANCELLED):
+            return False
+        entry.attempts = 0
+        self._back(entry, record)
+        return True
+
+    def _cancel(self, entry: Entry, record: dict[str, Any]) -> bool:
+        if entry.state in ENDED:
+            return False
+        self._ready.discard(entry)
+        self._end(entry, CANCELLED, record)
+        return True
+
+    # What they are made of ---------------------------------------------------------------------------------------
+
+    def _fits(self, entry: Entry, record: dict[str, Any]) -> bool:
+        return entry.state == RUNNING and bool(record["token"] == entry.token)
+
+    def _end(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+        self.running.pop(entry.id, None)
+        self._move(entry, state, record, reason)
+
+    def _back(self, entry: Entry, record: dict[str, Any], *, delay: float = 0.0, first: bool = False) -> None:
+        self.running.pop(entry.id, None)
+        self._move(entry, READY, record)
+        entry.delay = delay
+        self._make_ready(entry, first=first)
+
+    def _move(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+        entry.state = state
+        entry.moved = record.get("at", "")
+        entry.reason = reason or record.get("reason", "")
+
+    def _make_ready(self, entry: Entry, *, first: bool = False) -> None:
+        if entry.missing:
+            return
+        if entry.delay > 0:
+            heapq.heappush(self._delayed, (entry.due(), entry.id))
+        else:
+            self._ready.add(entry, first=first)
+
+    def _is_due(self, moment: float, task_id: str, now: float) -> bool:
+        """Also where the clock was set back since: nobody waits longer than the delay."""
+        entry = self.entries[task_id]
+        return now >= moment or now < moment - entry.delay
+
+    def _link(self, entry: Entry) -> None:
+        for name in entry.after:
+            known = self.entries.get(name)
+            if known is None or known.state != DONE:
+                self._dependents.setdefault(name, []).append(entry.id)
+                entry.missing += 1
+
+
+class _Agents:
+    """The names of tasks that only an agent can do, and of those to be skipped anyway."""
+
+    def __init__(self, entries: Mapping[str, Entry], skip: Container[str]) -> None:
+        self._entries = entries
+        self._skip = skip
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._skip or not self._entries[str(name)].has_command

@@ -1,0 +1,330 @@
+"""One sprint at a time in a project: the mutex `.sprint-running`.
+
+`concurrency_control` takes the inputs of the workflow that defines it and returns its mapping; `SprintMutex` is the same as an
+object. Of any number that start at once, one gets the lock. A lock whose process is gone, or that is older than a day, is a
+*zombie*: it is overwritten with `force`, or when somebody says yes; and what is overwritten is exactly the file that was judged,
+however long that somebody thought about it. Everything that can happen has a status; only input that breaks a rule raises
+BadInput.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from swarm.errors import BadInput, StoreError
+from swarm.sprint.answer import answer, failure, info, named, running, warnings_of
+from swarm.sprint.messages import question
+from swarm.sprint.record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
+from swarm.stores.busy import patiently
+from swarm.stores.file.single_record import LoneRecord, RenameFailed
+from swarm.system import process
+from swarm.system.clock import Clock
+from swarm.terminal import prompt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVarTuple
+
+    Args = TypeVarTuple("Args")
+    Answer = dict[str, Any]
+
+__all__ = [
+    "LOCK_FILE_NAME",
+    "LOCK_VERSION",
+    "USER_CONFIRM_TIMEOUT_SECONDS",
+    "WRITE_TIMEOUT_SECONDS",
+    "ZOMBIE_THRESHOLD_HOURS",
+    "SprintMutex",
+    "concurrency_control",
+]
+
+LOCK_FILE_NAME = ".sprint-running"
+USER_CONFIRM_TIMEOUT_SECONDS = 30
+WRITE_TIMEOUT_SECONDS = 10  # with all that it waits for
+_INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid")
+_MAX_TEXT = 1000  # characters of a session or an epic
+_MAX_NAME = 200  # bytes of the lock file's name
+_ROUNDS = 100
+
+
+def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: Any) -> Answer:
+    """The workflow: its `inputs` by name, its `return` mapping. Beyond it, `yes` answers every question and `pid` is the sprint's
+    process, by default this one."""
+    try:
+        if mode not in ("acquire", "release", "check"):
+            raise BadInput("Invalid mode")
+        unknown = sorted(set(inputs) - set(_INPUTS))
+        if unknown:
+            raise BadInput(f"Unknown input: {', '.join(unknown)}")
+        mutex = SprintMutex(project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME))
+        if mode == "check":
+            return mutex.check()
+        session_id = inputs.pop("session_id", None)
+        if mode == "release":
+            return mutex.release(session_id)
+        return mutex.acquire(session_id, inputs.pop("epic_spec", None), **inputs)
+    except BadInput as error:
+        return failure(str(mode), str(error))
+
+
+class _Failed(Exception):
+    """An operation cannot go on: an error of the workflow, and what the system says of it."""
+
+    def __init__(self, error: str, detail: str = "") -> None:
+        super().__init__(error)
+        self.error = error
+        self.detail = detail
+
+
+class SprintMutex:
+    """The mutex of one project. `ask` is shown a question and says yes or no; by default, somebody at the terminal does."""
+
+    def __init__(
+        self,
+        project_root: str | os.PathLike[str],
+        lock_file_name: str = LOCK_FILE_NAME,
+        *,
+        clock: Clock | None = None,
+        ask: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.project_root = _checked_root(project_root)
+        self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
+        self._record = LoneRecord(self.path)
+        self._clock = clock or Clock()
+        self._ask = ask or _ask_at_the_terminal
+        self._mine = b""
+
+    def acquire(
+        self,
+        session_id: str | None,
+        epic_spec: str | None,
+        *,
+        force: bool = False,
+        yes: bool = False,
+        pid: int | None = None,
+    ) -> Answer:
+        """Takes the lock for a session: `acquired`, `blocked` or `failure`. It is bound to `pid`, by default this process; `yes`
+        answers every question."""
+        session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
+        pid = os.getpid() if pid is None else _checked_pid(pid)
+        if not isinstance(force, bool) or not isinstance(yes, bool):
+            raise BadInput("force and yes must be true or false")
+        return self._answered("acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes)
+
+    def release(self, session_id: str | None = None) -> Answer:
+        """Gives the lock back, whoever has it; also where there is none: `released` or `failure`."""
+        if session_id is not None and not isinstance(session_id, str):
+            raise BadInput("session_id must be text")
+        return self._answered("release", self._release, session_id)
+
+    def check(self) -> Answer:
+        """`clean`, `blocked`, `zombie-detected` or `failure`. Changes nothing."""
+        return self._answered("check", self._check)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this object has acquired a lock and not given it back; it may have been taken from it."""
+        return bool(self._mine)
+
+    def give_back(self) -> bool:
+        """Gives back the lock that this object has acquired, and no other; False if it is gone or another's now."""
+        mine, self._mine = self._mine, b""
+        return bool(mine) and self._withdraw(mine)
+
+    def _answered(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
+        if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
+            return failure(mode, "Project root not accessible", self.project_root)
+        try:
+            return operation(*args)
+        except _Failed as failed:
+            return failure(mode, failed.error, failed.detail, exists=os.path.lexists(self.path))
+        finally:
+            if mode != "check":
+                self._record.vacate()
+
+    def _check(self) -> Answer:
+        data = self._read()
+        if data is None:
+            return answer("clean", "check", {"exists": False}, "No sprint is running")
+        sprint, verdict = self._judged(data)
+        status = "zombie-detected" if verdict.is_zombie else "blocked"
+        message = f"Zombie lock detected: {verdict.why} ({named(sprint)})" if verdict.is_zombie else running(sprint)
+        return answer(status, "check", info(sprint, verdict), message, warnings=warnings_of(verdict))
+
+    def _acquire(self, new: Callable[[], Sprint], force: bool, yes: bool) -> Answer:
+        for _ in range(_ROUNDS):
+            data = self._read()
+            if data is None:
+                mine = self._put(new, self._record.create)
+                if mine:
+                    return self._acquired(mine, [])
+                continue
+            sprint, verdict = self._judged(data)
+            refusal = self._refusal(sprint, verdict, force, yes)
+            if refusal:
+                return answer("blocked", "acquire", info(sprint, verdict), refusal, warnings=warnings_of(verdict))
+            mine = self._put(new, self._record.replace, data)
+            if mine:
+                what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
+                return self._acquired(mine, [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"])
+        raise _Failed("Failed to write lock file", "it changes faster than it can be read")
+
+    def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
+        """Why a lock may not be overwritten, "" if it may."""
+        if verdict.is_zombie:
+            if force or yes or self._ask(question(sprint, verdict)):
+                return ""
+            return f"Zombie lock not overwritten ({named(sprint)}): {verdict.why}. To overwrite it, use --force or --yes"
+        if not force:
+            return running(sprint)
+        if yes or self._ask(question(sprint, verdict)):
+            return ""
+        return f"{running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
+
+    def _put(self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args) -> Sprint | None:
+        """Writes a lock and makes sure that it stands before anybody is told so; None if somebody else was faster."""
+        mine = b""
+        try:
+            sprint = new()
+            mine = sprint.encode()
+            if not self._patiently(change, *judged, mine):
+                return None
+            stands = self._record.read() == mine
+        except BaseException as error:
+            if mine:
+                self._withdraw(mine)
+            if isinstance(error, RenameFailed):
+                raise _Failed("Atomic rename failed", self._said(error)) from error
+            if isinstance(error, OSError | StoreError):
+                raise _Failed("Failed to write lock file", self._said(error)) from error
+            raise
+        if not stands:
+            self._withdraw(mine)
+            raise _Failed("Lock file verification failed", "it is not what was written")
+        self._mine = mine
+        return sprint
+
+    def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
+        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)  # it may have ended while somebody was asked
+
+    def _withdraw(self, mine: bytes) -> bool:
+        """Removes a lock of ours, if it still is; on the way out also one that may have been written."""
+        try:
+            return self._patiently(self._record.remove, mine)
+        except (OSError, StoreError):
+            return False
+        finally:
+            self._record.vacate()
+
+    def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
+        message = f"Lock acquired successfully for session {sprint.session_id}"
+        return answer("acquired", "acquire", info(sprint, Verdict(True, 0.0, "it has just begun")), message, warnings=warnings)
+
+    def _release(self, session_id: str | None) -> Answer:
+        data = self._read()
+        if data is None:
+            return answer("released", "release", {"exists": False}, "There is no lock to release")
+        warnings = self._doubts(data, session_id)
+        try:
+            removed = self._patiently(self._record.remove, data)
+            _discard_file(f"{self.path}.tmp")  # of another program that follows the workflow to the letter
+        except (OSError, StoreError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
+                raise _Failed("Cannot delete lock file: permission denied") from error
+            raise _Failed("Cannot delete lock file", self._said(error)) from error
+        if data == self._mine:
+            self._mine = b""
+        if not removed and self._read() is not None:
+            warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
+        return answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
+
+    def _doubts(self, data: bytes, session_id: str | None) -> list[str]:
+        """What is to be said of a lock that is released all the same."""
+        try:
+            sprint = decode(data)
+        except StoreError:
+            sprint = None
+        doubts = [] if sprint else [INVALID_FORMAT]
+        actual = sprint.session_id if sprint else "unknown"
+        if session_id and actual != session_id:
+            doubts.append(f"Lock session mismatch (expected: {session_id}, actual: {actual})")
+        return doubts
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._record.read()
+        except OSError as error:
+            raise _Failed("Cannot read lock file", self._said(error)) from error
+
+    def _judged(self, data: bytes) -> tuple[Sprint | None, Verdict]:
+        try:
+            sprint = decode(data)
+            return sprint, judge(sprint, self._clock)
+        except StoreError as error:
+            raise _Failed("Cannot read lock file", f"{error} (To be rid of it: swarm sprint release)") from error
+
+    def _said(self, error: Exception) -> str:
+        """What the system says, about which file if it is not the lock, and what can be done."""
+        if not isinstance(error, OSError):
+            return str(error)
+        if error.errno == errno.ELOOP:
+            return "it is a symbolic link"
+        where = f": {error.filename}" if error.filename not in (None, self.path) else ""
+        cure = f". Free some space, or remove {self.path} yourself" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return f"{error.strerror or error}{where}{cure}"
+
+    def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
+        return patiently(self._clock, WRITE_TIMEOUT_SECONDS, change, *args)
+
+
+def _ask_at_the_terminal(question: str) -> bool:
+    return prompt.is_possible() and prompt.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
+
+
+def _discard_file(path: str) -> None:
+    try:
+        if not os.path.islink(path) and os.path.isfile(path):
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def _checked_root(root: object) -> str:
+    """The path of a project, absolute; "" for what cannot be one."""
+    path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise BadInput("project_root must be the path of a directory")
+    try:
+        return path and os.path.realpath(path)
+    except (OSError, ValueError):
+        return ""  # the working directory is gone, or nothing can have this name
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.isprintable() or "/" in name or name in ("", ".", ".."):
+        raise BadInput("lock_file_name must be the plain name of a file")
+    if len(name.encode(errors="replace")) > _MAX_NAME:
+        raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
+    if name.endswith((".tmp", ".work")):
+        raise BadInput("lock_file_name must not end in .tmp or .work: what stands beside a lock while it changes has such a name")
+    return name
+
+
+def _checked_text(text: object, name: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput(f"{name} required for acquire mode")
+    if len(text) > _MAX_TEXT:
+        raise BadInput(f"{name} may have at most {_MAX_TEXT} characters")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadInput(f"{name} must be valid UTF-8")
+    return text
+
+
+def _checked_pid(pid: object) -> int:
+    if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
+        raise BadInput("pid must be the number of a running process")
+    if process.probe({"pid": pid}, "", "") != process.ALIVE:
+        raise BadInput(f"pid must be the number of a running process, and {pid} is none")
+    return pid

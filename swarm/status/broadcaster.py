@@ -1,0 +1,112 @@
+"""The status log for Python programs: `StatusBroadcaster` writes records in the name of one worker, and reads everybody's.
+
+Without a store it uses the state directory that the environment names, asked at each call.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from swarm import settings
+from swarm.errors import BadInput
+from swarm.inputs import check_name
+from swarm.status.log import STATES, StatusLog, parse_record
+from swarm.stores.contract import Store
+from swarm.stores.default import Home
+
+__all__ = ["BroadcastState", "StatusBroadcaster"]
+
+
+class BroadcastState(StrEnum):
+    """The six states, fixed; whatever else is to be said goes into `meta`. A member equals its string."""
+
+    START = "START"
+    DONE = "DONE"
+    WAIT = "WAIT"
+    ERROR = "ERROR"
+    HELP = "HELP"
+    SKIP = "SKIP"
+
+
+class StatusBroadcaster:
+    """Writes and reads the status log. A record is in the log, whole and once, when the call returns."""
+
+    def __init__(self, worker_id: str, store: Store | None = None) -> None:
+        self.worker_id = check_name(worker_id, "worker_id")
+        self._home = Home(store)
+        self._home.prepare()
+        self._last: StatusLog | None = None
+
+    def broadcast(
+        self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Appends a record and returns it. Raises BadInput (a ValueError) with nothing written."""
+        _check_state(state)
+        if not isinstance(message, str):
+            raise BadInput(f"message must be text, not {type(message).__name__}.")
+        return self._log().add(str(state), self.worker_id, task_id, message, meta)[1]
+
+    def broadcast_start(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.START, task_id, message, meta)
+
+    def broadcast_done(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.DONE, task_id, message, meta)
+
+    def broadcast_wait(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.WAIT, task_id, message, meta)
+
+    def broadcast_error(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.ERROR, task_id, message, meta)
+
+    def broadcast_help(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.HELP, task_id, message, meta)
+
+    def broadcast_skip(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.broadcast(BroadcastState.SKIP, task_id, message, meta)
+
+    def tail(self, count: int = 10) -> list[dict[str, Any]]:
+        """The last records, oldest first, whoever wrote them."""
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise BadInput(f"count is {count!r}, but must be a whole number, 0 or more.")
+        return [record for line in self._log().tail(count) if (record := parse_record(line)) is not None]
+
+    def query(self, task_id: str) -> list[dict[str, Any]]:
+        """Every record of one task, in order."""
+        return [record for _, record in self._log().query(check_name(task_id, "task_id"))]
+
+    def read(self, cursor: str = "") -> tuple[list[dict[str, Any]], str]:
+        """Some records after the cursor ("" is the beginning), and the cursor after them; an empty list: nothing new yet."""
+        found, after = self._log().read(cursor)
+        return [record for _, record in found], after
+
+    def follow(
+        self,
+        since: str | None = None,
+        *,
+        task_id: str | None = None,
+        state: BroadcastState | str | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Records as they come, from the cursor `since` or from now on; ends after `timeout` seconds of silence, or never."""
+        if task_id is not None:
+            check_name(task_id, "task_id")
+        if state is not None:
+            _check_state(state)
+        log = self._log()
+        start = log.end() if since is None else since  # now, not when the first record is asked for
+        return (record for _, record, _ in log.follow(start, task_id, None if state is None else str(state), timeout))
+
+    def _get_status_log_path(self) -> str:
+        return os.path.join(settings.state_dir()[0], "status.log")
+
+    def _log(self) -> StatusLog:
+        store, log = self._home.store(), self._last
+        if log is None or log.store is not store:
+            log = self._last = StatusLog(store)
+        return log
+
+
+def _check_state(state: object) -> None:
+    if state not in STATES:
+        raise BadInput(f"{state!r} is not a status: use one of {' '.join(STATES)}.")

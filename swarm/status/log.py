@@ -1,0 +1,163 @@
+"""The status log: what a record is, and how it is written and read, on any store.
+
+A record carries both vocabularies (`type` and `state`, `reason` and `message`). Reading takes either alone, unknown
+keys, and lines that other programs wrote; a line that is no JSON object is skipped and counted.
+"""
+
+from __future__ import annotations
+
+from swarm.errors import BadInput, Unreachable
+from swarm.formats import json_codec
+from swarm.inputs import check_name
+from swarm.settings import MAX_RECORD_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from swarm.stores.contract import Store
+
+LOG = "status"
+STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
+
+
+_QUOTED = {state: f'"{state}"' for state in STATES}
+_NAMES_KEPT = 1000
+
+
+class StatusLog:
+    """Writes and reads the log of one store. `damaged` counts the lines that its readers had to skip."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.damaged = 0
+        self._names: dict[str, str] = {}  # that were found good, as JSON
+
+    def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
+        """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
+        return self._write(state, worker, task, reason, meta)[0]
+
+    def add(
+        self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Adds a record; the line, and what whoever reads it gets. Raises BadInput, with nothing written."""
+        line, now = self._write(state, worker, task, reason, meta)
+        if meta is not None or not type(worker) is type(task) is type(reason) is str:
+            return line, parse_record(line) or {}
+        record = {"timestamp": now, "type": str(state), "state": str(state), "worker": worker, "task_id": task}
+        if reason:
+            record["reason"] = record["message"] = reason
+        return line, record
+
+    def _write(self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None) -> tuple[bytes, str]:
+        """The line that was added, and its time."""
+        if state not in STATES:
+            raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
+        clock, named = self.store.clock, _QUOTED[state]
+        now = clock.written(clock.now())
+        who, what = self._quoted(worker, "worker"), self._quoted(task, "task_id")
+        text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {who}, "task_id": {what}'
+        if reason:
+            said = json_codec.dumps(reason)
+            text += f', "reason": {said}, "message": {said}'
+        if meta is not None:
+            if not isinstance(meta, dict):
+                raise BadInput('meta must be a JSON object, such as {"retry_count": 1}.')
+            text += f', "meta": {json_codec.dumps(meta)}'
+        line = (text + "}").encode()
+        if len(line) > MAX_RECORD_BYTES:
+            raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
+        self.store.append(LOG, line)
+        return line, now
+
+    def tail(self, count: int) -> list[bytes]:
+        """The last `count` records, as they stand."""
+        asked = count
+        while True:
+            lines, _ = self.store.tail(LOG, asked)
+            self.damaged = 0
+            good = [line for line in lines if self._parse(line) is not None]
+            if len(good) >= count or len(lines) < asked:
+                return good[max(0, len(good) - count) :]
+            asked *= 2
+
+    def end(self) -> str:
+        """The cursor behind the last record."""
+        return self.store.tail(LOG, 0)[1]
+
+    def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
+        """Some records after the cursor, each as it stands and parsed, and the cursor after them. Nothing new: the
+        same cursor."""
+        while True:
+            lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
+            found = [(line, record) for line in lines if (record := self._parse(line)) is not None]
+            if found or not lines:
+                return found, after
+            cursor = after
+
+    def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Every record of one task, in order."""
+        # Another program may have written the name with \u escapes; everything else shows it as it is.
+        for line in self.store.search(LOG, json_codec.dumps(task).encode(), b"\\u"):
+            record = self._parse(line)
+            if record is not None and record.get("task_id") == task:
+                yield line, record
+
+    def follow(
+        self,
+        since: str | None = None,
+        task: str | None = None,
+        state: str | None = None,
+        silence: float | None = None,
+        away: Callable[[Unreachable], object] | None = None,
+    ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
+        """Records as they come, each with the cursor after it: those after `since`, by default from now on. `silence` ends it.
+        Where there is somebody to be told that the server is `away`, it goes on when that is back."""
+        cursor = self.end() if since is None else since
+        while True:
+            try:
+                found, cursor = self.read(cursor, one=True)
+                more = found or self.store.wait(LOG, cursor, 3600.0 if silence is None else silence)
+            except Unreachable as error:
+                if away is None:
+                    raise
+                away(error)
+                continue
+            for line, record in found:
+                if (task is None or record.get("task_id") == task) and (state is None or record.get("state") == state):
+                    yield line, record, cursor
+            if not more and silence is not None:
+                return
+
+    def _quoted(self, name: str, what: str) -> str:
+        quoted = self._names.get(name) if isinstance(name, str) else None
+        if quoted is None:
+            quoted = json_codec.dumps(check_name(name, what))
+            if len(self._names) >= _NAMES_KEPT:
+                self._names.clear()
+            self._names[name] = quoted
+        return quoted
+
+    def _parse(self, line: bytes) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        record = parse_record(line)
+        self.damaged += record is None
+        return record
+
+
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """A line as a record in both vocabularies, None where it is no JSON object."""
+    try:
+        record = json_codec.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    for one, other in (("type", "state"), ("reason", "message")):
+        if one in record or other in record:
+            value = record.get(one, record.get(other))
+            record.setdefault(one, value)
+            record.setdefault(other, value)
+    return record

@@ -1,0 +1,64 @@
+"""The command line by which an agent starts this very swarm, from any directory, and which command lines are of that form."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+_PATIENCE = 20.0  # seconds for a command that only says its version
+
+
+class OwnCommand(NamedTuple):
+    """`warning` says what whoever uses it elsewhere must know, "" if there is nothing."""
+
+    words: tuple[str, ...]
+    warning: str
+
+
+def own_command(version: str, *, shared: bool) -> OwnCommand:
+    """How to start this swarm. `shared`: the command is read on other machines too, where only a plain `swarm` will do."""
+    found = shutil.which("swarm")
+    if found is None or not _is_this(found, version):
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        words = (sys.executable, "-P", os.path.join(package, "__main__.py"))
+        which = f"{found} is another program or version" if found else "there is no `swarm` on PATH"
+        cure = "Install swarm and run this again, or keep it out of the project with --user." if shared else ""
+        return OwnCommand(
+            words, f"{which}, so what is written names the Python and the directory of this machine. {cure}".strip()
+        )
+    if os.path.dirname(found) != os.path.join(sys.prefix, "bin") or sys.prefix == sys.base_prefix:
+        return OwnCommand(("swarm",), "")
+    if not shared:
+        return OwnCommand((found,), "")
+    return OwnCommand(("swarm",), f"`swarm` is {found}: start the agent where that virtual environment is active.")
+
+
+def is_own(words: Sequence[object], verb: str) -> bool:
+    """Whether this command line starts a swarm in one of the ways that `own_command` gives, with `verb` alone."""
+    if not words or words[-1] != verb or not all(isinstance(word, str) for word in words):
+        return False
+    program = [str(word) for word in words[:-1]]
+    if len(program) == 1:
+        return os.path.basename(program[0]) == "swarm"
+    return len(program) == 3 and program[1] == "-P" and program[2].endswith("/swarm/__main__.py")
+
+
+def is_own_server(server: Any) -> bool:
+    """Whether this entry of an MCP server starts swarm: its command and arguments have the same names in every agent's file."""
+    if not isinstance(server, dict) or not isinstance(server.get("args"), list):
+        return False
+    return is_own([server.get("command"), *server["args"]], "mcp")
+
+
+def _is_this(program: str, version: str) -> bool:
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout == f"swarm {version}\n".encode()

@@ -1,0 +1,89 @@
+"""An agent of a swarm as tmux sees it: its name, its pane, and what became of its process."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+from swarm.errors import BadInput
+from swarm.system import process
+from swarm.tmux.panes import Pane
+
+MASTER = "master"
+NAME = re.compile(r"master|worker-[1-9][0-9]{0,3}")
+
+
+class AgentStatus(StrEnum):
+    """What became of an agent's process."""
+
+    RUNNING = "running"
+    EXITED = "exited"  # with code 0
+    DEAD = "dead"  # with another code, or by a signal
+    GONE = "gone"  # with its pane, which somebody has closed
+
+
+@dataclass(frozen=True)
+class AgentPane:
+    """An agent as tmux sees it now. `name` is "master" or "worker-3"; `command` is what runs in front in its pane; of an agent
+    that is GONE there is no pane and no pid."""
+
+    name: str
+    status: AgentStatus
+    pane_id: str = ""
+    window_id: str = ""
+    pid: int | None = None
+    command: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def worker_id(self) -> int | None:
+        return None if self.name == MASTER else int(self.name.removeprefix("worker-"))
+
+    @property
+    def role(self) -> str:
+        return "master" if self.name == MASTER else "worker"
+
+
+def agent_in(pane: Pane) -> AgentPane:
+    """The agent whose pane this is."""
+    code = int(pane.dead_status) if pane.dead_status.isdigit() else None
+    number = _signal_number(pane.dead_signal)
+    # tmux calls a pane dead once its terminal is closed; its process may have closed it and live on.
+    alive = not pane.dead or (code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE)
+    if alive:
+        return AgentPane(pane.agent, AgentStatus.RUNNING, pane.pane_id, pane.window_id, pane.pid, pane.command)
+    status = AgentStatus.EXITED if code == 0 else AgentStatus.DEAD
+    return AgentPane(pane.agent, status, pane.pane_id, pane.window_id, pane.pid, "", code, number)
+
+
+def agent_name(name: str | int) -> str:
+    """The name that is meant by "master", "worker-3", "3" or 3."""
+    text = str(name)
+    wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
+    if isinstance(name, bool) or not NAME.fullmatch(wanted):
+        raise BadInput(f"{text[:40]!r} is no agent: it must be master, or a worker as in worker-3 or 3.")
+    return wanted
+
+
+def describe(agent: AgentPane) -> str:
+    """An agent's status in words."""
+    if agent.status is AgentStatus.GONE:
+        return "gone, its pane was closed"
+    if agent.signal is not None:
+        return f"{agent.status}, ended by signal {agent.signal}"
+    if agent.exit_code is not None:
+        return f"{agent.status}, exit code {agent.exit_code}"
+    return str(agent.status)
+
+
+def _signal_number(told: str) -> int | None:
+    """tmux tells a number on Linux, and a name where the system knows names."""
+    if told.isdigit():
+        return int(told)
+    try:
+        return int(signal.Signals[f"SIG{told.upper().removeprefix('SIG')}"])
+    except KeyError:
+        return None

@@ -1,0 +1,270 @@
+"""The page and its JSON API: which address answers what. Every answer is bounded; errors are `{"error": …, "exit_code": …}`.
+
+Whatever asks the store blocks, so it happens in threads; what the last look gave is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from swarm.errors import BadInput, NoTask, StoreError, SwarmError
+from swarm.inputs import check_name
+from swarm.queue.queue import TaskQueue
+from swarm.queue.task import STATES
+from swarm.status.log import STATES as TYPES
+from swarm.stores.contract import Store
+from swarm.web import queries
+from swarm.web.actions import Actions
+from swarm.web.feed import Feed, looked_at
+from swarm.web.metrics import CONTENT_TYPE, exposition
+from swarm.web.openapi import ACTION_HEADER, LONGEST, MOST, description
+from swarm.web.payloads import board_fields
+from swarm.web.stream import LIMIT, EventStream
+
+T = TypeVar("T")
+
+_SCRIPTS = ("app", "board", "dialogs", "dom", "list", "log", "tasks", "theme", "timeline")
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _SCRIPTS},
+}
+_AT_ONCE = 4  # threads that search
+_LARGEST_BODY = 16 << 10
+_STALE = 30  # seconds; a look that takes longer is none
+
+
+class WebApp:
+    """The application for one store. `actions` is None for a page that is only looked at."""
+
+    def __init__(self, store: Store, feed: Feed, actions: Actions | None) -> None:
+        self._store = store
+        self._feed = feed
+        self._actions = actions
+        self._queue = TaskQueue(store)
+        self._threads = asyncio.Semaphore(_AT_ONCE)
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/api/board", self._board),
+            Route("/api/snapshot", self._snapshot),
+            Route("/api/tasks", self._tasks),
+            Route("/api/tasks/{task}", self._task),
+            Route("/api/log", self._log),
+            Route("/api/events", self._events),
+            Route("/api/locks/{task}/release", self._release, methods=["POST"]),
+            Route("/api/tasks/{task}/retry", self._retry, methods=["POST"]),
+            Route("/api/tasks/{task}/cancel", self._cancel, methods=["POST"]),
+            Route("/openapi.json", self._openapi),
+            Route("/metrics", self._metrics),
+            Route("/healthz", self._health),
+            *(Route(path, _file(*file)) for path, file in FILES.items()),
+        ]
+        handlers: Any = {SwarmError: _refused, HTTPException: _http_error, Exception: _fault}
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False
+        return app
+
+    # Looking -----------------------------------------------------------------------------------------------------
+
+    async def _board(self, request: Request) -> Response:
+        _only(request)
+        return _json(board_fields(looked_at(self._feed.scene)))
+
+    async def _snapshot(self, request: Request) -> Response:
+        """Where a page begins; it goes on with the events after `place`."""
+        _only(request)
+        scene = self._feed.scene
+        fields = {
+            "schema_version": 1,
+            "place": scene.place,
+            "now": self._feed.now(),
+            "away": scene.away,
+            "actions": self._actions is not None,
+            "person": self._actions.person if self._actions else None,
+            "board": board_fields(looked_at(scene)),
+            "records": scene.records,
+        }
+        return _json(fields)
+
+    async def _tasks(self, request: Request) -> Response:
+        given = _only(request, "state", "q", "after", "limit")
+        state, words, after = _one_of(given, "state", STATES), _text(given, "q"), _text(given, "after")
+        limit = _limit(given)
+        scene = self._feed.scene
+        looked_at(scene)
+        rows = scene.tasks or {}
+        return _json(await self._thread(lambda: queries.tasks(rows, state=state, words=words, after=after, limit=limit)))
+
+    async def _task(self, request: Request) -> Response:
+        _only(request)
+        name = _name(request)
+        return _json(await self._thread(lambda: queries.task(self._store, self._queue, name)))
+
+    async def _log(self, request: Request) -> Response:
+        given = _only(request, "task", "type", "worker", "q", "after", "limit")
+        wanted = {"task": _text(given, "task"), "kind": _one_of(given, "type", TYPES), "worker": _text(given, "worker")}
+        words, limit = _text(given, "q"), _limit(given)
+        after = _text(given, "after") if "after" in given else None
+        return _json(await self._thread(lambda: queries.records(self._store, after=after, limit=limit, words=words, **wanted)))
+
+    async def _events(self, request: Request) -> Any:
+        given = _only(request, "after")
+        if self._feed.clients >= LIMIT:
+            raise StoreError(f"{LIMIT} pages are open already. Close some.")
+        return EventStream(self._feed, request.headers.get("last-event-id", _text(given, "after")))
+
+    async def _openapi(self, request: Request) -> Response:
+        _only(request)
+        return _json(description())
+
+    async def _metrics(self, request: Request) -> Response:
+        _only(request)
+        return Response(exposition(self._feed), headers={"content-type": CONTENT_TYPE})
+
+    async def _health(self, request: Request) -> Response:
+        _only(request)
+        scene = self._feed.scene
+        looked_at(scene)
+        if scene.away:
+            raise StoreError(scene.away)
+        if time.monotonic() - scene.looked > _STALE:
+            raise StoreError(f"the store has not answered for {_STALE} seconds.")
+        return _json({"ok": True})
+
+    # Acting ------------------------------------------------------------------------------------------------------
+
+    async def _release(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.release)
+
+    async def _retry(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.retry)
+
+    async def _cancel(self, request: Request) -> Response:
+        return await self._act(request, lambda actions: actions.cancel)
+
+    async def _act(self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], dict[str, Any]]]) -> Response:
+        _only(request)
+        actions = self._actions
+        if actions is None:
+            raise HTTPException(403, "This page is only for looking. To act from it, start it with: swarm web --allow-actions")
+        if request.headers.get(ACTION_HEADER) != "yes":  # which no form and no other site's page can send
+            raise HTTPException(403, f"An action must carry the header {ACTION_HEADER}: yes.")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise HTTPException(415, "Send the body as application/json.")
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LARGEST_BODY:
+                raise HTTPException(413, f"The body may have {_LARGEST_BODY} bytes.")
+        name = _name(request)
+        return _json(await self._thread(lambda: choose(actions)(name, body)))
+
+    async def _thread(self, work: Callable[[], T]) -> T:
+        """What the work gives. The end of the program does not wait for it: the store may never answer."""
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(work())
+            except Exception as error:
+                outcome.set_exception(error)
+
+        async with self._threads:
+            outcome.set_running_or_notify_cancel()
+            threading.Thread(target=run, daemon=True).start()
+            return await asyncio.wrap_future(outcome)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return Response(body, status, {"content-type": "application/json"})
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        with open(os.path.join(os.path.dirname(__file__), "static", name), "rb") as file:
+            return Response(file.read(), headers={"content-type": kind})
+
+    return answer
+
+
+# What was asked ----------------------------------------------------------------------------------------------------
+
+
+def _only(request: Request, *known: str) -> dict[str, str]:
+    """The parameters, each given once and none that there is not."""
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise BadInput("a parameter is given twice.")
+    if unknown := [name for name in given if name not in known]:
+        raise BadInput(f"there is no parameter {unknown[0][:40]!r} here.")
+    return given
+
+
+def _name(request: Request) -> str:
+    """The task that an address names. Raises NoTask for what can name none."""
+    try:
+        return check_name(request.path_params["task"], "task_id")
+    except BadInput as error:
+        raise NoTask("unknown", str(error)) from None
+
+
+def _text(given: dict[str, str], name: str) -> str:
+    text = given.get(name, "")
+    if len(text) > LONGEST:
+        raise BadInput(f"{name} may have {LONGEST} characters.")
+    return text
+
+
+def _one_of(given: dict[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = given.get(name)
+    if text is not None and text not in known:
+        raise BadInput(f"{name} must be one of {' '.join(known)}.")
+    return text or ""
+
+
+def _limit(given: dict[str, str]) -> int:
+    text = given.get("limit", "200")
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MOST):
+        raise BadInput(f"limit must be a whole number from 1 to {MOST}.")
+    return int(text)
+
+
+# What is wrong -----------------------------------------------------------------------------------------------------
+
+
+async def _refused(request: Request, error: SwarmError) -> Response:
+    status = 409
+    if isinstance(error, BadInput):
+        status = 400
+    elif isinstance(error, StoreError):
+        status = 503
+    elif isinstance(error, NoTask):
+        status = 404
+    return _json({"error": str(error), "exit_code": error.exit_code}, status)
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    answer = _json({"error": str(error.detail), "exit_code": 2}, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    return _json({"error": f"this is a fault in swarm: {error!r}", "exit_code": 3}, 500)

@@ -1,0 +1,97 @@
+"""Serving the page: from a bound socket until Ctrl-C or SIGTERM. Open streams are ended, not waited for, and no request is
+logged: the first one carries the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from swarm.errors import BadInput
+from swarm.stores.contract import Store
+from swarm.web.actions import Actions
+from swarm.web.app import WebApp
+from swarm.web.feed import Feed
+from swarm.web.guard import Door, Guard, is_loopback
+
+__all__ = ["Door", "bind", "is_loopback", "serve"]
+
+_GRACE = 2  # seconds for answers that are being given
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is any that is free. Raises BadInput where that cannot be."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise BadInput(f"--host {host[:80]!r} is not an address of this machine. Give one, such as 127.0.0.1.") from None
+    family, kind, protocol, _, address = found[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            raise BadInput(
+                f"port {port} of {host} is in use, perhaps by another swarm web. Give another: --port {port + 1}, or 0 for any."
+            ) from None
+        raise BadInput(f"cannot listen on port {port} of {host}: {error.strerror}. Give another --port or --host.") from None
+    return made
+
+
+def serve(store: Store, listening: socket.socket, door: Door, actions: Actions | None, up: Callable[[], object]) -> None:
+    """Serves until it is told to end; `up` is called when it answers."""
+    asyncio.run(_serve(store, listening, door, actions, up))
+
+
+async def _serve(store: Store, listening: socket.socket, door: Door, actions: Actions | None, up: Callable[[], object]) -> None:
+    feed = Feed(store)
+    app = Guard(WebApp(store, feed, actions).application(), door)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.should_exit = True
+        feed.stop()
+
+    for number in _ENDING:
+        loop.add_signal_handler(number, end)
+    feed.start()
+    try:
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        if not serving.done():
+            up()
+        await serving
+    finally:
+        feed.stop()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us, who know what to end first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

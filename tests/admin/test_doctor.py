@@ -1,0 +1,383 @@
+"""`swarm doctor`: what it finds on good ground and on broken ground, and that it neither changes, nor hangs, nor gives up."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarm import settings
+from swarm.admin import doctor, state_dir_check
+from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
+from swarm.admin.state_dir_check import filesystem_of
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.status.log import StatusLog
+from swarm.stores.file.store import FileStore
+from swarm.system import process
+from swarm.system.clock import to_iso
+from tests.board.test_board import HOLDER
+from tests.conftest import ROOT
+from tests.support.command_line import run
+from tests.support.disks import exhaust_inodes, fill, mounted, needs_root
+
+
+@pytest.fixture
+def home(isolated_swarm_dir: Path) -> Path:
+    """A state directory with a lock, a record and a task in it, where nothing is wrong."""
+    store = FileStore(str(isolated_swarm_dir))
+    LockTable(store).acquire("mine", "w", 300)
+    StatusLog(store).append("START", "w", "mine")
+    TaskQueue(store).add("todo", "x")
+    store.close()
+    return isolated_swarm_dir
+
+
+def found(name: str, state: str = "") -> list[Check]:
+    return [check for check in examine() if check.name == name and (not state or check.state == state)]
+
+
+def the(name: str) -> Check:
+    (check,) = found(name)
+    return check
+
+
+def everything(path: Path) -> list[str]:
+    return sorted(str(one) for one in path.rglob("*"))
+
+
+class TestGoodGround:
+    def test_nothing_is_wrong_and_nothing_is_changed(self, home: Path) -> None:
+        before = everything(home)
+        checks = examine()
+        assert {check.state for check in checks} == {OK}
+        assert everything(home) == before
+        names = ["python", "environment", "clock", "permissions", "filesystem", "room", "log", "queue", "locks", "residue"]
+        assert set(names) < {check.name for check in checks}
+        answer = run("doctor")
+        assert answer.code == 0 and answer.out.endswith(b"Nothing is wrong.\n")
+
+    def test_where_there_is_no_state_directory_none_is_made(self, isolated_swarm_dir: Path) -> None:
+        before = everything(isolated_swarm_dir.parent)
+        assert run("doctor").code == 0
+        assert "does not exist yet" in the("state directory").text
+        assert everything(isolated_swarm_dir.parent) == before
+
+    def test_a_parent_where_it_cannot_be_made_is_a_fault(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+        assert the("permissions").state == FAULT
+
+    def test_as_json_it_is_one_object(self, home: Path) -> None:
+        answer = run("doctor", "--json").json
+        assert (answer["ok"], answer["faults"], answer["warnings"]) == (True, 0, 0)
+        assert list(answer["checks"][0]) == ["name", "state", "text", "mend"]
+
+
+class TestDirectory:
+    @pytest.mark.parametrize(("mode", "who"), [(0o770, "its group"), (0o777, "everybody")])
+    def test_one_that_others_can_write_to_is_a_warning(self, home: Path, mode: int, who: str) -> None:
+        home.chmod(mode)
+        check = the("state directory")
+        assert check.state == WARNING and who in check.text and check.mend == f"chmod go-w '{home}'"
+        assert run("doctor").code == 0  # a warning is none to fail for
+
+    def test_a_file_in_its_place_is_a_fault(self, isolated_swarm_dir: Path) -> None:
+        isolated_swarm_dir.write_text("x")
+        answer = run("doctor")
+        assert answer.code == 1 and b"fault    state directory" in answer.out and b"1 fault" in answer.err
+
+    def test_a_link_that_leads_nowhere_is_a_fault(self, isolated_swarm_dir: Path) -> None:
+        isolated_swarm_dir.symlink_to("nowhere")
+        assert the("state directory").mend == f"rm '{isolated_swarm_dir}'"
+
+    def test_a_pipe_in_the_way_to_it_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path / "pipe" / "state"))
+        assert the("state directory").state == FAULT
+
+    def test_the_default_path_is_refused_where_it_is_a_link(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "default").symlink_to("real")
+        monkeypatch.setattr(settings, "DEFAULT_STATE_DIR", str(tmp_path / "default"))
+        check = the("state directory")
+        assert check.state == FAULT and "symbolic link" in check.text and check.mend.startswith("export SWARM_STATE_DIR=")
+
+    def test_the_default_path_is_refused_where_it_is_another_users(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "default").mkdir()
+        monkeypatch.setattr(settings, "DEFAULT_STATE_DIR", str(tmp_path / "default"))
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert "belongs to" in the("state directory").text and the("state directory").state == FAULT
+
+
+class TestFilesystem:
+    @pytest.mark.parametrize(
+        ("call", "number", "said"),
+        [
+            ("link", errno.EPERM, "making a link does not work"),
+            ("symlink", errno.EPERM, "making a symbolic link does not work"),
+            ("rename", errno.EXDEV, "renaming a file does not work"),
+        ],
+    )
+    def test_what_does_not_work_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, said: str
+    ) -> None:
+        def refuse(*args: object, **options: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, call, refuse)
+        faults = found("permissions", FAULT)
+        assert any(said in check.text for check in faults)
+        assert not list(home.glob(".doctor-*"))
+
+    @pytest.mark.parametrize("place", ["status.log", ".tasks/tasks.log", "locks", ".locks", ".tasks"])
+    def test_what_is_there_and_not_ours_to_write_to_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        """As after one `sudo swarm`; the root that runs the tests may write everywhere."""
+        access = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: str(path) != f"{home}/{place}" and access(path, mode))
+        (check,) = found("permissions", FAULT)
+        assert check.text == f"{home}/{place} may not be written to" and f"chown -R $(id -un) '{home}/{place}'" in check.mend
+
+    def test_results_that_are_no_directory_are_a_fault(self, home: Path) -> None:
+        (home / "results").write_text("")
+        (check,) = found("permissions", FAULT)
+        assert check.text == f"{home}/results is not a directory"
+
+    def test_links_over_what_is_there_are_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "link", lambda source, target: None)
+        assert any("over one that is there" in check.text for check in found("permissions", FAULT))
+
+    @pytest.mark.parametrize(
+        ("path", "kind"),
+        [("/", "ext4"), ("/home/ada", "nfs4"), ("/homes", "ext4"), ("/home/with space/x", "fuse.sshfs"), ("/mnt", "overlay")],
+    )
+    def test_its_type_is_that_of_the_deepest_mount(self, tmp_path: Path, path: str, kind: str) -> None:
+        mounts = tmp_path / "mountinfo"
+        mounts.write_text(
+            "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+            "28 27 0:1 / /home rw shared:1 master:2 - nfs4 server:/home rw\n"
+            "29 27 0:2 / /home/with\\040space rw - fuse.sshfs x rw\n"
+            "broken line\n"
+            "30 27 0:3 / /mnt rw - tmpfs x rw\n"
+            "31 30 0:4 / /mnt rw - overlay x rw\n"
+        )
+        assert filesystem_of(path, str(mounts)) == kind
+
+    @pytest.mark.parametrize(
+        ("kind", "state"),
+        [("nfs4", WARNING), ("cifs", WARNING), ("fuse.sshfs", WARNING), ("9p", WARNING), ("overlay", OK), ("ext4", OK), ("", OK)],
+    )
+    def test_one_that_other_machines_share_is_a_warning(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, state: str
+    ) -> None:
+        monkeypatch.setattr(state_dir_check, "filesystem_of", lambda path: kind)
+        assert the("filesystem").state == state
+        assert kind in the("filesystem").text
+
+    @pytest.mark.parametrize(("free", "inodes", "state"), [(10**6, 10**6, FAULT), (10**8, 10**6, WARNING), (10**12, 3, FAULT)])
+    def test_little_room_is_told(self, home: Path, monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, state: str) -> None:
+        fake = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=inodes, f_files=10**6)
+        monkeypatch.setattr(os, "statvfs", lambda path: fake)
+        assert the("room").state == state
+
+
+@needs_root
+@pytest.mark.parametrize("full", ["bytes", "inodes"])
+def test_on_a_full_disk_it_says_so(tmp_path: Path, full: str) -> None:
+    with mounted(tmp_path / "disk", "size=1m,nr_inodes=300") as disk:
+        disk.run("lock", "acquire", "t", "w")
+        if full == "bytes":
+            fill(disk.seen / "ballast")
+        else:
+            exhaust_inodes(disk.seen / "many")
+        env = {**disk.environment, "PYTHONPATH": str(ROOT)}
+        answer = disk.inside(sys.executable, "-m", "swarm", "doctor", env=env)
+        assert answer.returncode == 1 and "Traceback" not in answer.stderr
+        assert "fault    permissions" in answer.stdout and "No space left on device" in answer.stdout
+        assert "fault    room" in answer.stdout
+        assert not list((disk.seen / "state").glob(".doctor-*"))
+
+
+class TestEnvironment:
+    def test_two_state_directories_are_a_fault(self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path / "other"))
+        assert the("state directory").mend == "unset AI_SWARM_DIR"
+        assert run("doctor").code == 1
+
+    @pytest.mark.parametrize("name", ["AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES"])
+    def test_a_variable_that_makes_no_sense_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setenv(name, "soon")
+        assert [(check.state, check.mend) for check in found("environment")] == [(FAULT, f"unset {name}")]
+        assert found("locks") and found("log")  # the rest is looked at all the same
+
+    def test_a_system_that_does_not_name_its_boot_is_a_warning(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process, "boot_id", lambda: "")
+        assert the("clock").state == WARNING
+
+    def test_a_clock_that_cannot_be_right_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(time, "time", lambda: 86400.0)
+        assert the("clock").state == FAULT
+
+    def test_parts_that_are_missing_are_no_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setitem(sys.modules, "yaml", None)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        check = the("optional parts")
+        assert check.state == OK and "PyYAML (for YAML files of tasks" in check.text and "tmux (for swarm up)" in check.text
+
+
+class TestWhatLiesThere:
+    def test_a_lock_whose_process_is_gone_is_told_with_the_command_that_frees_it(self, home: Path) -> None:
+        command = [sys.executable, "-c", HOLDER, str(home), "a b", "w9"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as holder:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            assert the("locks").state == OK
+            holder.kill()
+        check = the("locks")
+        assert (check.state, check.mend) == (WARNING, "swarm lock break 'a b' --yes")
+        assert run("lock", "break", "a b", "--yes").code == 0
+        assert the("locks").state == OK
+
+    def test_a_lease_that_ended_long_ago_is_told_and_one_that_just_ended_is_not(self, home: Path) -> None:
+        now = time.time()
+        for task, age in (("old", 9000), ("new", 700)):
+            at = to_iso(now - age)
+            (home / "locks" / f"{task}.lock").write_text(f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}')
+        assert "the lock of old is left over: w's lease ended 2 h" in the("locks").text
+
+    def test_a_lock_that_makes_no_sense_is_told_once_it_is_old(self, home: Path) -> None:
+        path = home / "locks" / "broken.lock"
+        path.write_text("{")
+        assert the("locks").state == OK
+        os.utime(path, (time.time() - 60, time.time() - 60))
+        assert the("locks").state == WARNING
+
+    def test_a_task_that_ends_while_it_looks_is_no_finding(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        queue = TaskQueue()
+        queue.add("last", "x", max_attempts=1, priority=9)
+        claim = queue.claim("w")
+        look = LockTable.look
+        looks: list[str] = []
+
+        def slow(table: LockTable, task: str) -> Any:
+            looks.append(task)
+            if looks.count("last") == 1:
+                queue.done("last", "w", claim.token)
+            return look(table, task)
+
+        monkeypatch.setattr(LockTable, "look", slow)
+        assert [check for check in examine() if check.state != OK] == [] and "last" in looks
+
+    def test_the_lock_of_a_task_that_is_done_is_told(self, home: Path) -> None:
+        queue = TaskQueue(FileStore(str(home)))
+        queue.done("todo", "w", queue.claim("w").token)
+        LockTable(FileStore(str(home))).acquire("todo", "late", 300)
+        assert the("locks").text == "todo is done, and late still has its lock"
+
+    def test_times_ahead_are_told(self, home: Path) -> None:
+        at = to_iso(time.time() + 7200)
+        (home / "locks" / "ahead.lock").write_text(f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}')
+        with (home / "status.log").open("a") as log:
+            log.write(f'{{"timestamp": "{at}"}}\n{{"timestamp": ["x"]}}\n')
+        assert "ahead" in the("locks").text and "ahead" in the("log").text
+
+    def test_damaged_lines_of_both_logs_are_told(self, home: Path) -> None:
+        for path in (home / "status.log", home / ".tasks" / "tasks.log"):
+            with path.open("ab") as log:
+                log.write(b"nonsense\n\xff\xfe\n\n")
+        assert (the("log").state, the("log").mend) == (WARNING, "swarm log validate")
+        assert the("queue").state == WARNING and "2 lines" in the("queue").text
+
+    def test_tasks_that_cannot_start_and_tasks_that_died_are_told(self, home: Path) -> None:
+        queue = TaskQueue(FileStore(str(home)))
+        queue.add("build", "x")
+        queue.add("ship", "x", after=["build"])
+        queue.cancel("build", "ada")
+        queue.add("fatal", "x", max_attempts=1)
+        queue.claim("w", "fatal")
+        LockTable(FileStore(str(home))).break_lock("fatal")
+        assert [check.mend for check in found("queue", WARNING)] == ["swarm task retry build", "swarm task retry fatal"]
+
+    def test_what_crashed_processes_left_is_told_once_it_is_much(self, home: Path) -> None:
+        hands = home / ".locks" / "hands"
+        for number in range(250):
+            (hands / f"h{number:016x}").mkdir()
+        assert the("residue").state == OK  # they are young
+        for one in hands.iterdir():
+            os.utime(one, (1, 1))
+        check = the("residue")
+        assert check.state == WARNING
+        subprocess.run(check.mend, shell=True, check=True)
+        assert the("residue").state == OK
+
+    def test_a_gate_is_as_old_as_its_name_says(self, home: Path) -> None:
+        """The file is older, or younger: it is its anchor, which is there for all."""
+        gates, now = home / ".locks" / "gates", int(time.time())
+        for number in range(5):
+            for second in (now, now - 10_000):
+                (gates / f"t~h{number:016x}~{second}").touch()
+        (gates / "nobody's").touch()
+        assert "5 things of crashed processes" in the("residue").text
+
+
+class TestBrokenGround:
+    @pytest.mark.parametrize(
+        "place", ["status.log", ".tasks/tasks.log", "locks/t.lock", "locks", ".locks/hands", ".kept", ".status"]
+    )
+    @pytest.mark.parametrize("thing", ["fifo", "directory", "file", "loop"])
+    def test_whatever_stands_in_a_place_it_neither_hangs_nor_gives_up(self, home: Path, place: str, thing: str) -> None:
+        path = home / place
+        if path.exists():
+            subprocess.run(["rm", "-rf", str(path)], check=True)
+        make: dict[str, Any] = {
+            "fifo": lambda: os.mkfifo(path),
+            "directory": path.mkdir,
+            "file": lambda: path.write_bytes(b"\0\xff"),
+            "loop": lambda: path.symlink_to(path.name),
+        }
+        make[thing]()
+        answer = run("doctor")
+        assert answer.code in (0, 1)
+        assert b"optional parts" in answer.out  # the last one: it came that far
+
+    @pytest.mark.parametrize("place", ["status.log", ".tasks/tasks.log", "locks/t.lock"])
+    def test_a_pipe_where_a_file_belongs_is_a_fault(self, home: Path, place: str) -> None:
+        (home / place).unlink(missing_ok=True)
+        os.mkfifo(home / place)
+        if place.startswith("locks"):
+            os.utime(home / place, (1, 1))  # a lock that makes no sense may be young
+        checks = [check for check in examine() if check.state != OK]
+        assert checks and all(check.mend for check in checks)
+
+    def test_what_no_check_expects_is_a_finding_too(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(case: doctor.Case) -> Any:
+            raise RecursionError("deep")
+
+        monkeypatch.setattr(doctor, "CHECKS", [("odd", broken), *doctor.CHECKS])
+        assert the("odd").state == FAULT
+        assert found("log")
+
+    def test_every_finding_names_the_command_that_mends_it(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        home.chmod(0o777)
+        (home / "status.log").write_bytes(b"nonsense\n")
+        monkeypatch.setenv("AI_SWARM_LOCK_TTL", "x")
+        wrong = [check for check in examine() if check.state != OK]
+        assert len(wrong) == 3 and all(check.mend for check in wrong)
+
+    def test_many_findings_of_a_kind_are_counted(self, home: Path) -> None:
+        for number in range(30):
+            path = home / "locks" / f"t{number}.lock"
+            path.write_text("x")
+            os.utime(path, (1, 1))
+        answer = run("doctor")
+        assert "… and 22 more, see: swarm doctor --json" in answer.out.decode()
+        assert run("doctor", "--json").json["warnings"] == 30

@@ -1,0 +1,321 @@
+"""The schemas, our reading of them against the jsonschema library's, and `swarm log validate` on each kind of fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from swarm import TaskLockManager
+from swarm.admin import validation
+from swarm.status.log import STATES
+from tests.conftest import Run
+
+SCHEMAS = {name: validation.load_schema(name) for name in ("status-record", "lock")}
+
+RECORD = {
+    "timestamp": "2026-02-02T10:30:10.123Z",
+    "type": "WAIT",
+    "state": "WAIT",
+    "worker": "worker-1",
+    "task_id": "task-002",
+    "reason": "needs a person",
+    "message": "needs a person",
+    "meta": {"retry_count": 1},
+}
+LOCK = {
+    "task_id": "task-001",
+    "worker": "worker-0",
+    "worker_id": "worker-0",
+    "acquired_at": "2026-02-02T10:30:00.000Z",
+    "heartbeat_at": "2026-02-02T10:30:10.000Z",
+    "ttl": 300,
+    "expires_at": "2026-02-02T10:35:10.000Z",
+    "token": 17,
+    "holder": {},
+}
+
+
+def without(value: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in keys}
+
+
+VALID: dict[str, list[Any]] = {
+    "status-record": [
+        RECORD,
+        without(RECORD, "reason", "message", "meta"),
+        without(RECORD, "state", "message"),
+        without(RECORD, "type", "worker", "reason"),
+        {**RECORD, "unknown": [1, None, {"deep": "er"}]},
+        {**RECORD, "meta": {}},
+        {**RECORD, "reason": "", "message": ""},
+        {**RECORD, "timestamp": "2026-01-31"},
+        *({**RECORD, "type": state, "state": state} for state in STATES),
+    ],
+    "lock": [
+        LOCK,
+        {"task_id": "t", "worker": "w"},
+        {"task_id": "t", "worker_id": "w"},
+        without(LOCK, "worker_id", "heartbeat_at", "ttl", "token", "holder"),
+        without(LOCK, "worker", "expires_at", "token", "holder"),
+        {**LOCK, "ttl": None, "expires_at": ""},
+        {**LOCK, "ttl": "", "expires_at": None},
+        {**LOCK, "ttl": 1},
+        {**LOCK, "ttl": 1.5},
+        {**LOCK, "ttl": 315360000},
+        {**LOCK, "token": 1.0},
+        {**LOCK, "unknown": True},
+    ],
+}
+INVALID: dict[str, list[Any]] = {
+    "status-record": [
+        *([], "text", 1, 1.5, True, None, {}),
+        *(without(RECORD, key) for key in ("timestamp", "task_id")),
+        without(RECORD, "type", "state"),
+        *({**RECORD, "type": wrong} for wrong in ("start", "FINISHED", "", None, 1, ["WAIT"])),
+        {**RECORD, "state": "WAITING"},
+        {**RECORD, "task_id": ""},
+        {**RECORD, "worker": ""},
+        *({**RECORD, key: 1} for key in RECORD),
+        *({**RECORD, "meta": wrong} for wrong in ([1], "x", None, True)),
+        *({**RECORD, "timestamp": wrong} for wrong in ("", "now", "26-01-31", None, 1770000000)),
+    ],
+    "lock": [
+        *([], "text", 0, False, None, {}),
+        without(LOCK, "task_id"),
+        without(LOCK, "worker", "worker_id"),
+        *({**LOCK, key: []} for key in LOCK),
+        *({**LOCK, "worker": wrong} for wrong in ("", None, 7)),
+        *({**LOCK, "ttl": wrong} for wrong in (0, -1, 0.5, 315360001, "300", True)),
+        *({**LOCK, "token": wrong} for wrong in (0, -1, 1.5, "17", True, None)),
+        *({**LOCK, "expires_at": wrong} for wrong in ("never", 0, False)),
+        *({**LOCK, "acquired_at": wrong} for wrong in ("", None, "yesterday")),
+    ],
+}
+
+
+def cases(of: dict[str, list[Any]]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, values in of.items() for value in values]
+
+
+# The two readings of a schema -------------------------------------------------------------------------------
+
+TEXTS = some.sampled_from([*STATES, "", "start", "2026", "2026-02-02T10:30:00Z", "never", "٢٠٢٦", "\n2026"]) | some.text(
+    max_size=5
+)
+NUMBERS = (
+    some.sampled_from([0, 1, 1.0, 0.5, -1, 315360000, 315360000.5, 315360001, 10**400])
+    | some.integers()
+    | some.floats(allow_nan=False)
+)
+SCALARS = some.none() | some.booleans() | NUMBERS | TEXTS
+VALUES = some.recursive(
+    SCALARS, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(TEXTS, inner, max_size=3), max_leaves=6
+)
+
+
+def nearly(valid: dict[str, Any]) -> some.SearchStrategy[dict[str, Any]]:
+    """The record with some keys left out, and some values replaced by anything."""
+    return some.fixed_dictionaries({}, optional={key: some.just(value) | VALUES for key, value in valid.items()})
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_schemas_are_schemas(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def expect_agreement(name: str, value: object) -> bool:
+    """Whether the value is valid; fails if the two readings differ."""
+    ours = not list(validation.check(value, SCHEMAS[name]))
+    theirs = jsonschema.Draft202012Validator(SCHEMAS[name]).is_valid(value)
+    assert ours == theirs, f"we say {ours}, jsonschema says {theirs}: {value!r}"
+    return ours
+
+
+@settings(max_examples=7 * settings().max_examples)
+@given(nearly(RECORD) | VALUES)
+@example({**RECORD, "timestamp": "٢٠٢٦"})
+def test_a_record_is_judged_as_by_the_jsonschema_library(value: object) -> None:
+    expect_agreement("status-record", value)
+
+
+@settings(max_examples=7 * settings().max_examples)
+@given(nearly(LOCK) | VALUES)
+@example({**LOCK, "ttl": True})
+def test_a_lock_is_judged_as_by_the_jsonschema_library(value: object) -> None:
+    expect_agreement("lock", value)
+
+
+@pytest.mark.parametrize(("name", "value"), cases(VALID))
+def test_both_readings_accept_what_is_valid(name: str, value: object) -> None:
+    assert expect_agreement(name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), cases(INVALID))
+def test_both_readings_refuse_what_is_not(name: str, value: object) -> None:
+    assert not expect_agreement(name, value)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_keyword_that_is_not_implemented_is_an_error_and_not_ignored(name: str) -> None:
+    with pytest.raises(ValueError, match="maxLength"):
+        list(validation.check("text", {**SCHEMAS[name], "maxLength": 1}))
+
+
+# swarm log validate -----------------------------------------------------------------------------------------
+
+
+def line(**changes: object) -> bytes:
+    """A record as a line; None leaves a key out."""
+    return json.dumps({key: value for key, value in {**RECORD, **changes}.items() if value is not None}).encode() + b"\n"
+
+
+def lock_text(**changes: object) -> bytes:
+    return json.dumps({key: value for key, value in {**LOCK, **changes}.items() if value is not None}).encode() + b"\n"
+
+
+def test_what_swarm_writes_itself_is_valid(lock: Run, log: Run) -> None:
+    lock("acquire", "task-001", "worker-0", "300")
+    lock("acquire", "任务-1", "worker-0")
+    lock("heartbeat", "task-001", "worker-0")
+    log("append", "START", "worker-0", "task-001")
+    log("append", "WAIT", "worker-0", "任务-1", "line\nbreak \u2028 中文", "--meta", '{"a": [1, null]}')
+    log("rotate")
+    lock("break", "任务-1", "--yes")
+    with TaskLockManager("worker-1").hold("bound", ttl=1.5):
+        done = log("validate")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Everything is valid\n")
+
+
+def test_nothing_there_is_valid_and_nothing_is_created(log: Run, isolated_swarm_dir: Path) -> None:
+    done = log("validate")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert not isolated_swarm_dir.exists()
+
+
+def test_what_other_programs_may_write_is_valid(log: Run, isolated_swarm_dir: Path) -> None:
+    (isolated_swarm_dir / "locks").mkdir(parents=True)
+    for number, value in enumerate(VALID["lock"]):
+        (isolated_swarm_dir / "locks" / f"t{number}.lock").write_text(json.dumps({**value, "task_id": f"t{number}"}, indent=2))
+    (isolated_swarm_dir / "status.log").write_text("\n".join(map(json.dumps, VALID["status-record"])) + "\n\n \n")
+    done = log("validate")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+FAULTY_LINES = {
+    "torn": (line()[:-20], "the last line is not complete"),
+    "not terminated": (line()[:-1], "the last line is not complete"),
+    "not JSON": (b"hello\n", "not JSON: not a JSON value"),
+    "two values": (line()[:-1] + line(), "not JSON: something follows the JSON value"),
+    "not UTF-8": (b'{"task_id": "\xff"}\n', "not JSON: "),
+    "not an object": (b"[1]\n", "the record must be of type object, not array"),
+    "unknown type": (
+        line(type="FINISHED", state=None),
+        "type must be one of 'START' 'DONE' 'WAIT' 'ERROR' 'HELP' 'SKIP', not 'FINISHED'",
+    ),
+    "unknown state": (line(type=None, state="wait"), "state must be one of"),
+    "no type": (line(type=None, state=None), "type is missing or state is missing"),
+    "type is not state": (line(type="DONE"), "type is 'DONE' but state is 'WAIT': they must be equal"),
+    "reason is not message": (line(reason="a"), "reason is 'a' but message is 'needs a person': they must be equal"),
+    "no task_id": (line(task_id=None), "task_id is missing"),
+    "empty task_id": (line(task_id=""), "task_id must have 1 characters or more"),
+    "no timestamp": (line(timestamp=None), "timestamp is missing"),
+    "timestamp is no text": (line(timestamp=1770000000), "timestamp must be of type string, not integer"),
+    "timestamp is no time": (
+        line(timestamp="2026-02-30T00:00:00Z"),
+        "timestamp is '2026-02-30T00:00:00Z', which is not an ISO 8601 time",
+    ),
+    "meta is a list": (line(meta=[1]), "meta must be of type object, not array"),
+    "NaN in meta": (line(meta={"x": float("nan")}), "not JSON: NaN is not JSON"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY_LINES)
+def test_a_fault_in_the_log_is_named_with_file_and_line(fault: str, log: Run, isolated_swarm_dir: Path) -> None:
+    bad, text = FAULTY_LINES[fault]
+    isolated_swarm_dir.mkdir()
+    path = isolated_swarm_dir / "status.log"
+    path.write_bytes(line() + line() + bad)
+    done = log("validate")
+    assert done.returncode == 1
+    (told,) = done.stdout.splitlines()
+    assert told.startswith(f"{path}:3: ")
+    assert text in told
+    assert done.stderr == "1 fault found\n"
+
+
+FAULTY_LOCKS = {
+    "empty": (b"", "not JSON: not a JSON value"),
+    "torn": (lock_text()[:-30], "not JSON: "),
+    "not an object": (b'"worker-0"\n', "the record must be of type object, not string"),
+    "no worker": (lock_text(worker=None, worker_id=None), "worker is missing or worker_id is missing"),
+    "empty worker": (lock_text(worker="", worker_id=""), "worker must have 1 characters or more"),
+    "two workers": (lock_text(worker="worker-9"), "worker is 'worker-9' but worker_id is 'worker-0': they must be equal"),
+    "no task_id": (lock_text(task_id=None), "task_id is missing"),
+    "of another task": (lock_text(task_id="task-999"), "task_id is 'task-999', but the file is named after 'task-001'"),
+    "ttl of 0": (lock_text(ttl=0), "ttl is 0, but its minimum is 1"),
+    "ttl too long": (lock_text(ttl=315360001), "ttl is 315360001, but its maximum is 315360000"),
+    "ttl as text": (lock_text(ttl="300"), "ttl must be of type number, not string"),
+    "expires_at is no time": (lock_text(expires_at="2026-13-01"), "expires_at is '2026-13-01', which is not an ISO 8601 time"),
+    "heartbeat_at is no time": (lock_text(heartbeat_at="soon"), "heartbeat_at is 'soon', which"),
+    "token of 0": (lock_text(token=0), "token is 0, but its minimum is 1"),
+    "holder is text": (lock_text(holder="me"), "holder must be of type object, not string"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY_LOCKS)
+def test_a_fault_in_a_lock_is_named_with_its_file(fault: str, log: Run, isolated_swarm_dir: Path) -> None:
+    bad, text = FAULTY_LOCKS[fault]
+    path = isolated_swarm_dir / "locks" / "task-001.lock"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bad)
+    (path.parent / "task-002.lock").write_bytes(lock_text(task_id="task-002"))
+    done = log("validate")
+    assert done.returncode == 1
+    told = done.stdout.splitlines()
+    assert told and all(fault.startswith(f"{path}: ") for fault in told)
+    assert any(text in fault for fault in told)
+
+
+def test_a_lock_file_with_a_name_that_no_task_may_have_is_a_fault(log: Run, isolated_swarm_dir: Path) -> None:
+    path = isolated_swarm_dir / "locks" / "-x.lock"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(lock_text(task_id="-x"))
+    done = log("validate")
+    assert (done.returncode, done.stdout.startswith(f"{path}: ")) == (1, True)
+
+
+def test_a_fault_in_a_part_that_was_put_aside_is_found_too(log: Run, isolated_swarm_dir: Path) -> None:
+    isolated_swarm_dir.mkdir()
+    (isolated_swarm_dir / "status.log").write_bytes(line() + line(type="DONE"))
+    log("rotate")
+    log("append", "START", "w", "t")
+    done = log("validate")
+    (part,) = isolated_swarm_dir.glob(".status/*/part")
+    assert (done.returncode, done.stdout) == (1, f"{part}:2: type is 'DONE' but state is 'WAIT': they must be equal\n")
+
+
+def test_every_fault_is_told_not_only_the_first(log: Run, isolated_swarm_dir: Path) -> None:
+    (isolated_swarm_dir / "locks").mkdir(parents=True)
+    (isolated_swarm_dir / "status.log").write_bytes(b"x\n" + line() + line(task_id=None, timestamp=None) + line()[:-1])
+    (isolated_swarm_dir / "locks" / "task-001.lock").write_bytes(b"")
+    done = log("validate")
+    places = [told.partition(": ")[0].removeprefix(f"{isolated_swarm_dir}/") for told in done.stdout.splitlines()]
+    assert places == ["status.log:1", "status.log:3", "status.log:3", "status.log:4", "locks/task-001.lock"]
+    assert (done.returncode, done.stderr) == (1, "5 faults found\n")
+
+
+def test_the_answer_for_a_program_is_one_object(log: Run, isolated_swarm_dir: Path) -> None:
+    assert json.loads(log("validate", "--json").stdout) == {"schema_version": 1, "valid": True, "faults": []}
+    isolated_swarm_dir.mkdir()
+    path = isolated_swarm_dir / "status.log"
+    path.write_bytes(line() + b"x\n")
+    done = log("validate", "--json")
+    faults = [{"place": f"{path}:2", "fault": "not JSON: not a JSON value"}]
+    assert json.loads(done.stdout) == {"schema_version": 1, "valid": False, "faults": faults}
+    assert (done.returncode, done.stderr) == (1, "")

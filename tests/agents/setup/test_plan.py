@@ -1,0 +1,560 @@
+"""`swarm setup`: what it writes, that it writes nothing else, and that taking it back leaves every byte as it was."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm import __version__
+from swarm.agents.setup import codex_toml, file_changes, hook_entries, plan
+from swarm.agents.setup.file_changes import Change
+from swarm.cli import lock as cli_lock
+from swarm.cli import log, setup, task
+from swarm.system import own_command
+from tests.conftest import ROOT, script_environment
+from tests.support.at_a_terminal import SWARM, terminal
+from tests.support.command_line import run
+from tests.support.disks import fill, mounted, needs_root
+
+SWARM_IS = ("swarm",)
+AGENTS = plan.AGENTS
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory of the test's own, and a `swarm` on PATH that is this one."""
+    place = tmp_path / "home"
+    place.mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return place
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout, which is the working directory."""
+    place = tmp_path / "project"
+    (place / ".git").mkdir(parents=True)
+    monkeypatch.chdir(place)
+    return place
+
+
+def install(place: Path, version: str = __version__) -> None:
+    place.mkdir(exist_ok=True)
+    run_it = f"exec '{sys.executable}' -P '{ROOT}/swarm/__main__.py' \"$@\""
+    (place / "swarm").write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'swarm {version}' && exit\n{run_it}\n")
+    (place / "swarm").chmod(0o755)
+
+
+def tree(place: Path) -> dict[str, bytes | None]:
+    """Everything below, directories as None."""
+    return {str(path.relative_to(place)): None if path.is_dir() else path.read_bytes() for path in place.rglob("*")}
+
+
+# What it writes ---------------------------------------------------------------------------------------------
+
+
+def test_claude_code_is_told_in_the_files_of_the_project(project: Path) -> None:
+    assert run("setup", "claude", "--yes").code == 0
+    settings = json.loads((project / ".claude/settings.json").read_text())
+    assert list(settings["hooks"]) == ["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
+    handler = {"type": "command", "command": "swarm hook || exit 1", "timeout": 10}
+    assert settings["hooks"]["PreToolUse"] == [{"matcher": "Edit|Write|MultiEdit|NotebookEdit", "hooks": [handler]}]
+    assert settings["hooks"]["SessionEnd"] == [{"hooks": [{**handler, "timeout": 3}]}]
+    assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"swarm": {"command": "swarm", "args": ["mcp"]}}}
+    assert "Run `swarm prime`" in (project / "CLAUDE.md").read_text()
+
+
+def test_an_agent_goes_on_when_swarm_is_gone(tmp_path: Path) -> None:
+    """A Python that is given a file that is not there exits with 2, which agents read as: block."""
+    command = hook_entries.command_line((sys.executable, "-P", str(tmp_path / "swarm" / "__main__.py")))
+    assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True).returncode == 1
+
+
+def test_codex_is_told_in_the_files_of_the_project(project: Path) -> None:
+    assert run("setup", "codex", "--yes").code == 0
+    hooks = json.loads((project / ".codex/hooks.json").read_text())
+    assert list(hooks) == ["hooks"], "Codex refuses a file with any other key"
+    assert hooks["hooks"]["PreToolUse"][0]["matcher"] == "apply_patch|Edit|Write"
+    server = tomllib.loads((project / ".codex/config.toml").read_text())["mcp_servers"]["swarm"]
+    assert (server["command"], server["args"]) == ("swarm", ["mcp"])
+    assert "SWARM_STORE" in server["env_vars"], "Codex passes on nothing that is not named"
+    assert "Run `swarm prime`" in (project / "AGENTS.md").read_text()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_with_user_the_files_of_the_user_are_meant(agent: str, project: Path, home: Path) -> None:
+    run("setup", agent, "--user", "--skill", "--yes")
+    expected = {
+        "claude": {".claude/settings.json", ".claude.json", ".claude/CLAUDE.md", ".claude/skills/swarm/SKILL.md"},
+        "codex": {".codex/hooks.json", ".codex/config.toml", ".codex/AGENTS.md", ".agents/skills/swarm/SKILL.md"},
+    }
+    assert {path for path, content in tree(home).items() if content is not None} == expected[agent]
+    assert set(tree(project)) == {".git"}
+    run("setup", agent, "--user", "--remove", "--yes")
+    assert tree(home) == {}
+
+
+@pytest.mark.parametrize(("agent", "variable"), [("claude", "CLAUDE_CONFIG_DIR"), ("codex", "CODEX_HOME")])
+def test_settings_of_the_user_may_be_elsewhere(
+    agent: str, variable: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
+    run("setup", agent, "--user", "--yes")
+    assert len(tree(tmp_path / "elsewhere")) == 3
+    run("setup", agent, "--user", "--remove", "--yes")
+    assert tree(tmp_path / "elsewhere") == {}
+
+
+def test_the_project_is_the_checkout_around_the_working_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "src/deep").mkdir(parents=True)
+    monkeypatch.chdir(project / "src/deep")
+    run("setup", "codex", "--yes")
+    assert (project / "AGENTS.md").exists()
+
+
+def test_another_directory_may_be_named(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    run("setup", "codex", "--project", str(tmp_path / "other"), "--yes")
+    assert (tmp_path / "other/AGENTS.md").exists() and not (project / "AGENTS.md").exists()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_done_twice_it_changes_nothing(agent: str, project: Path) -> None:
+    run("setup", agent, "--skill", "--yes")
+    before = tree(project)
+    answer = run("setup", agent, "--skill", "--json")
+    assert (answer.code, answer.json["changed"], answer.json["files"]) == (0, False, [])
+    assert tree(project) == before
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_an_older_setup_wrote_is_brought_up_to_date(agent: str, project: Path) -> None:
+    where = plan.places(agent, project=str(project))
+    old = plan.changes(agent, where, ("/old/python3", "-P", "/old/swarm/__main__.py"), skill=True)
+    file_changes.make(old, where.root)
+    run("setup", agent, "--yes")
+    assert not any(b"/old/" in content for content in tree(project).values() if content)
+    run("setup", agent, "--remove", "--yes")
+    assert set(tree(project)) == {".git"}
+
+
+# What it leaves alone ---------------------------------------------------------------------------------------
+
+
+def test_what_others_wrote_stays_as_it_is(project: Path) -> None:
+    theirs: dict[str, Any] = {
+        "model": "größer",
+        "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}], "Stop": []},
+    }
+    (project / ".claude").mkdir()
+    (project / ".claude/settings.json").write_text(json.dumps(theirs, indent="\t", ensure_ascii=False))
+    (project / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db"}}}')
+    (project / "CLAUDE.md").write_bytes(b"# Rules\r\n\r\nBe kind.")
+    before = tree(project)
+    run("setup", "claude", "--yes")
+    text = (project / ".claude/settings.json").read_text()
+    settings = json.loads(text)
+    assert text.startswith('{\n\t"model": "größer",\n\t"hooks": {\n\t\t"PreToolUse": [\n\t\t\t{\n\t\t\t\t"matcher": "Bash"')
+    assert settings["hooks"]["PreToolUse"][0] == theirs["hooks"]["PreToolUse"][0] and len(settings["hooks"]["PreToolUse"]) == 2
+    assert list(json.loads((project / ".mcp.json").read_text())["mcpServers"]) == ["db", "swarm"]
+    assert (project / "CLAUDE.md").read_bytes().startswith(b"# Rules\r\n\r\nBe kind.\r\n\r\n<!-- swarm:begin")
+    run("setup", "claude", "--remove", "--yes")
+    assert tree(project) == before
+
+
+def test_a_hook_that_somebody_put_beside_ours_stays(project: Path) -> None:
+    run("setup", "claude", "--yes")
+    path = project / ".claude/settings.json"
+    settings = json.loads(path.read_text())
+    settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "say done"})
+    path.write_text(json.dumps(settings))
+    run("setup", "claude", "--remove", "--yes")
+    assert json.loads(path.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "content"),
+    [
+        ("claude", ".mcp.json", '{"mcpServers": {"swarm": {"command": "bees"}}}'),
+        ("codex", ".codex/config.toml", '[mcp_servers.swarm]\ncommand = "bees"\n'),
+        ("codex", ".codex/config.toml", 'mcp_servers = { swarm = { url = "http://bees" } }\n'),
+        ("codex", ".codex/config.toml", 'mcp_servers = { other = { command = "x" } }\n'),  # cannot be added to
+        ("claude", ".claude/skills/swarm/SKILL.md", "---\nname: swarm\n---\nAbout bees.\n"),
+    ],
+)
+def test_what_others_called_swarm_is_refused_and_never_removed(agent: str, name: str, content: str, project: Path) -> None:
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / name).write_text(content)
+    before = tree(project)
+    answer = run("setup", agent, "--yes")
+    assert answer.code == 2 and name.encode() in answer.err and b"Nothing was changed" in answer.err
+    assert run("setup", agent, "--remove", "--yes").code == 0
+    assert tree(project) == before
+
+
+# There and back: file by file in test_setup_texts ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("content", ["there", "empty", "nothing"])
+def test_taken_back_everything_is_as_it_was(agent: str, content: str, project: Path) -> None:
+    where = plan.places(agent, project=str(project))
+    for path in (where.hooks, where.servers, where.instructions):
+        if content != "nothing":
+            Path(path).parent.mkdir(exist_ok=True)
+            begun = "{}" if path.endswith(".json") else ""
+            Path(path).write_text(begun if content == "empty" else {"": "# Own", "{}": '{"a": []}'}[begun])
+    before = tree(project)
+    run("setup", agent, "--skill", "--yes")
+    assert len(tree(project)) > len(before)
+    run("setup", agent, "--remove", "--yes")
+    assert tree(project) == before
+
+
+# Asking -----------------------------------------------------------------------------------------------------
+
+
+def test_without_anybody_to_ask_nothing_is_changed(project: Path) -> None:
+    answer = run("setup", "claude")
+    assert answer.code == 1 and b"--yes" in answer.err and b"+++ .claude/settings.json" in answer.out
+    assert set(tree(project)) == {".git"}
+
+
+def test_a_dry_run_shows_and_changes_nothing(project: Path) -> None:
+    answer = run("setup", "codex", "--dry-run")
+    assert answer.code == 0 and b"+[mcp_servers.swarm]" in answer.out and b"Nothing was changed" in answer.out
+    assert set(tree(project)) == {".git"}
+
+
+def test_a_program_is_told_every_change(project: Path) -> None:
+    answer = run("setup", "codex", "--yes", "--json").json
+    assert [(Path(file["path"]).name, file["change"]) for file in answer["files"]] == [
+        ("hooks.json", "created"),
+        ("config.toml", "created"),
+        ("AGENTS.md", "created"),
+    ]
+    assert answer["changed"] and answer["files"][2]["diff"].startswith("--- /dev/null\n+++ AGENTS.md\n")
+
+
+@pytest.mark.parametrize(("typed", "changed"), [("y\n", True), ("n\n", False), ("\n", False), ("\x03", False)])
+def test_a_person_is_asked_and_only_a_yes_is_one(typed: str, changed: bool, project: Path) -> None:
+    with terminal() as at:
+        at.start(*SWARM, "setup", "claude", cwd=project)
+        at.wait_for("Change these 3 files? [y/N]")
+        at.type(typed)
+        ended = at.wait()
+    assert (ended.code, (project / "CLAUDE.md").exists()) == (0 if changed else 1, changed)
+    assert ("nothing was changed" in ended.shown) != changed
+
+
+def test_a_program_that_sees_no_diff_is_not_asked(project: Path) -> None:
+    with terminal() as at:
+        at.start(*SWARM, "setup", "claude", "--json", cwd=project)
+        ended = at.wait()
+    assert (ended.code, json.loads(ended.out)["exit_code"]) == (1, 1) and "[y/N]" not in ended.shown
+
+
+def test_what_somebody_wrote_between_the_markers_is_shown_before_it_goes(project: Path) -> None:
+    run("setup", "claude", "--yes")
+    path = project / "CLAUDE.md"
+    path.write_text(path.read_text().replace("<!-- swarm:end", "My own rule.\n<!-- swarm:end"))
+    assert b"\n-My own rule.\n" in run("setup", "claude", "--dry-run").out
+
+
+def test_the_diff_is_coloured_for_a_person(project: Path) -> None:
+    (project / "AGENTS.md").write_text("a\n")
+    screen, side = os.openpty()
+    try:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+        environment.pop("NO_COLOR", None)
+        command = [*SWARM, "setup", "codex", "--dry-run"]
+        subprocess.run(command, cwd=project, env=environment, stdout=side, timeout=60, check=True)
+        shown = b""
+        while b"that is what would be" not in shown:
+            shown += os.read(screen, 65536)
+    finally:
+        os.close(screen)
+        os.close(side)
+    assert b"\x1b[1m+++ AGENTS.md\x1b[0m\r\n\x1b[2m@@ -1 +1,10 @@\x1b[0m\r\n a\r\n\x1b[32m+\x1b[0m\r\n" in shown
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -> None:
+    (project / "CLAUDE.md").write_text("a\x1b[31mb\tc")
+    out = run("setup", "claude", "--dry-run").out
+    assert b"\x1b" not in out and b"-a\\x1b[31mb\tc\n" in out
+
+
+# What can go wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["gemini"], "claude codex"),
+        (["claude", "--project", "/no/such"], "no such directory"),
+        (["claude", "--user", "--project", "."], "exclude each other"),
+        (["claude", "--remove", "--skill"], "leave --skill away"),
+        ([], "missing arguments"),
+    ],
+)
+def test_wrong_usage_is_told(args: list[str], said: str, project: Path) -> None:
+    answer = run("setup", *args)
+    assert answer.code == 2 and said in answer.err.decode()
+
+
+def test_a_working_directory_that_is_gone_is_told(project: Path) -> None:
+    (project / "gone").mkdir()
+    os.chdir(project / "gone")
+    (project / "gone").rmdir()
+    answer = run("setup", "codex", "--yes")
+    assert answer.code == 2 and b"--project" in answer.err
+    assert run("setup", "codex", "--yes", "--project", str(project)).code == 0
+
+
+def test_the_home_directory_is_no_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    answer = run("setup", "claude", "--yes")
+    assert answer.code == 2 and b"--user" in answer.err and tree(home) == {}
+
+
+BROKEN = {
+    "comment": ('{\n  // mine\n  "a": 1}', "line 2"),
+    "trailing comma": ('{\n  "a": 1,\n}', "line "),
+    "empty": ("", "empty"),
+    "a list": ("[]", "not an object"),
+    "twice": ('{"hooks": {}, "hooks": {}}', "twice"),
+    "wrong kind": ('{\n"hooks": []}', "line 2"),
+    "wrong kind below": ('{"hooks": {"Stop": {}}}', "a list"),
+    "a word": ('{"hooks": "no"}', "an object"),
+    "too deep": ('{"a": ' + "[" * 200_000 + "]" * 200_000 + "}", "too deeply"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_that_is_not_what_it_should_be_is_refused(kind: str, project: Path) -> None:
+    content, said = BROKEN[kind]
+    (project / ".claude").mkdir()
+    (project / ".claude/settings.json").write_text(content)
+    before = tree(project)
+    answer = run("setup", "claude", "--yes")
+    assert answer.code == 2 and said in answer.err.decode() and b"settings.json" in answer.err
+    assert tree(project) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("AGENTS.md", b"<!-- swarm:begin -->\nx\n", "once each"),
+        ("AGENTS.md", b"a\n<!-- swarm:end -->\n<!-- swarm:begin -->\n", "line 2"),
+        ("AGENTS.md", b"\xff", "not UTF-8"),
+        (".codex/config.toml", b"a = \n", "not TOML"),
+        (".codex/config.toml", b"a = [" + b"[" * 5000, "TOML|deeply"),
+    ],
+)
+def test_other_files_too(name: str, content: bytes, said: str, project: Path) -> None:
+    (project / ".codex").mkdir()
+    (project / name).write_bytes(content)
+    before = tree(project)
+    answer = run("setup", "codex", "--yes")
+    assert answer.code == 2 and any(word in answer.err.decode() for word in said.split("|"))
+    run("setup", "codex", "--yes", "--remove")
+    assert tree(project) == before
+
+
+def test_a_file_without_anything_of_ours_is_no_hindrance_to_removing(project: Path) -> None:
+    run("setup", "claude", "--yes")
+    (project / ".mcp.json").write_text("{ // theirs, and not JSON\n}")
+    (project / "CLAUDE.md").write_text("")
+    before = tree(project)
+    assert run("setup", "claude", "--remove", "--yes").code == 0
+    del before[".claude"], before[".claude/settings.json"]
+    assert tree(project) == before
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to("nothing-there")
+
+
+@pytest.mark.parametrize("plant", [loop, dangling, Path.mkdir, os.mkfifo], ids=["loop", "dangling", "directory", "fifo"])
+def test_what_is_not_a_file_is_refused(plant: Callable[[Path], None], project: Path) -> None:
+    plant(project / "CLAUDE.md")
+    answer = run("setup", "claude", "--yes")
+    assert answer.code == 2 and b"CLAUDE.md is" in answer.err
+    assert not (project / ".claude").exists()
+
+
+def test_a_symbolic_link_stays_one_and_modes_stay(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "dotfiles.json").write_text("{}")
+    (tmp_path / "dotfiles.json").chmod(0o640)
+    (project / ".claude").mkdir()
+    (project / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
+    answer = run("setup", "claude", "--yes")
+    assert f"+++ {project}/.claude/settings.json -> {tmp_path}/dotfiles.json\n".encode() in answer.out
+    assert (project / ".claude/settings.json").is_symlink()
+    assert "swarm hook" in (tmp_path / "dotfiles.json").read_text()
+    assert stat.S_IMODE((tmp_path / "dotfiles.json").stat().st_mode) == 0o640
+    run("setup", "claude", "--remove", "--yes")
+    assert (tmp_path / "dotfiles.json").read_text() == "{}"
+
+
+def test_one_file_for_both_agents_gets_one_block(project: Path) -> None:
+    run("setup", "codex", "--yes")
+    (project / "CLAUDE.md").symlink_to("AGENTS.md")
+    run("setup", "claude", "--yes")
+    assert (project / "AGENTS.md").read_text().count("swarm:begin") == 1
+    run("setup", "claude", "--remove", "--yes")
+    assert (project / "CLAUDE.md").read_text() == ""
+
+
+def test_a_file_that_may_not_be_written_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "CLAUDE.md").write_text("x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    answer = run("setup", "claude", "--yes")
+    assert answer.code == 3 and b"read-only" in answer.err and not (project / ".claude").exists()
+
+
+def test_a_file_that_changed_after_it_was_shown_is_left_alone_and_so_are_all(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "CLAUDE.md").write_text("old")
+    monkeypatch.setattr(setup, "_confirm", lambda made, call: (project / "CLAUDE.md").write_text("new"))
+    answer = run("setup", "claude")
+    assert answer.code == 1 and b"CLAUDE.md was changed" in answer.err
+    assert {name: content for name, content in tree(project).items() if name != ".git"} == {"CLAUDE.md": b"new"}
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "mkdir", "fchmod"])
+def test_a_call_that_fails_leaves_everything_as_it_was(call: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "CLAUDE.md").write_text("old")
+    before = tree(project)
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        assert run("setup", "claude", "--yes").code == 3
+    assert tree(project) == before
+
+
+@needs_root
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        (disk.seen / "project").mkdir()
+        (disk.seen / "project/CLAUDE.md").write_text("old")
+        fill(disk.seen / "ballast")
+        before = tree(disk.seen / "project")
+        swarm = (sys.executable, "-P", f"{ROOT}/swarm/__main__.py")
+        place = str(disk.path / "project")
+        done = disk.inside(*swarm, "setup", "claude", "--yes", "--project", place, env=script_environment())
+        assert done.returncode == 3 and "No space left" in done.stderr
+        assert tree(disk.seen / "project") == before
+
+
+def test_two_at_once_are_like_one_after_the_other(project: Path) -> None:
+    command = [*SWARM, "setup", "claude", "--yes"]
+    environment = script_environment(PYTHONPATH=str(ROOT), PATH=os.environ["PATH"])
+    running = [
+        subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for process in running:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 0 or "meanwhile" in said
+    before = tree(project)
+    assert run("setup", "claude", "--yes").code == 0
+    assert tree(project) == before
+    assert not [name for name in before if ".swarm-" in name]
+
+
+def test_changes_wait_for_whoever_makes_some_there(project: Path) -> None:
+    lock = os.open(project, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    thread = threading.Thread(target=file_changes.make, args=([Change(str(project / "a"), None, b"x")], str(project)))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive() and not (project / "a").exists()
+    os.close(lock)
+    thread.join(10)
+    assert (project / "a").read_bytes() == b"x"
+
+
+# Which command ----------------------------------------------------------------------------------------------
+
+
+def test_without_swarm_on_the_path_what_is_written_works_from_anywhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    answer = run("setup", "claude", "--yes")
+    assert b"Warning: there is no `swarm` on PATH" in answer.err
+    command = json.loads((project / ".claude/settings.json").read_text())["hooks"]["Stop"][0]["hooks"][0]["command"]
+    version = command.removesuffix("hook || exit 1") + "--version"
+    done = subprocess.run(
+        ["sh", "-c", version], cwd="/", env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"swarm {__version__}\n"
+    assert f"{command.removesuffix(' hook || exit 1')} prime" in (project / "CLAUDE.md").read_text()
+    run("setup", "claude", "--remove", "--yes")
+    assert set(tree(project)) == {".git"}
+
+
+def test_another_program_of_that_name_is_not_taken_for_swarm(tmp_path: Path) -> None:
+    install(tmp_path / "bin", version="0.0.0")
+    found = own_command.own_command(__version__, shared=True)
+    assert len(found.words) == 3 and "another program or version" in found.warning
+
+
+def test_a_virtual_environment_is_named_for_the_user_and_pointed_out_for_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert own_command.own_command(__version__, shared=False) == ((str(tmp_path / "bin/swarm"),), "")
+    words, warning = own_command.own_command(__version__, shared=True)
+    assert words == ("swarm",) and "virtual environment" in warning
+
+
+@pytest.mark.parametrize("words", [("swarm",), ("/x y/bin/swarm",), ("/usr/bin/python3", "-P", "/it's here/swarm/__main__.py")])
+def test_every_form_of_the_command_is_recognised(words: tuple[str, ...]) -> None:
+    text = hook_entries.put("", plan._groups("codex", words), "x")
+    assert hook_entries.taken_out(text, "x") == ""
+    server = {"command": words[0], "args": [*words[1:], "mcp"]}
+    assert own_command.is_own_server(server)
+    assert codex_toml.taken_out(codex_toml.put(None, server, "x"), "x") is None
+
+
+# The skill --------------------------------------------------------------------------------------------------
+
+
+def test_the_skill_has_the_form_that_agents_ask_for() -> None:
+    head, _, body = plan.skill_text().removeprefix("---\n").partition("\n---\n")
+    fields = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line and not line.startswith(" "))
+    assert fields["name"] == "swarm" and len(fields["description"]) <= 1024
+    assert "swarm prime" in body and "must_stop" in body
+    assert len(body.splitlines()) < 100
+
+
+def test_the_commands_that_the_skill_names_exist() -> None:
+    text = plan.skill_text()
+    known = {"lock": cli_lock.COMMANDS, "log": log.COMMANDS, "task": task.COMMANDS}
+    for face, name in re.findall(r"swarm (lock|log|task) ([a-z-]+)", text):
+        assert name in known[face]

@@ -1,0 +1,103 @@
+"""Hooks, MCP servers and shells that an agent starts agree on who it is."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+_ASK = f"{sys.executable} -c 'from swarm.agents import identity as a; f = a.find(); print(f.pid, f.name, f.worker)'"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    """A program that the system calls `claude`: it tells its pid, then runs each of its arguments."""
+    (tmp_path / "claude").symlink_to(sys.executable)
+    script = tmp_path / "agent.py"
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "print(os.getpid(), flush=True)\n"
+        "for n, line in enumerate(sys.argv[1:]):\n"
+        "    subprocess.run(['sh', '-c', line], check=True, start_new_session=n == 1)\n"
+    )
+    return tmp_path / "claude"
+
+
+def test_whatever_an_agent_starts_names_the_same_agent(agent: Path) -> None:
+    ways = [_ASK, f"bash -c {_quoted(_ASK + '; true')}; true", f"env timeout 60 {_ASK}"]
+    done = subprocess.run([agent, agent.with_name("agent.py"), *ways], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    pid, *told = done.stdout.splitlines()
+    assert told == [f"{pid} claude claude@{os.uname().nodename}-{pid}"] * 3, done
+
+
+def test_a_shell_at_a_terminal_stands_for_whoever_sits_there() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execvp("bash", ["bash", "-c", f"{_ASK}; true"])
+    told = b""
+    try:
+        while part := os.read(terminal, 1000):
+            told += part
+    except OSError:  # how the end of a terminal is told
+        pass
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    assert told.decode().split()[:2] == [str(pid), "bash"]
+
+
+def test_a_terminal_that_an_agent_gives_a_command_is_nobody_s(agent: Path) -> None:
+    """Codex does so if its model asks for it."""
+    program = "import os, pty, sys; print(os.getpid(), flush=True); pty.spawn(['bash', '-lc', sys.argv[1]])"
+    codex = agent.with_name("codex")
+    codex.symlink_to(sys.executable)
+    done = subprocess.run(
+        [codex, "-c", program, f"{_ASK}; true"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    pid, told, *_ = done.stdout.splitlines()
+    assert told.split()[:2] == [pid, "codex"], done
+
+
+def test_scripts_whose_starters_are_gone_are_not_one_worker(tmp_path: Path) -> None:
+    """They all have the same parent then: whoever takes in orphans."""
+    for name in "ab":
+        late = f"sleep 0.3; {_ASK} > {tmp_path}/{name}.new; mv {tmp_path}/{name}.new {tmp_path}/{name}"
+        subprocess.run(["sh", "-c", f"sh -c {_quoted(late)} & true"], cwd=ROOT, check=True)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("?"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    one, other = ((tmp_path / name).read_text().split() for name in "ab")
+    assert one[1] == other[1] == "sh" and one[2] != other[2]
+
+
+@pytest.mark.parametrize("proc", [["--mount-proc"], []])
+def test_what_a_sandbox_hides_is_not_guessed(proc: list[str]) -> None:
+    """All sandboxes look alike from within: the agents in them would be one worker."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", *proc, "sh", "-c", f"{sys.executable} swarm prime; true"]
+    env = {name: value for name, value in os.environ.items() if name != "SWARM_WORKER"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=env)
+    assert done.stdout == "" and "Say which worker it is, with --worker NAME" in done.stderr
+
+
+def test_agents_in_containers_with_one_name_are_different_workers(agent: Path) -> None:
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(agent), str(agent.with_name("agent.py")), _ASK]
+    running = [subprocess.Popen([*command, "sleep 0.5"], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    one, other = (each.communicate(timeout=60)[0].splitlines() for each in running)
+    assert one[0] == other[0] == "1" and one[1].startswith("1 claude claude@") and one[1] != other[1]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

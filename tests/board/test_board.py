@@ -1,0 +1,373 @@
+"""The board: what is a problem and what is not, who works on what, and the queue; on every store, on a clock moved by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.board.board import KINDS, Board, Problem, Viewer
+from swarm.board.text import text
+from swarm.formats import json_codec
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.status.log import LOG, StatusLog
+from swarm.stores.contract import Store
+from swarm.stores.file.store import FileStore
+from swarm.stores.memory import MemoryStore
+from swarm.terminal.text import width
+from tests.conftest import ROOT, HandClock
+
+HOLDER = """
+import sys, time
+from swarm.locks.table import LockTable
+from swarm.stores.file.store import FileStore
+from swarm.stores.memory import MemoryStore
+LockTable(FileStore(sys.argv[1])).acquire(sys.argv[2], sys.argv[3], 300, bound=True)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def look(store: Store) -> Board:
+    return Viewer(store).look()
+
+
+def problems(store: Store) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.task_id) for problem in look(store).problems]
+
+
+def the_problem(store: Store) -> Problem:
+    (problem,) = look(store).problems
+    return problem
+
+
+def say(store: Store, state: str, task: str = "t", text: str = "", worker: str = "w", **meta: Any) -> None:
+    StatusLog(store).append(state, worker, task, text, meta or None)
+
+
+def queue_with(store: Store, *tasks: str, **options: Any) -> TaskQueue:
+    queue = TaskQueue(store)
+    for task in tasks:
+        queue.add(task, "do it", **options)
+    return queue
+
+
+def test_an_empty_store_has_an_empty_board(store: Store, tmp_path: Path) -> None:
+    board = look(store)
+    assert board.is_empty and not board.problems and not board.workers
+    assert not (tmp_path / "store").exists()
+
+
+class TestWaitingForAPerson:
+    def test_it_says_who_waits_since_when_and_why(self, store: Store, clock: HandClock) -> None:
+        say(store, "START")
+        clock.pass_time(5)
+        say(store, "WAIT", text="which database?")
+        clock.pass_time(60)
+        assert the_problem(store) == Problem(
+            "waiting", "t", "w", "2026-02-02T02:40:05.000Z", "which database?", "swarm log query t"
+        )
+
+    def test_the_longest_waiting_comes_first(self, store: Store) -> None:
+        for task in ("b", "a", "c"):
+            say(store, "HELP", task)
+        assert problems(store) == [("waiting", "b"), ("waiting", "a"), ("waiting", "c")]
+
+    @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
+    def test_it_is_over_when_the_task_goes_on_or_ends(self, store: Store, state: str) -> None:
+        say(store, "WAIT")
+        say(store, state)
+        assert not problems(store)
+
+    def test_a_task_that_is_done_in_the_queue_waits_for_nobody(self, store: Store) -> None:
+        queue = queue_with(store, "t")
+        claim = queue.claim("w")
+        queue.done("t", "w", claim.token)
+        say(store, "WAIT")  # late, or by another program
+        assert not problems(store)
+
+    def test_a_task_of_the_queue_is_shown_by_the_queue(self, store: Store) -> None:
+        queue_with(store, "a b").claim("w")
+        say(store, "WAIT", "a b")
+        assert the_problem(store).mend == "swarm task show 'a b'"
+
+
+class TestErrors:
+    def test_an_error_stands_until_the_task_is_started_again(self, store: Store) -> None:
+        say(store, "ERROR", text="exit code 1")
+        assert the_problem(store).text == "exit code 1"
+        say(store, "START")
+        assert not problems(store)
+
+    def test_a_failed_attempt_says_that_the_queue_tries_again(self, store: Store) -> None:
+        queue = queue_with(store, "t")
+        claim = queue.claim("w")
+        queue.fail("t", "w", claim.token, "no database")
+        assert (the_problem(store).kind, the_problem(store).text) == (
+            "error",
+            "no database (attempt 1 of 3; it is tried again)",
+        )
+
+    def test_an_error_before_a_retry_or_a_cancel_is_no_problem_any_more(self, store: Store) -> None:
+        queue = queue_with(store, "t", "u")
+        for task in ("t", "u"):
+            queue.fail(task, "w", queue.claim("w", task).token, "no", final=True)
+        queue.retry("t", "ada")
+        queue.retry("u", "ada")
+        queue.cancel("u", "ada")
+        assert not problems(store)
+
+    def test_a_task_that_failed_is_one_problem_with_the_command_that_helps(self, store: Store) -> None:
+        queue = queue_with(store, "t", max_attempts=1)
+        queue.fail("t", "w", queue.claim("w").token, "no database")
+        problem = the_problem(store)
+        assert (problem.kind, problem.text, problem.mend) == ("failed", "no database (attempt 1 of 1)", "swarm task retry t")
+
+
+class TestHolders:
+    def test_the_holder_is_gone_as_soon_as_its_process_is(self, tmp_path: Path) -> None:
+        root = str(tmp_path / "s")
+        holder = subprocess.Popen([sys.executable, "-c", HOLDER, root, "t", "w"], stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        with holder:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            store = FileStore(root)
+            assert not problems(store) and [work.worker for work in look(store).workers] == ["w"]
+            holder.kill()
+            holder.wait()
+            problem = the_problem(store)
+            assert (problem.kind, problem.worker, problem.mend) == ("gone", "w", "swarm lock why t")
+            assert problem.text == "its process is gone; the task is free for whoever takes it"
+            assert not look(store).workers
+
+    def test_the_holder_is_gone_when_its_lease_has_run_out(self, store: Store, clock: HandClock) -> None:
+        LockTable(store).acquire("t", "w", 60)
+        clock.pass_time(100)
+        assert the_problem(store).text == "its lease ended 40 s ago; the task is free for whoever takes it"
+
+    def test_a_claim_whose_lock_was_removed_is_gone(self, store: Store) -> None:
+        queue_with(store, "t").claim("w")
+        LockTable(store).break_lock("t")
+        assert ("gone", "t") in problems(store)
+        assert look(store).queue == {"ready": 1, "waiting": 0, "running": 0, "done": 0, "failed": 0, "cancelled": 0}
+
+    def test_a_claim_that_died_at_its_last_attempt_has_failed(self, store: Store, clock: HandClock) -> None:
+        queue = queue_with(store, "t", max_attempts=1)
+        queue.claim("w", ttl=10)
+        clock.pass_time(20)
+        assert problems(store) == [("failed", "t")]
+        assert the_problem(store).text == "its worker w was gone (attempt 1 of 1)"
+        assert look(store).queue["failed"] == queue.counts()["failed"] == 1
+
+    def test_a_lock_left_behind_by_a_task_that_is_done_is_no_problem(self, store: Store, clock: HandClock) -> None:
+        queue = queue_with(store, "t")
+        queue.done("t", "w", queue.claim("w").token)
+        LockTable(store).acquire("t", "w2", 10)
+        clock.pass_time(20)
+        assert not problems(store)
+
+    def test_a_claim_that_ends_while_the_locks_are_read_is_not_taken_for_a_dead_one(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue = queue_with(store, "t", "u")
+        claim = queue.claim("w", "t")
+        listing = LockTable.tasks
+
+        def meanwhile(table: LockTable) -> Any:
+            queue.done("t", "w", claim.token)
+            found = list(listing(table))
+            queue.claim("w", "u")
+            return iter(found)
+
+        monkeypatch.setattr(LockTable, "tasks", meanwhile)
+        board = look(store)
+        assert not board.problems
+        assert (board.queue["done"], board.queue["running"], board.queue["ready"]) == (1, 1, 0)
+
+
+class TestLeases:
+    @pytest.mark.parametrize(("ttl", "passed"), [(300, 271), (60, 49), (3, 2.5), (3600, 3571)])
+    def test_a_lease_that_is_about_to_end_is_a_problem(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
+        LockTable(store).acquire("t", "w", ttl)
+        clock.pass_time(passed)
+        problem = the_problem(store)
+        assert problem.kind == "lease" and problem.text.startswith("its lease ends in")
+
+    @pytest.mark.parametrize("ttl", [3, 30, 300, 3600])
+    def test_a_lease_that_is_kept_alive_is_none_at_any_moment(self, store: Store, clock: HandClock, ttl: float) -> None:
+        table = LockTable(store)
+        table.acquire("t", "w", ttl, bound=True)
+        for _ in range(12):
+            clock.pass_time(min(10, ttl / 3))
+            assert not problems(store)
+            table.heartbeat("t", "w")
+
+    def test_a_process_whose_heartbeats_have_stopped_is_told_long_before_its_lease_ends(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        LockTable(store).acquire("t", "w", 3600, bound=True)
+        clock.pass_time(120)
+        assert the_problem(store).text == "no heartbeat for 2 min 0 s; its lease ends in 58 min 0 s"
+
+    @pytest.mark.parametrize(("ttl", "passed"), [(300, 265), (60, 45), (3600, 3500), (86400, 86300)])
+    def test_a_lease_that_has_time_left_is_none(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
+        LockTable(store).acquire("t", "w", ttl)
+        clock.pass_time(passed)
+        assert not problems(store)
+
+    def test_nobody_expects_heartbeats_of_a_lock_that_a_person_took(self, store: Store, clock: HandClock) -> None:
+        LockTable(store).acquire("t", "ada", 3600)
+        LockTable(store).acquire("u", "ada", None)
+        clock.pass_time(120)
+        assert not problems(store)
+
+
+class TestBlocked:
+    def test_tasks_after_one_that_failed_are_one_problem_that_names_it(self, store: Store) -> None:
+        queue = queue_with(store, "build", max_attempts=1)
+        queue.add("test", "x", after=["build"])
+        queue.add("ship", "x", after=["test"])
+        queue.fail("build", "w", queue.claim("w").token, "no")
+        board = look(store)
+        blocked = [problem for problem in board.problems if problem.kind == "blocked"]
+        assert [(one.task_id, one.text, one.mend) for one in blocked] == [
+            ("test", "it and 1 more come after build, which failed", "swarm task retry build")
+        ]
+        assert board.blocked == 2
+
+    def test_one_that_does_not_exist_blocks_too(self, store: Store) -> None:
+        store.append("tasks", b'{"op": "add", "at": "", "id": "t", "prompt": "x", "after": ["nowhere"]}')
+        assert the_problem(store).text == "it comes after nowhere, which does not exist"
+
+
+def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClock) -> None:
+    queue = queue_with(store, "failed", max_attempts=1)
+    queue.add("blocked", "x", after=["failed"])
+    queue.fail("failed", "w", queue.claim("w").token, "no")
+    LockTable(store).acquire("gone", "w", 10)
+    LockTable(store).acquire("lease", "w", 100)
+    store.create("locks/unreadable", b"not a lock")
+    say(store, "ERROR", "error")
+    say(store, "HELP", "waiting")
+    clock.pass_time(90)
+    assert [kind for kind, _ in problems(store)] == list(KINDS)
+    assert [kind for kind, task in problems(store) if kind != task] == []
+
+
+class TestWork:
+    def test_it_says_for_how_long_how_long_still_and_what_was_said(self, store: Store, clock: HandClock) -> None:
+        table = LockTable(store)
+        table.acquire("t", "w", 300)
+        say(store, "START", text="reading the code")
+        clock.pass_time(100)
+        table.heartbeat("t", "w")
+        clock.pass_time(20)
+        (work,) = look(store).workers
+        assert (work.worker, work.task_id, work.held_for, work.lease_left, work.ttl) == ("w", "t", 120, 280, 300)
+        assert (work.state, work.text, work.said_at) == ("START", "reading the code", work.since)
+
+    def test_whoever_is_longest_at_it_comes_first(self, store: Store, clock: HandClock) -> None:
+        for task in ("b", "a"):
+            LockTable(store).acquire(task, "w", None)
+            clock.pass_time(1)
+        assert [(work.task_id, work.lease_left) for work in look(store).workers] == [("b", None), ("a", None)]
+
+
+def test_as_json_it_has_the_documented_keys(store: Store) -> None:
+    queue_with(store, "t").claim("w")
+    say(store, "WAIT", text="中文")
+    fields = json.loads(json_codec.dumps(look(store).fields()))
+    assert list(fields) == ["schema_version", "generated_at", "problems", "workers", "locks", "queue", "seen", "log"]
+    assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "mend"]
+    assert fields["queue"]["running"] == fields["queue"]["total"] == 1
+    assert fields["seen"][0]["state"] == "WAIT"
+    assert fields["log"] == {"cursor": StatusLog(store).end(), "records": 2, "damaged": 0}
+
+
+def test_a_viewer_that_looks_again_sees_what_a_new_one_sees(store: Store, clock: HandClock) -> None:
+    viewer, queue = Viewer(store), queue_with(store, "a", "b")
+    viewer.look()
+    claim = queue.claim("w", "a")
+    say(store, "WAIT", "a")
+    assert viewer.look() == look(store)
+    queue.done("a", "w", claim.token)
+    clock.pass_time(3)
+    assert viewer.look() == look(store)
+    assert viewer.look().queue["done"] == 1
+
+
+def test_a_viewer_is_woken_by_a_record(store: Store) -> None:
+    viewer = Viewer(store)
+    viewer.look()
+    store.append(LOG, b"{}")
+    assert viewer.wait(5)
+
+
+def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from swarm.errors import StoreError
+
+    table = LockTable(store)
+    table.acquire("secret", "w", 60)
+    table.acquire("open", "w", 60)
+    reading = store.read
+
+    def refuse(key: str) -> bytes | None:
+        if key == "locks/secret":
+            raise StoreError("permission denied")
+        return reading(key)
+
+    monkeypatch.setattr(store, "read", refuse)
+    board = look(store)
+    assert [(one.kind, one.task_id, one.mend) for one in board.problems] == [("unreadable", "secret", "swarm doctor")]
+    assert [work.task_id for work in board.workers] == ["open"]
+    assert {lock.task_id: lock.status for lock in board.locks} == {"secret": "Unknown", "open": "Active"}
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        ["w", "t", "u", "WAIT", "ERROR", "2026-02-02T10:30:10.123Z", "9999-12-31T23:59:59.999Z", "0001-01-01", "output"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def objects(*keys: str) -> st.SearchStrategy[bytes]:
+    made = st.dictionaries(st.sampled_from(keys), anything, max_size=len(keys)).map(lambda value: json.dumps(value).encode())
+    return made | st.binary(max_size=20).map(lambda data: data.replace(b"\n", b""))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(objects("timestamp", "type", "state", "worker", "worker_id", "task_id", "reason", "message", "meta"), max_size=12),
+    st.dictionaries(
+        st.sampled_from(["t", "u", "任务"]),
+        objects("task_id", "worker", "acquired_at", "heartbeat_at", "ttl", "expires_at", "token", "holder"),
+        max_size=3,
+    ),
+    st.lists(objects("op", "id", "at", "after", "token", "worker", "priority", "max_attempts", "reason", "delay"), max_size=6),
+)
+def test_whatever_others_have_written_there_is_a_board_and_it_can_be_shown(
+    records: list[bytes], locks: dict[str, bytes], tasks: list[bytes]
+) -> None:
+    store = MemoryStore(clock=HandClock())
+    for line in records:
+        store.append(LOG, line)
+    for line in (b'{"op": "add", "id": "t", "prompt": "x"}', b'{"op": "claim", "id": "t", "token": 1, "worker": "w"}', *tasks):
+        store.append("tasks", line)
+    for task, data in locks.items():
+        store.create(f"locks/{task}", data)
+    board = look(store)
+    assert json.loads(json_codec.dumps(board.fields()))["schema_version"] == 1
+    assert all(line.isprintable() and width(line) <= 80 for line in text(board, 80, 24))

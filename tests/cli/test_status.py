@@ -1,0 +1,361 @@
+"""`swarm status` as a person sees it: on a screen of any size, in a pipe, as JSON, and live in a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.board.board import Board, Held, Problem, Viewer, Work
+from swarm.board.text import text
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.status.log import LOG, StatusLog
+from swarm.stores.file.store import FileStore
+from swarm.terminal import output
+from swarm.terminal.screen import LiveScreen
+from swarm.terminal.text import cut, duration, fill, width
+from tests.support.at_a_terminal import SWARM, environment, wait_until
+from tests.support.command_line import run
+
+AT = "2026-02-02T10:30:00.000Z"
+
+
+def a_board(problems: int = 0, workers: int = 0, kinds: tuple[str, ...] = ("failed",), words: str = "text") -> Board:
+    return Board(
+        generated_at="2026-02-02T10:34:00.000Z",
+        problems=tuple(
+            Problem(kind, f"{kind}-{n}", "w", AT, words, f"swarm mend {n}") for kind in kinds for n in range(problems)
+        ),
+        workers=tuple(Work(f"worker-{n}", f"task-{n}", AT, 240, 60, 300, n, "START", words, AT) for n in range(workers)),
+        locks=(Held("t", "Active", "", "w", AT, AT, 1, 1, 1),),
+        queue={"ready": 3, "waiting": 0, "running": 2, "done": 5, "failed": 1, "cancelled": 0},
+        blocked=0,
+        seen=(),
+        records=1_234_567,
+        damaged=0,
+        cursor="1:0",
+    )
+
+
+class TestLayout:
+    def test_problems_come_first_then_work_then_the_queue(self) -> None:
+        assert text(a_board(problems=1, workers=1), 80, 24) == [
+            "swarm  1 problem · 1 at work                                        10:34:00 UTC",
+            "",
+            "Problems",
+            "FAILED  failed-0 · w · 4 min 0 s: text",
+            "        swarm mend 0",
+            "",
+            "At work",
+            "  worker-0  task-0  4 min 0 s  lease 1 min 0 s  text",
+            "",
+            "Queue  11 tasks · 2 running · 3 ready · 5 done · 1 failed",
+            "       " + "█" * 32 + "▓" * 12 + "▒" * 19 + "▚" * 6,
+            "Log    1,234,567 records",
+        ]
+
+    def test_what_does_not_fit_is_counted_with_the_command_that_shows_it(self) -> None:
+        lines = text(a_board(problems=40, workers=9, kinds=("waiting", "failed")), 80, 24)
+        assert len(lines) == 24
+        assert "        … and 38 more waiting for a person, see: swarm status --json" in lines
+        assert "        … and 38 more failed, see: swarm task list --state failed" in lines
+        assert "  … and 5 more, see: swarm lock list" in lines
+        assert lines[-1].startswith("Log")
+
+    def test_without_problems_it_says_so(self) -> None:
+        lines = text(a_board(), 80, 24)
+        assert lines[0].startswith("swarm  no problems · 0 at work") and "Problems" not in lines and "  nobody" in lines
+
+    @given(
+        st.integers(0, 60),
+        st.integers(0, 60),
+        st.lists(st.sampled_from(["waiting", "gone", "failed", "error", "lease", "blocked"]), min_size=1, unique=True),
+        st.text(max_size=200) | st.sampled_from(["中文" * 60, "🙂" * 100, "e\u0301" * 200, "\x1b[2J\n\r"]),
+        st.integers(20, 200),
+        st.integers(5, 60) | st.none(),
+    )
+    def test_nothing_is_wider_or_higher_than_the_screen_and_nothing_moves_the_cursor(
+        self, problems: int, workers: int, kinds: list[str], words: str, columns: int, height: int | None
+    ) -> None:
+        lines = text(a_board(problems, workers, tuple(kinds), words), columns, height)
+        assert all(width(line) <= columns for line in lines)
+        assert all(line.isprintable() for line in lines)
+        assert height is None or len(lines) <= height
+        assert len(lines) < 120
+
+    def test_colour_never_changes_what_is_cut(self) -> None:
+        board = a_board(30, 30, ("waiting", "failed"), "中文" * 50)
+        plain = text(board, 80, 24)
+        painted = text(board, 80, 24, lambda words, colour: f"<{colour}>{words}</>")
+        for colour in ("bold", "dim", "red", "green", "yellow"):
+            painted = [line.replace(f"<{colour}>", "") for line in painted]
+        assert [line.replace("</>", "") for line in painted] == plain
+
+
+class TestColumns:
+    @pytest.mark.parametrize(("said", "columns"), [("abc", 3), ("中文", 4), ("🙂", 2), ("e\u0301", 1), ("", 0)])
+    def test_text_is_as_wide_as_a_terminal_shows_it(self, said: str, columns: int) -> None:
+        assert width(said) == columns
+
+    @given(st.text(), st.integers(0, 30))
+    def test_what_is_cut_fits_and_what_fits_is_not_cut(self, said: str, columns: int) -> None:
+        assert width(cut(said, columns)) <= columns
+        assert cut(said, width(said)) == said
+        assert width(fill(said, columns)) == columns
+
+    def test_a_wide_character_is_not_cut_in_half(self) -> None:
+        assert [cut("中文字", n) for n in range(7)] == ["", "…", "…", "中…", "中…", "中文…", "中文字"]
+
+    @pytest.mark.parametrize(
+        ("seconds", "said"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")]
+    )
+    def test_a_duration_is_said_in_two_units(self, seconds: float, said: str) -> None:
+        assert duration(seconds) == said
+
+
+class TestCommand:
+    def test_where_there_is_nothing_it_says_so_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+        answer = run("status")
+        assert answer.code == 0 and answer.out.startswith(b"Nothing has happened here yet")
+        assert run("status", "--json").json["problems"] == []
+        assert not isolated_swarm_dir.exists()
+
+    def test_problems_are_no_error_of_the_command(self, isolated_swarm_dir: Path) -> None:
+        StatusLog(FileStore(str(isolated_swarm_dir))).append("HELP", "w", "t", "who?")
+        answer = run("status")
+        assert answer.code == 0 and b"WAITS  t \xc2\xb7 w" in answer.out
+        assert run("status", "--json").json["problems"][0]["text"] == "who?"
+
+    def test_a_store_that_cannot_be_read_is_exit_3(self, isolated_swarm_dir: Path) -> None:
+        isolated_swarm_dir.write_text("a file")
+        assert run("status").code == 3
+        assert run("status", "--json").json["exit_code"] == 3
+
+    def test_a_log_that_is_a_pipe_is_exit_3_and_not_waited_for(self, isolated_swarm_dir: Path) -> None:
+        isolated_swarm_dir.mkdir()
+        os.mkfifo(isolated_swarm_dir / "status.log")
+        assert run("status").code == 3
+
+    def test_it_takes_no_arguments(self, isolated_swarm_dir: Path) -> None:
+        assert run("status", "task-1").code == 2
+
+    def test_damaged_lines_are_counted(self, isolated_swarm_dir: Path) -> None:
+        isolated_swarm_dir.mkdir()
+        (isolated_swarm_dir / "status.log").write_bytes(b'nonsense\n{"a": 1}\n[]\n')
+        assert b"1 record, 2 damaged (swarm log validate)" in run("status").out
+
+    def test_it_is_as_wide_as_it_is_told(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        StatusLog(FileStore(str(isolated_swarm_dir))).append("HELP", "w", "t", "x" * 300)
+        assert max(map(len, run("status").out.decode().splitlines())) == 80
+        monkeypatch.setenv("COLUMNS", "133")
+        assert max(map(len, run("status").out.decode().splitlines())) == 133
+        monkeypatch.setenv("COLUMNS", "wide")
+        assert max(map(len, run("status").out.decode().splitlines())) == 80
+
+
+class Tmux:
+    """A real terminal, whose screen can be looked at."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = str(socket)
+
+    def __call__(self, *args: str) -> str:
+        command = ["tmux", "-S", self._socket, "-f", "/dev/null", *args]
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment(LC_ALL="C.UTF-8")).stdout
+
+    def screen(self) -> list[str]:
+        return self("capture-pane", "-p").splitlines()
+
+    def wait_for(self, seen: Callable[[list[str]], object]) -> list[str]:
+        wait_until(lambda: seen(self.screen()))
+        return self.screen()
+
+
+@pytest.fixture
+def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
+    made = Tmux(tmp_path / "tmux")
+    shell = f"trap : INT; {shlex.join(SWARM)} status --watch; echo ended with $?; exec cat"
+    made("new-session", "-d", "-x", "80", "-y", "24", "env", f"AI_SWARM_DIR={isolated_swarm_dir}", "sh", "-c", shell)
+    yield made
+    made("kill-server")
+
+
+class TestWatch:
+    def test_it_is_live_and_fits_the_terminal_and_ctrl_c_gives_the_screen_back(
+        self, tmux: Tmux, isolated_swarm_dir: Path
+    ) -> None:
+        tmux.wait_for(lambda screen: screen[0].startswith("Nothing has happened"))
+        store = FileStore(str(isolated_swarm_dir))
+        queue = TaskQueue(store)
+        queue.add("登录-1", "fix it")
+        queue.claim("worker-1")
+        StatusLog(store).append("WAIT", "worker-1", "登录-1", "哪个数据库? " + "很长的问题" * 20)
+        screen = tmux.wait_for(lambda screen: any(line.startswith("WAITS") for line in screen))
+        assert screen[0].startswith("swarm  1 problem · 1 at work") and screen[0].endswith(" UTC")
+        assert screen[1:3] == ["", "Problems"]
+        assert screen[3].startswith("WAITS  登录-1 · worker-1 · ") and screen[3].endswith("…")
+        assert screen[4] == "       swarm task show '登录-1'"
+        assert screen[6] == "At work" and screen[7].startswith("  worker-1  登录-1  ")
+        assert screen[9] == "Queue  1 task · 1 running" and screen[11] == "Log    2 records"
+        assert not any(screen[12:])
+        assert 77 <= width(screen[3]) <= 79
+
+        tmux("resize-window", "-x", "40", "-y", "12")
+        screen = tmux.wait_for(lambda screen: screen[0] == "swarm  1 problem · 1 at work" and width(screen[3]) < 40)
+        assert screen[3].endswith("…") and max(map(width, screen)) <= 39
+
+        StatusLog(store).append("START", "worker-1", "登录-1", "goes on")
+        tmux.wait_for(lambda screen: screen[0].startswith("swarm  no problems · 1 at work"))
+
+        tmux("send-keys", "C-c")
+        screen = tmux.wait_for(lambda screen: "ended with 0" in screen)
+        assert not any("At work" in line for line in screen)
+        assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}").split() == ["0", "1", "1"]
+
+    def test_ages_go_on_although_nothing_happens(self, tmux: Tmux, isolated_swarm_dir: Path) -> None:
+        LockTable(FileStore(str(isolated_swarm_dir))).acquire("t", "w", None)
+        tmux.wait_for(lambda screen: "  w  t  1 s  no end" in screen)
+        tmux.wait_for(lambda screen: "  w  t  2 s  no end" in screen)
+
+    def test_stopped_by_ctrl_z_it_gives_the_screen_back_until_it_goes_on(self, tmux: Tmux) -> None:
+        tmux.wait_for(lambda screen: screen[0].startswith("Nothing has happened"))
+        shell = tmux("display-message", "-p", "#{pane_pid}").strip()
+        pid = int(Path(f"/proc/{shell}/task/{shell}/children").read_text())
+        os.kill(pid, signal.SIGTSTP)
+        wait_until(lambda: tmux("display-message", "-p", "#{alternate_on}").strip() == "0")
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: tmux("display-message", "-p", "#{alternate_on}").strip() == "1")
+        tmux.wait_for(lambda screen: screen[0].startswith("Nothing has happened"))
+
+
+def read_until(fd: int, wanted: bytes, seen: bytes = b"") -> bytes:
+    deadline = time.monotonic() + 30
+    while wanted not in seen:
+        assert select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0], seen
+        seen += os.read(fd, 65536)
+    return seen
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
+def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path, number: signal.Signals, code: int) -> None:
+    person, tty = pty.openpty()
+    watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
+    try:
+        seen = read_until(person, b"\x1b[J")
+        assert seen.startswith(b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[HNothing")
+        watch.send_signal(number)
+        assert watch.wait(30) == code
+        seen = read_until(person, b"\x1b[?1049l", seen)
+        assert seen.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l")
+        assert b"\x1b[2J" not in seen  # which would flicker
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(person)
+        os.close(tty)
+
+
+def test_a_signal_whose_exception_gets_lost_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "out", lambda text: None)
+    with LiveScreen() as screen:
+        with pytest.raises(SystemExit):  # and nobody passes it on, as in a finalizer
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            screen.pause(time.sleep, 20)
+    assert ended.value.code == 143
+
+
+def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "out", lambda text: None)
+    before = signal.getsignal(signal.SIGWINCH)
+    with LiveScreen() as screen:
+        os.kill(os.getpid(), signal.SIGWINCH)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGWINCH))
+        timer.start()
+        begun = time.monotonic()
+        screen.pause(time.sleep, 20)
+        assert 0.1 < time.monotonic() - begun < 10
+        timer.join()
+    assert signal.getsignal(signal.SIGWINCH) == before
+
+
+def test_a_store_that_breaks_meanwhile_is_told_on_the_terminal_as_it_was(isolated_swarm_dir: Path) -> None:
+    isolated_swarm_dir.mkdir()
+    person, tty = pty.openpty()
+    watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
+    try:
+        seen = read_until(person, b"\x1b[J")
+        os.mkfifo(isolated_swarm_dir / "status.log")
+        assert watch.wait(30) == 3
+        seen = read_until(person, b"Error: the state directory", seen)
+        assert seen.index(b"\x1b[?1049l") < seen.index(b"Error: the state directory")
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(person)
+        os.close(tty)
+
+
+class TestWatchWithoutATerminal:
+    @contextmanager
+    def started(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        command = [*SWARM, "status", "--watch", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as watch:
+            try:
+                yield watch
+            finally:
+                watch.kill()
+
+    def test_it_prints_again_when_something_changed_and_not_before(self, isolated_swarm_dir: Path) -> None:
+        store = FileStore(str(isolated_swarm_dir))
+        LockTable(store).acquire("t", "w", 300)
+        with self.started("--json") as watch:
+            assert watch.stdout is not None
+            assert json.loads(watch.stdout.readline())["problems"] == []
+            assert not select.select([watch.stdout], [], [], 2.2)[0]
+            StatusLog(store).append("HELP", "w", "t", "who?")
+            assert json.loads(watch.stdout.readline())["problems"][0]["text"] == "who?"
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(30) == 0
+
+    def test_screens_are_set_apart_by_a_blank_line_and_have_no_colour(self, isolated_swarm_dir: Path) -> None:
+        store = FileStore(str(isolated_swarm_dir))
+        store.append(LOG, b"{}")
+        with self.started() as watch:
+            assert watch.stdout is not None
+            first = [watch.stdout.readline() for _ in range(6)]
+            assert first[0].startswith("swarm  no problems") and first[-1] == "Log    1 record\n"
+            StatusLog(store).append("HELP", "w", "t", "who?")
+            assert watch.stdout.readline() == "\n"
+            assert watch.stdout.readline().startswith("swarm  1 problem")
+            assert "\x1b" not in "".join(first)
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(30) == 0
+
+
+def test_a_long_log_opens_at_once_the_second_time(isolated_swarm_dir: Path) -> None:
+    """Counted, not timed: the second look takes in no line."""
+    store = FileStore(str(isolated_swarm_dir))
+    for number in range(3000):
+        store.append(LOG, b'{"state": "WAIT", "task_id": "t%d"}' % (number % 10))
+    assert len(Viewer(store).look().problems) == 10
+    unread = "from swarm.status import summary as status_picture; status_picture.StatusPicture.fold = None"
+    program = f"import sys; {unread}; from swarm.cli.main import main; sys.exit(main(['status', '--json']))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment(), text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert len(json.loads(answer.stdout)["problems"]) == 10

@@ -1,0 +1,202 @@
+"""`swarm task`: the queue from a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue
+from swarm.stores.file.store import FileStore
+from tests.conftest import ROOT, script_environment
+from tests.support.command_line import run
+
+
+@pytest.fixture(autouse=True)
+def place(isolated_swarm_dir: Path) -> Path:
+    return isolated_swarm_dir
+
+
+def task(*args: str) -> str:
+    answer = run("task", *args)
+    assert answer.code == 0, answer
+    return answer.out.decode()
+
+
+def test_a_task_is_added_listed_claimed_and_done() -> None:
+    assert task("add", "schema", "--prompt", "Write the schema") == "Task added: schema\n"
+    added = task(
+        "add", "login", "--prompt", "Fix it", "--priority", "5", "--after", "schema", "--timeout", "60", "--meta", '{"a": 1}'
+    )
+    assert added == "Task added: login (it comes after schema)\n"
+    assert task("add", "build", "--", "make", "all", "--fast") == "Task added: build\n"
+    assert task("list") == "ready      schema\nwaiting    login (after schema)\nready      build\n"
+    claimed = task("claim", "--worker", "w1")
+    assert claimed.startswith("Claimed: schema\n  worker:   w1\n  token:    1\n  attempt:  1 of 3\n")
+    assert "What to do:\n  Write the schema\n" in claimed
+    assert "swarm task done schema --worker w1 --token 1 'what you did'" in claimed
+    assert task("done", "schema", "all well", "--worker", "w1", "--token", "1") == "Task done: schema\n"
+    shown = task("show", "login")
+    assert shown.startswith("login: ready\n  priority:    5\n  after:       schema\n  attempts:    0 of 3\n  timeout:     60 s\n")
+    assert "DONE   w1  all well" in task("show", "schema")
+    assert "Command to run:\n  make all --fast\n" in task("claim", "build", "--worker", "w2")
+
+
+def test_json_tells_everything_once() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    claimed = run("task", "claim", "--worker", "w", "--json").json
+    assert (claimed["claimed"], claimed["must_stop"], claimed["task_id"], claimed["token"]) == (True, False, "a", 1)
+    listed = run("task", "list", "--json").json
+    assert listed["counts"] == {"running": 1} and listed["tasks"][0]["worker"] == "w"
+    shown = run("task", "show", "a", "--json").json
+    assert shown["task"]["state"] == "running" and shown["lock"]["token"] == 1 and shown["history"][0]["state"] == "START"
+    assert run("task", "done", "a", "--worker", "w", "--json").json["task"]["state"] == "done"
+
+
+def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
+    empty = run("task", "claim", "--worker", "w", "--json")
+    assert empty.code == 1
+    assert empty.json == {
+        "schema_version": 1,
+        "claimed": False,
+        "must_stop": True,
+        "why": "empty",
+        "reason": "The queue is empty: nothing was ever added.",
+        "held_by": {},
+        "ready_in": None,
+        "next": "Stop: do not work on any task. There is nothing to wait for.",
+    }
+    run("task", "add", "a", "--prompt", "x")
+    run("task", "claim", "--worker", "w1")
+    busy = run("task", "claim", "--worker", "w2")
+    assert busy.code == 1 and b"Error: Nothing is free now" in busy.err
+    assert busy.out.decode() == (
+        "Not claimed.\n  a is held by w1\n"
+        "Stop: do not work on any task now. To wait for one: swarm task claim --worker w2 --wait 300\n"
+    )
+    held = run("task", "claim", "a", "--worker", "w2", "--json").json
+    assert (held["why"], held["held_by"]) == ("held", {"a": "w1"})
+    run("task", "done", "a", "--worker", "w1")
+    assert run("task", "claim", "--worker", "w2", "--json").json["why"] == "finished"
+    assert run("task", "claim", "nope", "--worker", "w2", "--json").json["why"] == "unknown"
+    assert run("task", "claim", "a", "--worker", "w2", "--json").json["why"] == "state"
+
+
+def test_a_claim_can_be_waited_for() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    claim = TaskQueue().claim("w1")
+    command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "claim", "--worker", "w2", "--wait", "30", "--json"]
+    with subprocess.Popen(command, env=script_environment(), stdout=subprocess.PIPE) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(timeout=0.7)
+        TaskQueue().release("a", "w1", claim.token)
+        out, _ = waiting.communicate(timeout=20)
+    assert json.loads(out)["task_id"] == "a"
+
+
+def test_a_late_worker_is_refused_with_exit_code_4() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    run("task", "claim", "--worker", "w1")
+    LockTable(FileStore(os.environ["AI_SWARM_DIR"])).break_lock("a")
+    run("task", "claim", "--worker", "w2")
+    late = run("task", "done", "a", "--worker", "w1", "--token", "1", "--json")
+    assert late.code == 4 and late.json["exit_code"] == 4 and "Stop working on the task" in late.json["error"]
+    assert "DONE with token 1 was refused" in task("show", "a")
+    assert task("list") == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3)\n"
+
+
+def test_fail_release_retry_and_cancel() -> None:
+    run("task", "add", "a", "--prompt", "x", "--max-attempts", "2")
+    run("task", "claim", "--worker", "w")
+    assert task("fail", "a", "boom", "--worker", "w") == "Attempt failed: a is ready again, 1 attempt left\n"
+    run("task", "claim", "--worker", "w")
+    assert task("release", "a", "--worker", "w") == "Task given back: a\n"
+    run("task", "claim", "--worker", "w")
+    assert task("fail", "a", "boom again", "--worker", "w", "--final") == "Attempt failed: a is failed\n"
+    assert task("list", "--state", "failed") == "failed     a (boom again)\n"
+    assert task("retry", "--failed") == "Task to be tried again: a\n"
+    assert task("retry", "--failed") == "No task has failed\n"
+    assert task("cancel", "a", "not needed") == "Task cancelled: a\n"
+    assert task("list") == "cancelled  a (not needed)\n"
+    assert task("retry", "a") == "Task to be tried again: a\n"
+    assert task("list", "--state", "done") == "No tasks that are done\n"
+
+
+def test_the_token_of_the_environment_counts_for_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("task", "add", "a", "--prompt", "x")
+    run("task", "claim", "--worker", "w1")
+    monkeypatch.setenv("SWARM_WORKER", "w1")
+    monkeypatch.setenv("SWARM_TASK_ID", "a")
+    monkeypatch.setenv("SWARM_TOKEN", "0")
+    assert run("task", "done", "a").code == 4
+    monkeypatch.setenv("SWARM_TASK_ID", "another")
+    assert run("task", "done", "a").code == 0
+
+
+def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "x", "after": ["a"]}\n')
+    assert task("import", str(file)) == "2 tasks added\n"
+    file.write_text(file.read_text() + '{"id": "c", "prompt": "x"}\n')
+    assert task("import", str(file)) == "1 task added, 2 tasks were there already\n"
+    assert run("task", "import", str(file), "--json").json == {"schema_version": 1, "added": [], "known": ["a", "b", "c"]}
+    file.write_text('{"id": "a", "prompt": "another"}\n{"id": "d", "prompt": "x"}\n')
+    changed = run("task", "import", str(file))
+    assert changed.code == 1 and b"There is a task a already, and it is another one" in changed.err
+    assert [task.id for task in TaskQueue().tasks()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("args", "rule"),
+    [
+        (("add",), "missing arguments"),
+        (("add", "a"), "neither a prompt nor a command"),
+        (("add", "../x", "--prompt", "x"), "slash"),
+        (("add", "a", "--prompt", "x", "--priority", "high"), "--priority is 'high'"),
+        (("add", "a", "--prompt", "x", "--max-attempts", "0"), "from 1 to"),
+        (("add", "a", "--prompt", "x", "--timeout", "-3"), "--timeout"),
+        (("add", "a", "--prompt", "x", "--meta", "[1]"), "must be a JSON object"),
+        (("add", "a", "--prompt", "x", "--meta", "{"), "is not JSON"),
+        (("add", "a", "--prompt", "x", "--after", "b"), "there is no such task"),
+        (("import", "/nowhere"), "there is no file /nowhere"),
+        (("import", "/"), "is a directory"),
+        (("list", "--state", "flying"), "not a state"),
+        (("claim",), "who are you"),
+        (("claim", "--worker", "w", "--ttl", "0"), "--ttl"),
+        (("done", "a", "--worker", "w", "--token", "x"), "--token is 'x'"),
+        (("retry",), "retry needs a task"),
+        (("retry", "a", "--failed"), "not both"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(place: Path, args: tuple[str, ...], rule: str) -> None:
+    answer = run("task", *args)
+    assert answer.code == 2 and rule in answer.err.decode()
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("command", ["show", "done", "fail", "release", "retry", "cancel"])
+def test_a_task_that_is_not_there_is_exit_code_1(command: str) -> None:
+    args = ("--worker", "w") if command in ("done", "fail", "release") else ()
+    answer = run("task", command, "a", *args)
+    assert answer.code == 1 and b"There is no task a." in answer.err
+
+
+def test_a_prompt_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "add", "a", "--prompt", "-"]
+    subprocess.run(command, env=script_environment(), input="many\nlines\n", text=True, check=True, capture_output=True)
+    assert TaskQueue().get("a").spec.prompt == "many\nlines\n"
+
+
+def test_what_agents_write_cannot_move_the_cursor() -> None:
+    run("task", "add", "a", "--prompt", "\x1b[2Jgone\r\nforged: done")
+    run("task", "claim", "--worker", "w")
+    run("task", "fail", "a", "\x1b]0;title\x07\nrunning    b", "--worker", "w")
+    for args in (("list",), ("show", "a"), ("claim", "--worker", "w")):
+        out = run("task", *args).out.decode()
+        assert "\x1b" not in out and "\r" not in out
+        assert not any(line.startswith("running    b") for line in out.splitlines())

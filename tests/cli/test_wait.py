@@ -1,0 +1,259 @@
+"""`swarm wait`: it sleeps until it is so, knows when it never will be, and is woken instead of looking again and again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from swarm.errors import BadInput
+from swarm.locks.table import LockTable
+from swarm.queue import waiting
+from swarm.queue.queue import TaskQueue
+from swarm.queue.waiting import CONDITIONS, Answer, wait_for
+from swarm.status.log import STATES, StatusLog
+from swarm.stores.contract import Store
+from swarm.stores.file.store import FileStore
+from tests.board.test_board import HOLDER
+from tests.conftest import ROOT
+from tests.support.command_line import run
+
+
+@pytest.fixture
+def store(live_store: Store) -> Store:
+    """On the real clock: what is tested is that somebody wakes up."""
+    return live_store
+
+
+def say(store: Store, state: str, task: str = "t", **meta: Any) -> None:
+    StatusLog(store).append(state, "w", task, "", meta or None)
+
+
+def now(store: Store, what: str = "done", task: str = "t") -> Answer:
+    """The answer without waiting."""
+    return wait_for(store, task, what, 0)
+
+
+def after_a_while(do: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(0.2, do)
+    timer.start()
+    return timer
+
+
+def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
+    """The answer to one who waits while something is done, and who looks by himself only once a minute."""
+    with (
+        mock.patch.object(waiting, "_GLANCE", 60.0),
+        mock.patch.object(sys.modules[type(store).__module__], "_LONGEST_WAIT", 60.0, create=True),
+    ):
+        timer = after_a_while(do)
+        begun = time.monotonic()
+        answer = wait_for(store, "t", what, 60)
+        assert 0.15 < time.monotonic() - begun < 30
+        timer.join()
+        return answer
+
+
+class TestDone:
+    def test_a_task_of_the_queue_is_done_when_the_queue_says_so(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("t", "x")
+        claim = queue.claim("w")
+        say(store, "DONE")  # by whomever: the queue decides
+        assert now(store) == Answer(False, "t is running, w is at it")
+        answer = woken(store, "done", lambda: TaskQueue(store).done("t", "w", claim.token, "all well"))
+        assert answer == Answer(True, "t is done (all well)")
+
+    def test_a_task_that_is_not_in_the_queue_is_done_when_its_log_says_so(self, store: Store) -> None:
+        say(store, "START")
+        assert not now(store).met
+        assert woken(store, "done", lambda: say(store, "DONE")).met
+
+    def test_one_that_was_started_again_is_not_done(self, store: Store) -> None:
+        say(store, "DONE")
+        assert now(store).met
+        say(store, "START")
+        assert not now(store).met
+
+    @pytest.mark.parametrize("what", ["done", "DONE"])
+    def test_what_an_agent_printed_does_not_make_it_done(self, store: Store, what: str) -> None:
+        say(store, "START")
+        say(store, "DONE", **{"from": "output"})
+        assert now(store, what) == Answer(False, "the latest record of t is START, by w")
+
+    def test_a_name_that_another_program_spelt_otherwise_is_the_same_task(self, store: Store) -> None:
+        store.append("status", b'{"state": "DONE", "task_id": "\\u0074"}')
+        assert now(store).met
+
+    @pytest.mark.parametrize(
+        "line",
+        [b"nonsense", b"[]", b'{"task_id": "t"}', b'{"task_id": "t", "state": ["DONE"]}', b'{"task_id": ["t"], "state": "DONE"}'],
+    )
+    def test_lines_that_make_no_sense_are_passed_over(self, store: Store, line: bytes) -> None:
+        store.append("status", line)
+        assert not now(store).met
+
+
+class TestNever:
+    def test_a_task_that_failed_or_was_cancelled_will_not_be_done(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        for task in ("t", "u"):
+            queue.add(task, "x")
+        queue.fail("t", "w", queue.claim("w", "t").token, "no database", final=True)
+        queue.cancel("u", "ada")
+        assert wait_for(store, "t") == Answer(False, "t is failed (no database)", never=True)
+        assert wait_for(store, "u").never
+        assert now(store, "failed").met and now(store, "cancelled", "u").met
+
+    def test_nor_one_that_comes_after_such_a_task(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("build", "x", max_attempts=1)
+        queue.add("t", "x", after=["build"])
+        assert now(store) == Answer(False, "t is waiting")
+        queue.fail("build", "w", queue.claim("w").token)
+        assert wait_for(store, "t") == Answer(False, "t comes after build, which will not be done", never=True)
+
+    def test_a_task_that_is_done_will_not_be_in_another_state(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("t", "x")
+        queue.done("t", "w", queue.claim("w").token)
+        assert wait_for(store, "t", "running").never
+
+    def test_a_worker_that_dies_at_the_last_attempt_ends_the_waiting(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "s"))
+        queue = TaskQueue(store)
+        queue.add("t", "x", max_attempts=1)
+        queue.claim("w", ttl=1)
+        begun = time.monotonic()
+        assert wait_for(store, "t", timeout=20).never
+        assert 0.9 < time.monotonic() - begun < 3.5
+
+
+class TestFree:
+    def test_a_task_that_nobody_holds_is_free(self, store: Store) -> None:
+        assert wait_for(store, "t", "free") == Answer(True, "nobody holds t")
+
+    def test_a_release_wakes_at_once(self, store: Store) -> None:
+        LockTable(store).acquire("t", "w", None)
+        assert now(store, "free") == Answer(False, "t is held by w")
+        assert woken(store, "free", lambda: LockTable(store).release("t", "w")).met
+
+    def test_the_end_of_a_lease_wakes(self, store: Store) -> None:
+        LockTable(store).acquire("t", "w", 1)
+        assert wait_for(store, "t", "free", 20).text == "nobody holds t any more (its lease is over)"
+
+    def test_the_end_of_its_process_wakes(self, tmp_path: Path) -> None:
+        root = str(tmp_path / "s")
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, root, "t", "w"], stdout=subprocess.PIPE, cwd=ROOT, text=True
+        ) as holder:
+            assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+            store = FileStore(root)
+            assert not now(store, "free").met
+            timer = after_a_while(holder.kill)
+            begun = time.monotonic()
+            assert wait_for(store, "t", "free", 20).text == "nobody holds t any more (holder gone)"
+            assert time.monotonic() - begun < 2
+            timer.join()
+
+
+class TestStates:
+    @pytest.mark.parametrize("state", STATES)
+    def test_the_latest_record_has_it_or_gets_it(self, store: Store, state: str) -> None:
+        say(store, "START" if state != "START" else "DONE")
+        assert not now(store, state).met
+        assert woken(store, state, lambda: say(store, state)).met
+        assert now(store, state).met
+
+    def test_a_record_done_is_the_latest_one_or_none(self, store: Store) -> None:
+        say(store, "DONE")
+        say(store, "ERROR")
+        assert not now(store, "DONE").met and now(store, "done").met
+
+    def test_a_state_that_did_not_last_has_been_there(self, store: Store) -> None:
+        say(store, "START")
+
+        def wait_and_go_on(*_: object) -> None:
+            for state in ("WAIT", "START", "DONE"):
+                say(store, state)
+
+        with mock.patch.object(store, "wait", wait_and_go_on):  # all of it between two looks
+            assert wait_for(store, "t", "WAIT", 20).met
+
+    def test_a_state_of_the_queue(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add("t", "x")
+        assert now(store, "ready").met
+        assert woken(store, "running", lambda: TaskQueue(store).claim("w")).met
+
+    def test_records_of_other_tasks_do_not_count(self, store: Store) -> None:
+        say(store, "WAIT", "other")
+        assert now(store, "WAIT") == Answer(False, "nobody has said anything of t yet")
+
+
+class TestUnknown:
+    def test_a_task_that_nobody_knows_is_waited_for_and_that_is_said_once(self, store: Store) -> None:
+        told: list[int] = []
+        timer = after_a_while(lambda: say(store, "DONE"))
+        assert wait_for(store, "t", timeout=20, unknown=lambda: told.append(1)).met
+        timer.join()
+        assert told == [1]
+
+    def test_one_that_comes_into_the_queue_is_noticed(self, store: Store) -> None:
+        timer = after_a_while(lambda: TaskQueue(store).add("t", "x"))
+        assert wait_for(store, "t", "ready", 20).met
+        timer.join()
+
+    def test_what_cannot_be_waited_for_is_refused(self, store: Store) -> None:
+        with pytest.raises(BadInput, match="use one of free ready"):
+            wait_for(store, "t", "Done")
+        with pytest.raises(BadInput):
+            wait_for(store, "../t")
+
+
+class TestCommand:
+    def test_it_is_so_or_time_is_up(self, isolated_swarm_dir: Path) -> None:
+        say(FileStore(str(isolated_swarm_dir)), "WAIT")
+        answer = run("wait", "t", "--for", "WAIT")
+        assert answer.code == 0 and answer.out == b"the latest record of t is WAIT, by w\n"
+        answer = run("wait", "t", "--timeout", "0.01")
+        assert answer.code == 1 and answer.out == b""
+        assert b"the latest record of t is WAIT, by w. Time is up, after 0.01 s. See: swarm status" in answer.err
+
+    def test_what_can_never_be_so_ends_at_once(self, isolated_swarm_dir: Path) -> None:
+        queue = TaskQueue(FileStore(str(isolated_swarm_dir)))
+        queue.add("t", "x")
+        queue.cancel("t", "ada")
+        answer = run("wait", "t", "--json")
+        assert answer.code == 1 and answer.json == {
+            "schema_version": 1,
+            "task_id": "t",
+            "for": "done",
+            "met": False,
+            "never": True,
+            "text": "t is cancelled",
+        }
+        assert b"That will not change by itself" in answer.err
+
+    def test_a_task_that_nobody_knows_is_said_on_standard_error(self, isolated_swarm_dir: Path) -> None:
+        answer = run("wait", "nobody", "--timeout", "0.05", "--json")
+        assert answer.code == 1 and answer.json["met"] is False
+        assert b"Nobody knows nobody yet: waiting for it.\n" in answer.err
+        assert not isolated_swarm_dir.exists()
+
+    @pytest.mark.parametrize(
+        "args", [(), ("t", "--for", "dnoe"), ("t", "--timeout", "soon"), ("a/b",), ("t", "u"), ("t", "--for")]
+    )
+    def test_bad_input_is_exit_2(self, isolated_swarm_dir: Path, args: tuple[str, ...]) -> None:
+        assert run("wait", *args).code == 2
+
+    def test_help_names_every_condition(self) -> None:
+        said = run("wait", "--help").out.decode()
+        assert all(word in said for word in CONDITIONS)

@@ -1,0 +1,478 @@
+"""The documents tell the truth: examples run, records are valid, links lead somewhere, tables match the code.
+
+- A ```console block: lines that begin with `$ ` (and go on with `> `) are run by bash, what follows is what they must print. All
+  blocks of a `##` section share one session. Times, durations, identities and the state directory may differ; `...` stands for
+  anything, alone on a line for any lines.
+- A ```python block is run by itself. What a line that begins with `print(` prints stands behind it as a comment.
+- A ```sh or ```python block whose first line is `# file: NAME` is put there for the session of its section.
+- A ```json record or ```json lock block holds values of that schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from bench import report
+from swarm import errors, settings
+from swarm.admin import validation
+from swarm.board import board as view
+from swarm.board import text as board_text
+from swarm.cli import lock as cli_lock
+from swarm.cli import log as cli_log
+from swarm.cli import run as cli_run
+from swarm.cli import task
+from swarm.locks.lease import Lease
+from swarm.locks.record import decode
+from swarm.locks.table import LockTable
+from swarm.queue.queue import TaskQueue, TaskSpec
+from swarm.queue.task import STATES as TASK_STATES
+from swarm.status.log import STATES
+from swarm.stores.default import Home
+from swarm.workers import command as agent_command
+from tests.conftest import ROOT, Run, script_environment
+
+EXECUTED = [
+    "README.md",
+    "docs/GUIDE.md",
+    "docs/HOOKS.md",
+    "docs/QUEUE.md",
+    "docs/SETUP.md",
+    "docs/SPRINT.md",
+    "docs/STATUS_PROTO.md",
+    "docs/STORES.md",
+    "docs/VIEW.md",
+]
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
+)
+MARK = "@@ the command has ended @@"
+
+_VARYING = [
+    (re.compile(r"^(\d+:\d+):[0-9a-f]{8} ", re.MULTILINE), lambda found: found[1] + ":FINGERPRINT "),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"), lambda found: "TIME" + ("" if found[1] else "(seconds)")),
+    (re.compile(r'"boot": "[^"]*", "time_ns": "[^"]*", "at": [\d.]+, '), lambda _: ""),
+    (re.compile(r'("seconds_left": )[\d.]+'), lambda found: found[1] + "SECONDS"),
+    (re.compile(r'("user": )"[^"]*"'), lambda found: found[1] + "USER"),
+    (re.compile(r"\b(\d+ min )?\d+ s\b"), lambda _: "DURATION"),
+    (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), lambda _: "CLOCK "),
+    (re.compile(r" \d\d:\d\d:\d\d UTC$", re.MULTILINE), lambda _: " CLOCK"),
+    (re.compile(r"(\(token \d+, then )\d+\)"), lambda found: found[1] + "LATER)"),  # who came too late has drawn one, too
+    (re.compile(r"(\.status/\d{10})-[0-9a-f]{8}"), lambda found: found[1] + "-RANDOM"),
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    document: str
+    section: str
+    line: int
+    info: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def blocks(document: str) -> Iterator[Block]:
+    """The fenced blocks of a document, each with the `##` section it stands in."""
+    section, info, begun = "", None, 0
+    held: list[str] = []
+    for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
+        if info is None and line.startswith("```"):
+            info, begun, held = line[3:].strip(), number, []
+        elif info is not None and line == "```":
+            yield Block(document, section, begun, info, "".join(f"{text}\n" for text in held))
+            info = None
+        elif info is not None:
+            held.append(line)
+        elif line.startswith("## "):
+            section = line[3:]
+    assert info is None, f"{document}:{begun}: the block is not closed"
+
+
+def found(kind: str) -> list[Block]:
+    return [block for document in EXECUTED for block in blocks(document) if block.info == kind]
+
+
+def tables(document: str, heading: str) -> list[list[list[str]]]:
+    """The tables below a heading up to the next one, without their heads: rows of cells."""
+    collected: list[list[list[str]]] = []
+    inside = in_table = False
+    for line in (ROOT / document).read_text().splitlines():
+        if line.startswith("#"):
+            inside = line.lstrip("# ") == heading
+        if inside and line.startswith("|"):
+            if not in_table:
+                collected.append([])
+            collected[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        in_table = line.startswith("|")
+    assert collected, f"{document} has no table under {heading!r}"
+    return [table[2:] for table in collected]
+
+
+def quoted(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def blurred(text: str, state: Path | None = None) -> str:
+    """The text without what differs from run to run."""
+    if state is not None:
+        text = text.replace(str(state), settings.DEFAULT_STATE_DIR)
+    for pattern, name in _VARYING:
+        text = pattern.sub(name, text)
+    return text
+
+
+def as_pattern(expected: str) -> str:
+    """A regular expression for what is expected, `...` standing for anything."""
+    any_lines, anything = "(?:.*\n)*", ".*"
+    return "".join(
+        any_lines if line == "..." else re.escape(line).replace(re.escape("..."), anything) + "\n"
+        for line in expected.splitlines()
+    )
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """A directory that looks like a checkout to whoever types the examples."""
+    place = tmp_path / "checkout"
+    place.mkdir()
+    for name in ("scripts", "swarm"):
+        (place / name).symlink_to(ROOT / name)
+    return place
+
+
+def run(args: list[str], text: str, ground: Path) -> subprocess.CompletedProcess[str]:
+    environment = script_environment(SWARM_STATE_DIR=str(ground.parent / "state"), PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
+    return subprocess.run(args, input=text, cwd=ground, env=environment, capture_output=True, text=True, timeout=100)
+
+
+# The examples -----------------------------------------------------------------------------------------------
+
+SESSIONS = sorted({(block.document, block.section) for block in found("console")})
+
+
+def dialogue(text: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what it is said to print."""
+    steps: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            steps.append((line[2:], ""))
+        elif line.startswith("> ") and not steps[-1][1]:
+            steps[-1] = (f"{steps[-1][0]}\n{line[2:]}", "")
+        else:
+            assert steps, f"a console block begins with a command, not with {line!r}"
+            steps[-1] = (steps[-1][0], steps[-1][1] + line + "\n")
+    return steps
+
+
+@pytest.mark.parametrize(("document", "section"), SESSIONS, ids=[f"{name}: {section}" for name, section in SESSIONS])
+def test_what_the_documents_show_is_what_the_commands_print(document: str, section: str, ground: Path) -> None:
+    here = [block for block in blocks(document) if block.section == section]
+    for block in here:
+        if named := re.match(r"# file: (\S+)\n", block.text):
+            (ground / named[1]).write_text(block.text)
+    steps = [step for block in here if block.info == "console" for step in dialogue(block.text)]
+    # The mark keeps $?, so that a document may show `echo $?`.
+    ended = f"ended() {{ local code=$?; printf '%s\\n' {shlex.quote(MARK)}; return $code; }}\nexec 2>&1\n"
+    script = ground.parent / "session.sh"
+    script.write_text(ended + "".join(f"{command}\nended\n" for command, _ in steps))
+    done = run(["bash", "--norc", str(script)], "", ground)
+    printed = done.stdout.split(MARK + "\n")
+    assert len(printed) == len(steps) + 1 and not printed[-1], done.stdout
+    for (command, expected), output in zip(steps, printed, strict=False):
+        wanted, got = blurred(expected), blurred(output, ground.parent / "state")
+        assert re.fullmatch(as_pattern(wanted), got), f"$ {command}\nThe document says:\n{wanted}\nIt printed:\n{got}"
+
+
+def test_a_program_that_appends_as_documented_loses_no_record_to_a_rotation(ground: Path) -> None:
+    (text,) = (block.text for block in found("sh") if block.text.startswith("# file: record.sh\n"))
+    opened = '  exec 3>>"$log"\n'
+    assert opened in text
+    rotate_once = "  if [ ! -e rotated ]; then scripts/swarm_status_log.sh rotate && touch rotated; fi\n"
+    (ground / "record.sh").write_text(text.replace(opened, opened + rotate_once))
+    script = (
+        "scripts/swarm_status_log.sh append START w before && sh record.sh DONE w mine && scripts/swarm_status_log.sh query mine"
+    )
+    done = run(["bash", "--norc"], script, ground)
+    assert (ground / "rotated").exists()
+    assert [json.loads(line)["type"] for line in done.stdout.splitlines() if '"mine"' in line] == ["DONE"]
+
+
+@pytest.mark.parametrize("block", [block for block in found("python") if "# file:" not in block.text], ids=str)
+def test_what_the_python_examples_say_they_print_is_printed(block: Block, ground: Path) -> None:
+    expected = [comment for line in block.text.splitlines() if (comment := _printed(line)) is not None]
+    assert expected, "an example prints something, so that it can be compared"
+    done = run([sys.executable, "-"], block.text, ground)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == expected
+
+
+def _printed(line: str) -> str | None:
+    if not line.strip().startswith("print("):
+        return None
+    _, gap, comment = line.rpartition("  # ")
+    assert gap, f"what does this print? {line}"
+    return comment
+
+
+@pytest.mark.parametrize("kind", ["record", "lock"])
+def test_the_records_shown_are_valid(kind: str) -> None:
+    schema = validation.load_schema({"record": "status-record", "lock": "lock"}[kind])
+    shown = [value for block in found(f"json {kind}") for value in _values(block.text)]
+    assert len(shown) >= 3
+    for value in shown:
+        jsonschema.Draft202012Validator(schema).validate(value)
+        text = json.dumps(value, ensure_ascii=False).encode()
+        assert (
+            list(
+                validation.record_faults(text, schema)
+                if kind == "record"
+                else validation.lock_faults(text, value["task_id"], schema)
+            )
+            == []
+        )
+        assert kind == "record" or decode(text, value["task_id"]) is not None
+
+
+def _values(text: str) -> Iterator[Any]:
+    while text := text.lstrip():
+        value, end = json.JSONDecoder().raw_decode(text)
+        yield value
+        text = text[end:]
+
+
+def test_every_block_of_a_known_language_is_looked_at() -> None:
+    known = {"console", "python", "sh", "json record", "json lock", "js", ""}
+    assert {block.info for document in DOCUMENTS for block in blocks(document)} <= known
+    unnamed = [str(block) for block in found("sh") if not block.text.startswith("# file: ")]
+    assert len(unnamed) == 1, "only the two commands at the top of README.md stand in a block that is not run"
+
+
+# The two commands at the top --------------------------------------------------------------------------------
+
+
+def test_the_readme_opens_with_two_commands_that_exist() -> None:
+    first = next(blocks("README.md"))
+    commands = [line.partition("#")[0].split() for line in first.text.splitlines()]
+    assert commands == [["python3", "-m", "swarm", "demo"], ["make", "test"]]
+    assert re.search(r"^test:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    done = subprocess.run([sys.executable, "-m", "swarm", "demo", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Links and names --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_leads_somewhere(document: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (ROOT / document).parent / path if path else ROOT / document
+        assert place.exists(), f"{document} links to {target}"
+        assert not anchor or anchor in _anchors(place), f"{document} links to {target}"
+
+
+def _anchors(document: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
+    for name in quoted((ROOT / document).read_text()):
+        if re.fullmatch(r"(swarm|scripts|tests|docs|bench|requirements)/[\w./-]+", name):
+            assert (ROOT / name).exists(), f"{document} names {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_that_is_named_exists(document: str) -> None:
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / document).read_text()):
+        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{document} names {file}::{name}"
+
+
+def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None:
+    text = (ROOT / "docs/TROUBLESHOOTING.md").read_text()
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:-1]
+    assert len(sections) == 10
+    assert all("*You:*" in section and "*Shown by:* `tests/" in section for section in sections)
+
+
+# Tables and code --------------------------------------------------------------------------------------------
+
+COMMANDS = {
+    **{f"swarm lock {name}": command for name, command in cli_lock.COMMANDS.items()},
+    **{f"swarm log {name}": command for name, command in cli_log.COMMANDS.items()},
+    "swarm run": cli_run.COMMAND,
+}
+
+
+def test_every_command_is_documented_with_its_usage_and_no_other() -> None:
+    (table,) = tables("docs/STATUS_PROTO.md", "Commands")
+    documented = {usage for row in table for usage in quoted(row[0])}
+    assert documented - {"swarm demo"} == {f"{name} {command.usage}".strip() for name, command in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_that_is_mentioned_exists(document: str) -> None:
+    text = (ROOT / document).read_text().replace("swarm_lock.sh", "swarm lock").replace("swarm_status_log.sh", "swarm log")
+    for face, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", text):
+        assert f"swarm {face} {name}" in COMMANDS, f"{document} mentions swarm {face} {name}"
+
+
+def test_every_environment_variable_is_documented_and_no_other() -> None:
+    (rows,) = tables("README.md", "Where state lives")
+    documented = {name for row in rows for name in quoted(row[0])}
+    code = "".join(path.read_text() for path in (ROOT / "swarm").rglob("*.py"))
+    scripts = "".join(path.read_text() for path in (ROOT / "scripts").glob("swarm_*.sh") if "e2e" not in path.name)
+    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|_variable\()"(\w+)"', code)) | set(re.findall(r"\$\{([A-Z_]+):-", scripts))
+    read |= set(re.findall(r'"(ETCDCTL_\w+)"', code))
+    assert documented == read
+    for document in DOCUMENTS:
+        mentioned = set(re.findall(r"\b(?:AI_)?SWARM_[A-Z_]+", (ROOT / document).read_text()))
+        assert mentioned <= documented | set(_found_by_agents()), document
+
+
+def _found_by_agents() -> list[str]:
+    (rows,) = tables("docs/QUEUE.md", "What the agent finds")
+    return [name for row in rows for name in quoted(row[0])]
+
+
+def test_every_variable_that_an_agent_finds_is_documented_and_no_other(isolated_swarm_dir: Path) -> None:
+    queue = TaskQueue()
+    queue.add("a", "x")
+    given = agent_command.environment_for(queue.claim("w"))
+    assert sorted(_found_by_agents()) == sorted(name for name in given if "SWARM" in name)
+
+
+def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
+    (fields,), (states,) = tables("docs/QUEUE.md", "Tasks"), tables("docs/QUEUE.md", "States")
+    assert [quoted(row[0])[0] for row in fields] == [field.name for field in dataclasses.fields(TaskSpec)]
+    assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
+
+
+def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
+    (table,) = tables("docs/VIEW.md", "For programs")
+    board = view.Viewer(Home().store()).look()
+    assert [quoted(row[0])[0] for row in table] == list(board.fields())
+    for row, kind in ((2, view.Problem), (3, view.Work), (4, view.Held), (6, view.Seen)):
+        assert quoted(table[row][1]) == list(kind.field_names())
+
+
+def test_every_kind_of_problem_is_documented_in_order() -> None:
+    (table,) = tables("docs/VIEW.md", "One screen")
+    assert [quoted(row[0])[0] for row in table] == [board_text._LABELS[kind][0] for kind in view.KINDS]
+
+
+def test_every_command_of_the_queue_is_documented() -> None:
+    (table,) = tables("docs/QUEUE.md", "Claiming by hand, or by an agent with a shell")
+    assert [quoted(row[0])[0] for row in table] == [f"swarm task {name}" for name in task.COMMANDS]
+
+
+@pytest.mark.parametrize(("document", "heading"), [("README.md", "What it promises"), ("docs/STATUS_PROTO.md", "Exit codes")])
+def test_every_exit_code_is_documented_and_no_other(document: str, heading: str) -> None:
+    (table,) = tables(document, heading)
+    assert [int(row[0]) for row in table] == sorted({0, *(kind.exit_code for kind in _kinds(errors.SwarmError))})
+
+
+def _kinds(root: type[errors.SwarmError]) -> Iterator[type[errors.SwarmError]]:
+    yield root
+    for kind in root.__subclasses__():
+        yield from _kinds(kind)
+
+
+def test_every_state_is_documented_in_order() -> None:
+    (table,) = tables("docs/STATUS_PROTO.md", "States")
+    assert [quoted(row[0])[0] for row in table] == list(STATES)
+
+
+def test_the_fields_of_a_record_are_documented_in_order(log: Run) -> None:
+    (table,) = tables("docs/STATUS_PROTO.md", "Fields of a record")
+    written = log("append", "WAIT", "w", "t", "why", "--meta", "{}").stdout
+    assert [quoted(row[0])[0] for row in table] == list(json.loads(written))
+
+
+def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_dir: Path) -> None:
+    lock("acquire", "t", "w", "60")
+    (table,) = tables("docs/STATUS_PROTO.md", "Fields of a lock")
+    assert [quoted(row[0])[0] for row in table] == list(json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no stamp")
+def test_the_fields_of_the_holder_are_documented(isolated_swarm_dir: Path) -> None:
+    (table,) = tables("docs/STATUS_PROTO.md", "Clocks and the holder key")
+    with Lease(LockTable(Home().store()), "t", "w", 60, group=os.getpid()):
+        written = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["holder"]
+    assert {quoted(row[0])[0] for row in table} == set(written)
+
+
+ANSWERS: dict[str, list[tuple[str, ...]]] = {
+    "swarm lock acquire": [("acquire", "t", "w")],
+    "swarm lock release": [("acquire", "t", "w"), ("release", "t", "w")],
+    "swarm lock heartbeat": [("acquire", "t", "w"), ("heartbeat", "t", "w")],
+    "swarm lock check": [("check", "t")],
+    "swarm lock list": [("list",)],
+    "swarm lock release-all": [("release-all", "w")],
+    "swarm lock break": [("acquire", "t", "w"), ("break", "t", "--yes")],
+    "swarm lock why": [("why", "t")],
+    "swarm log validate": [("validate",)],
+    "swarm log rotate": [("rotate",)],
+    "any, on an error": [("release", "t", "w")],
+}
+
+
+def _answer_rows() -> dict[str, str]:
+    (table,) = tables("docs/STATUS_PROTO.md", "JSON output")
+    return {row[0].strip("`"): row[1] for row in table}
+
+
+def test_every_command_with_an_answer_of_its_own_is_in_the_json_table() -> None:
+    records = {f"swarm log {name}" for name in ("append", "tail", "query", "follow")}
+    assert set(_answer_rows()) == {*ANSWERS, "swarm run"} == set(COMMANDS) - records | {"any, on an error"}
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_the_json_output_has_the_documented_keys(command: str, lock: Run, log: Run) -> None:
+    face: Callable[..., subprocess.CompletedProcess[str]] = log if command.startswith("swarm log") else lock
+    answer = ""
+    for args in ANSWERS[command]:
+        answer = face(*args, "--json").stdout
+    named = quoted(re.split(r"[;:]", _answer_rows()[command])[0])
+    assert list(json.loads(answer)) == ["schema_version", *named]
+
+
+def test_the_json_output_of_a_held_lock_has_the_documented_keys(lock: Run) -> None:
+    lock("acquire", "t", "w")
+    named = quoted(_answer_rows()["swarm lock acquire"].partition(";")[2])
+    assert list(json.loads(lock("acquire", "t", "v", "--json").stdout)) == ["schema_version", *named]
+
+
+def test_the_json_output_of_a_run_that_found_it_held_has_the_documented_keys(lock: Run) -> None:
+    lock("acquire", "t", "w")
+    call = [sys.executable, "-m", "swarm", "run", "t", "--json", "--", "true"]
+    done = subprocess.run(call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60)
+    named = quoted(_answer_rows()["swarm run"].partition(";")[0])
+    assert list(json.loads(done.stdout)) == ["schema_version", *named]
+
+
+def test_the_figures_shown_are_those_that_were_measured() -> None:
+    kept = json.loads(report.FIGURES.read_text(encoding="utf-8"))
+    document = report.DOCUMENT.read_text(encoding="utf-8")
+    assert report.rendered(document, kept) == document
+    assert set(re.findall(r"<!-- begin: (\w+) ", document)) == {"goals", *kept}

@@ -1,0 +1,666 @@
+"""A lease by a clock that moves by hand: when its holder is out, who is told, and what is said."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm.errors import LockLost, NotYours, StoreError
+from swarm.locks import lease as module
+from swarm.locks.lease import Lease
+from swarm.locks.table import LockTable
+from swarm.stores.memory import MemoryStore
+from swarm.system.timer import Alarm, Alarms
+from tests.conftest import HandClock
+from tests.support.processes import fork
+
+
+class Hasty(Alarms):
+    """Everything is due at once: the heart itself knows when to beat."""
+
+    def set(self, seconds: float, call: Callable[[], object]) -> Alarm:
+        return super().set(0.0, call)
+
+
+class Table(LockTable):
+    """A table whose verbs fail when asked to."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(MemoryStore(clock=clock))
+        self.hand = clock
+        self.failing: dict[str, BaseException] = {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.slow = 0.0
+
+    def acquire(self, *args: Any, **options: Any) -> Any:
+        self.asked.append(("acquire", options))
+        lock = super().acquire(*args, **options)
+        self.hand.pass_time(self.slow)
+        return lock
+
+    def release(self, *args: Any, **options: Any) -> Any:
+        return self._unless_failing("release", super().release, *args, **options)
+
+    def heartbeat(self, *args: Any, **options: Any) -> Any:
+        self.asked.append(("heartbeat", {}))
+        return self._unless_failing("heartbeat", super().heartbeat, *args, **options)
+
+    def look(self, *args: Any) -> Any:
+        return self._unless_failing("look", super().look, *args)
+
+    def remove(self) -> None:
+        """As a person would."""
+        self.break_lock("t")
+
+    def _unless_failing(self, verb: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if verb in self.failing:
+            raise self.failing[verb]
+        return call(*args, **options)
+
+
+@pytest.fixture
+def table(clock: HandClock) -> Table:
+    return Table(clock)
+
+
+@pytest.fixture
+def hasty(table: Table) -> None:
+    table._alarms = Hasty()
+
+
+@pytest.fixture
+def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hearts beat as fast as they can."""
+    monkeypatch.setattr(module, "HEARTBEAT_INTERVAL", 0.001)
+    monkeypatch.setattr(module, "_RETRY", 0.001)
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lease")]
+
+
+def ended(lease: Lease) -> bool:
+    """Waits for the heart to stop by itself."""
+    heart = started(lease)
+    heart.join(60)
+    return not heart.is_alive()
+
+
+def started(lease: Lease) -> threading.Thread:
+    """Waits for the first heartbeat to be due."""
+    deadline = time.monotonic() + 60
+    while lease._thread is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert lease._thread is not None
+    return lease._thread
+
+
+class TestHolding:
+    def test_it_is_bound_to_this_process_and_waits_as_told(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, group=7, wait=5) as lease:
+            assert table.asked == [("acquire", {"bound": True, "group": 7, "wait": 5})]
+            assert lease.token == table.store.last_ticket("locks/t")
+            assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
+        table.asked.clear()
+        with Lease(table, "t", "w", 60):
+            assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
+
+    def test_a_lock_that_was_taken_before_is_kept_and_not_taken_again(self, table: Table) -> None:
+        lock = table.acquire("t", "w", 60, bound=True)
+        table.hand.pass_time(5)
+        table.asked.clear()
+        with Lease(table, "t", "w", 60, taken=lock) as lease:
+            assert table.asked == [] and lease.token == lock.token
+            assert lease.seconds_left == 54, "it runs from when it was taken"
+        assert table.look("t") is None
+
+    def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            lease.leave()
+        found = table.look("t")
+        assert found is not None and found[0] is not None and found[0].token == lease.token and found[1].active
+
+    def test_one_that_is_left_is_not_given_back_by_an_impatient_interrupt_either(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lease = Lease(table, "t", "w", 60)
+        lease.leave()
+
+        def interrupted(self: threading.Thread) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__enter__()
+        assert table.look("t") is not None
+
+    @pytest.mark.usefixtures("hasty")
+    def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
+        numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
+        before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        try:
+            with Lease(table, "t", "w", 60) as lease:
+                assert not numbers & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+                status = Path(f"/proc/self/task/{started(lease).native_id}/status").read_text()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+        assert [number for number in numbers if not blocked >> (number - 1) & 1] == []
+
+    @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
+    def test_the_holder_is_out_a_little_before_the_lease_ends(self, ttl: float, margin: float, table: Table) -> None:
+        with Lease(table, "t", "w", ttl, on_lost=lambda error: None) as lease:
+            assert lease.seconds_left == pytest.approx(ttl - margin)
+            table.hand.pass_time(ttl - margin - 0.01)
+            lease.check()
+            assert lease.seconds_left == pytest.approx(0.01)
+            table.hand.pass_time(0.01 + 1e-6)
+            assert lease.seconds_left == 0
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
+            assert lost.value.task_id == "t"
+
+    def test_the_lease_runs_from_what_was_written_and_not_from_when_that_was_heard(self, table: Table) -> None:
+        table.slow = 5.0  # less than from beat to beat
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(54)
+
+    def test_where_there_are_no_stamps_it_runs_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
+        with Lease(table, "t", "w", 60) as lease:
+            assert lease.seconds_left == pytest.approx(59)
+
+    def test_at_the_very_moment_it_is_out(self, table: Table) -> None:
+        with Lease(table, "t", "w", 100, on_lost=lambda error: None) as lease:
+            table.hand.pass_time(99)
+            with pytest.raises(LockLost, match="ran out"):
+                lease.check()
+
+    def test_a_lost_lease_has_no_seconds_left(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            table.remove()
+            with pytest.raises(LockLost):
+                lease.check()
+            assert lease.seconds_left == 0
+
+    def test_a_forked_child_has_no_seconds_left_and_gives_nothing_back(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+
+            def child() -> None:
+                assert lease.seconds_left == 0
+                with pytest.raises(LockLost, match=r"^The lease of t belongs to the process that forked this one\.$") as lost:
+                    lease.check()
+                assert lost.value.task_id == "t"
+                lease.__exit__(None, None, None)
+                assert table.look("t") is not None
+
+            assert os.waitpid(fork(child), 0)[1] == 0
+            lease.check()
+            assert lease.seconds_left > 50
+
+    def test_before_it_begins_it_has_no_token(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(RuntimeError, match=r"^the lease has not begun: use it in a with statement$"):
+            _ = lease.token
+
+    def test_it_is_used_once(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with lease:
+            pass
+        with pytest.raises(RuntimeError, match=r"^a lease is used once: call hold\(\) again$"):
+            lease.__enter__()
+        assert table.look("t") is None
+
+    @pytest.mark.usefixtures("hasty")
+    def test_its_thread_has_a_name_and_does_not_keep_the_program_alive(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            assert started(lease).name == "lease of t" and started(lease).daemon
+
+    def test_a_thread_that_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        with pytest.raises(RuntimeError, match="new thread"):
+            Lease(table, "t", "w", 60).__enter__()
+        assert table.look("t") is None
+
+    def test_an_interrupt_while_it_begins_stops_its_thread_at_once(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = threading.Thread.start
+
+        def interrupted(self: threading.Thread) -> None:
+            real(self)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        lease = Lease(table, "t", "w", 300)
+        with pytest.raises(KeyboardInterrupt):
+            lease.__enter__()
+        assert table.look("t") is None
+        assert lease._thread is None or ended(lease)
+
+    def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def overtaken(self: threading.Thread) -> None:
+            table.remove()
+            table.acquire("t", "w", 60)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(threading.Thread, "start", overtaken)
+        with pytest.raises(KeyboardInterrupt):
+            Lease(table, "t", "w", 300).__enter__()
+        assert table.look("t") is not None
+
+    @pytest.mark.parametrize("also", [StoreError("gone"), NotYours("t", "gone")])
+    def test_then_the_first_error_is_told(self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        table.failing["release"] = also
+        with pytest.raises(RuntimeError, match="new thread"):
+            Lease(table, "t", "w", 60).__enter__()
+
+    def test_a_lease_that_could_not_begin_gives_back_nobodys_lock(self, table: Table) -> None:
+        table.acquire("t", "w", 60)
+        with pytest.raises(Exception, match="already exists"):
+            Lease(table, "t", "w", 60).__enter__()
+        assert table.look("t") is not None
+
+
+class TestLosing:
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_a_lock_that_was_removed_or_taken_is_noticed_when_asked(self, taken: bool, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            table.remove()
+            if taken:
+                table.acquire("t", "w", 60)
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == "The lock for t was removed, or taken by another."
+        assert (table.look("t") is not None) == taken
+
+    def test_a_lock_handed_to_another_worker_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, data.replace(b'"w"', b'"x"'))
+            with pytest.raises(LockLost, match="taken by another"):
+                lease.check()
+
+    def test_a_lock_that_makes_no_sense_any_more_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, b"{}")
+            with pytest.raises(LockLost, match="taken by another"):
+                lease.check()
+
+    def test_a_lock_that_was_edited_to_end_is_noticed_when_asked(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
+            data = table.store.read("locks/t")
+            assert data is not None
+            table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
+            lease.check()
+            table.hand.pass_time(3)
+            with pytest.raises(LockLost) as lost:
+                lease.check()
+            assert str(lost.value) == "The lock for t was edited, and is expired by what it says now."
+
+    def test_while_the_store_does_not_answer_the_lease_still_runs(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            table.failing["look"] = StoreError("not now")
+            lease.check()
+
+    def test_the_callback_is_told_once_and_then_the_end_says_nothing(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.remove()
+            for _ in range(2):
+                with pytest.raises(LockLost) as lost:
+                    lease.check()
+        assert told == [lost.value]
+
+    def test_whoever_heard_it_from_check_does_not_hear_it_again_at_the_end(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            table.remove()
+            with pytest.raises(LockLost):
+                lease.check()
+
+    def test_who_was_told_nothing_hears_it_at_the_end_once(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(LockLost, match=r"^There is no lock for t\.$") as lost, lease:
+            table.remove()
+        assert lost.value.task_id == "t"
+        lease.__exit__(None, None, None)
+
+    def test_a_callback_that_is_told_at_the_end_is_enough(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append):
+            table.remove()
+        assert [str(error) for error in told] == ["There is no lock for t."]
+
+    def test_a_callback_that_fails_has_told_nobody(self, table: Table) -> None:
+        def broken(error: LockLost) -> None:
+            raise ZeroDivisionError("oh")
+
+        lease = Lease(table, "t", "w", 60, on_lost=broken)
+        with pytest.raises(LockLost) as lost, lease:
+            table.remove()
+        assert lost.value.__notes__ == ["on_lost was called, and raised ZeroDivisionError('oh')"]
+
+    def test_a_store_that_fails_at_the_end_is_told(self, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        with pytest.raises(StoreError, match="not now"), lease:
+            table.failing["release"] = StoreError("not now")
+
+    @pytest.mark.parametrize("failure", [StoreError("not now"), NotYours("t", "gone")])
+    def test_but_it_does_not_hide_the_error_of_the_block(self, failure: Exception, table: Table) -> None:
+        lease = Lease(table, "t", "w", 60)
+        table.failing["release"] = failure
+        with pytest.raises(ZeroDivisionError), lease:
+            _ = 1 / 0
+
+
+@pytest.mark.usefixtures("beating")
+class TestBeating:
+    def test_each_beat_begins_the_lease_anew(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            before = lease.seconds_left
+            table.hand.pass_time(30)
+            while lease.seconds_left < before:
+                pass
+            lease.check()
+        assert lease._thread is not None and not lease._thread.is_alive()
+
+    def test_a_ttl_that_a_person_changed_counts_from_the_next_beat(self, table: Table) -> None:
+        with Lease(table, "t", "w", 60) as lease:
+            while lease.ttl == 60:
+                data = table.store.read("locks/t")
+                assert data is not None
+                table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 40, "expires_at"'))
+            assert lease.ttl == 40 and lease.seconds_left == pytest.approx(39)
+
+    def test_a_beat_that_finds_no_lock_tells_so(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.remove()
+            assert ended(lease)
+            assert [str(error) for error in told] == ["There is no lock for t. Stop working on the task."]
+
+    def test_a_beat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
+        told: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            replaced = False
+            while not replaced:
+                data = table.store.read("locks/t")
+                assert data is not None
+                replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
+            assert ended(lease)
+            assert "it has token 2, yours was 1" in str(told[0])
+        assert table.look("t") is not None
+
+    def test_a_beat_that_comes_too_late_tells_so_and_touches_nothing(self, table: Table) -> None:
+        told: list[LockLost] = []
+        table.failing["heartbeat"] = StoreError("not now")
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            table.hand.pass_time(59)
+            assert ended(lease)
+            assert [str(error) for error in told] == ["The lease of t ran out: it could not be refreshed in 60 seconds."]
+
+    def test_a_store_that_fails_is_asked_again_until_it_answers(self, table: Table) -> None:
+        table.failing["heartbeat"] = StoreError("not now")
+        with Lease(table, "t", "w", 60) as lease:
+            table.hand.pass_time(30)
+            while table.asked.count(("heartbeat", {})) < 5:
+                pass
+            assert lease.seconds_left == pytest.approx(29)
+            table.failing.clear()
+            while lease.seconds_left < 50:
+                pass
+
+    def test_a_store_that_never_answers_does_not_keep_the_loss_from_being_told(self, table: Table) -> None:
+        asked, told, answer = threading.Event(), threading.Event(), threading.Event()
+
+        def never(*args: object, **options: object) -> None:
+            asked.set()
+            answer.wait(30)
+
+        table.heartbeat = never  # type: ignore[method-assign]
+        try:
+            with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()) as lease:
+                assert asked.wait(10)
+                table.hand.pass_time(59.1)
+                assert told.wait(10), "the holder was not told before others may take over"
+                assert lease.seconds_left == 0.0
+                assert ended(lease)
+        finally:
+            answer.set()
+
+    def test_an_answer_that_comes_after_the_loss_brings_nothing_back(self, table: Table) -> None:
+        asked, answer = threading.Event(), threading.Event()
+        real = table.heartbeat
+
+        def late(*args: object, **options: Any) -> object:
+            asked.set()
+            answer.wait(30)
+            return real(*args)
+
+        table.heartbeat = late  # type: ignore[method-assign]
+        with Lease(table, "t", "w", 60, on_lost=lambda error: answer.set()) as lease:
+            assert asked.wait(10)
+            table.hand.pass_time(59.1)
+            assert ended(lease)
+            for thread in threading.enumerate():
+                if thread.name == "beat of t":
+                    thread.join(10)
+            assert lease.seconds_left == 0.0
+
+    def test_a_beat_that_is_answered_after_the_loss_is_taken_back(self, table: Table) -> None:
+        """Else nobody would end the lease that it began."""
+        asked, answer = threading.Event(), threading.Event()
+        real = table.heartbeat
+
+        def late(*args: object, **options: Any) -> object:
+            asked.set()
+            answer.wait(30)
+            return real(*args)
+
+        table.heartbeat = late  # type: ignore[method-assign]
+        lease = Lease(table, "t", "w", 60, on_lost=lambda error: answer.set())
+        lease.leave()
+        with lease:
+            assert asked.wait(10)
+            table.hand.pass_time(59.1)
+            assert ended(lease)
+            for thread in threading.enumerate():
+                if thread.name == "beat of t":
+                    thread.join(10)
+            assert table.look("t") is None
+
+    def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
+        told: list[LockLost] = []
+        table.failing["heartbeat"] = ZeroDivisionError("oh")
+        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+            assert ended(lease)
+            assert [str(error) for error in told] == ["The heartbeat of t failed: ZeroDivisionError('oh')."]
+            assert told[0].task_id == "t"
+
+    def test_a_heart_stops_when_somebody_else_noticed_the_loss(self, table: Table) -> None:
+        with Lease(table, "t", "w", 3, on_lost=lambda error: None) as lease:
+            lease._lose("noticed by check")
+            assert ended(lease)
+
+    def test_a_callback_may_end_the_lease_from_the_hearts_own_thread(self, table: Table) -> None:
+        failed: list[BaseException] = []
+
+        def end(error: LockLost) -> None:
+            try:
+                lease.__exit__(None, None, None)
+            except BaseException as raised:
+                failed.append(raised)
+
+        lease = Lease(table, "t", "w", 60, on_lost=end)
+        lease.__enter__()
+        table.remove()
+        assert ended(lease)
+        assert [type(error) for error in failed] == [LockLost], "it ends, and does not wait for itself"
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
+def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pause: float, table: Table) -> None:
+    assert module.HEARTBEAT_INTERVAL == 10
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return len(waits) > 2
+
+    lease = Lease(table, "t", "w", ttl)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [pause] * 3
+
+
+@pytest.mark.usefixtures("hasty")
+def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(table: Table) -> None:
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            if len(waits) == 2:
+                table.hand.pass_time(58.96)
+            return len(waits) > 3
+
+    table.failing["heartbeat"] = StoreError("not now")
+    lease = Lease(table, "t", "w", 60)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [10, 0.1, pytest.approx(0.04), pytest.approx(0.04)]
+
+
+def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss(table: Table) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def never(*args: object, **options: object) -> None:
+        asked.set()
+        answer.wait(30)
+
+    def pass_time_when_asked() -> None:
+        assert asked.wait(10)
+        table.hand.pass_time(59.1)
+
+    table.look = never  # type: ignore[method-assign]
+    passing = threading.Thread(target=pass_time_when_asked)
+    passing.start()
+    try:
+        begun = time.monotonic()
+        with Lease(table, "t", "w", 60) as lease, pytest.raises(LockLost, match="ran out"):
+            lease.check()
+        assert time.monotonic() - begun < 10
+    finally:
+        answer.set()
+        passing.join()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(table: Table) -> None:
+    waits: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            waits.append(timeout)
+            return len(waits) > 3
+
+    took = iter((1.5, 5.0, 0.0))
+    real = table.heartbeat
+
+    def slow(*args: object, **options: Any) -> object:
+        lock = real(*args, **options)
+        table.hand.pass_time(next(took))
+        return lock
+
+    table.heartbeat = slow  # type: ignore[method-assign]
+    lease = Lease(table, "t", "w", 6)
+    lease._ended = Ended()
+    with lease:
+        assert ended(lease)
+    assert waits == [2, pytest.approx(0.5), 0, 2], "counted from when the lease began, not from when that was told"
+
+
+def test_a_lease_that_was_over_when_it_was_told_is_lost_at_once(table: Table) -> None:
+    told = threading.Event()
+    table.slow = 59.5
+    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
+        assert told.wait(5)
+
+
+def test_those_who_work_for_the_holder_have_half_of_the_margin_to_stop(table: Table) -> None:
+    with Lease(table, "t", "w", 60) as lease:
+        table.hand.pass_time(59.1)
+        with pytest.raises(LockLost):
+            lease.check()
+        assert lease.seconds_to_stop == pytest.approx(0.4)
+        table.hand.pass_time(1)
+        assert lease.seconds_to_stop == 0.0
+
+
+def test_where_nobody_noticed_in_time_there_is_no_hurry_any_more(table: Table) -> None:
+    with Lease(table, "t", "w", 60) as lease:
+        table.hand.pass_time(60)
+        with pytest.raises(LockLost):
+            lease.check()
+        assert lease.seconds_to_stop == math.inf
+
+
+def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.alarms().set(0, lambda: None)  # their thread serves everybody
+    started: list[str] = []
+    real = threading.Thread.start
+
+    def noted(self: threading.Thread) -> None:
+        started.append(self.name)
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    for _ in range(3):
+        with Lease(table, "t", "w", 60) as lease:
+            pass
+        assert lease._alarm is not None and lease._alarm.call is None
+    assert started == []
+
+
+@pytest.mark.usefixtures("hasty")
+def test_where_its_thread_cannot_be_started_it_is_tried_again_until_the_lease_is_over(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, tries = threading.Event(), []
+    table.alarms().set(0, lambda: None)
+    real = threading.Thread.start
+
+    def failing(self: threading.Thread) -> None:
+        if self.name.startswith("lease"):
+            tries.append(self.name)
+            if len(tries) == 5:
+                table.hand.pass_time(59.5)
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
+        assert told.wait(30)
+    assert len(tries) == 5

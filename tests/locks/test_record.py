@@ -1,0 +1,317 @@
+"""What a lock file says and how it is judged, field by field: as swarm writes it, as people edit it, when a lease ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from swarm.locks.record import Lock, Verdict, decode, holder_gone, judge, new_lock, orphaned, refreshed, stamp_counts, with_token
+from swarm.settings import MAX_TTL
+from swarm.system import process
+from swarm.system.clock import to_iso
+from tests.conftest import HandClock
+
+
+def read(**fields: Any) -> Lock:
+    lock = decode(json.dumps({"worker": "w", **fields}).encode(), "t")
+    assert lock is not None
+    return lock
+
+
+def left(lock: Lock | None, clock: HandClock) -> float | None:
+    return judge(lock, clock, lambda: 0.0).left
+
+
+class TestWriting:
+    def test_the_record_says_everything_in_both_vocabularies(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock)
+        boot, time_ns = clock.identity()
+        assert json.loads(lock.encode()) == {
+            "task_id": "t",
+            "worker": "w",
+            "worker_id": "w",
+            "acquired_at": to_iso(clock.now()),
+            "heartbeat_at": to_iso(clock.now()),
+            "ttl": 60,
+            "expires_at": to_iso(clock.now() + 60),
+            "token": 7,
+            "holder": {
+                "beat": 0,
+                "boot": boot,
+                "time_ns": time_ns,
+                "at": clock.steady(),
+                "worker": "w",
+                "heartbeat_at": to_iso(clock.now()),
+                "ttl": 60,
+            },
+        }
+        assert lock.encode().endswith(b"}\n")
+
+    def test_a_lock_without_end_token_and_holder_leaves_them_out(self) -> None:
+        lock = Lock(task_id="t", worker="w", acquired_at="a", heartbeat_at="h", ttl=None, expires_at="", token=None, holder={})
+        assert list(lock.fields()) == ["task_id", "worker", "worker_id", "acquired_at", "heartbeat_at", "ttl", "expires_at"]
+        assert (lock.fields()["ttl"], lock.fields()["expires_at"]) == (None, "")
+
+    def test_what_is_written_is_read(self, clock: HandClock) -> None:
+        for ttl in (60, 1.5, None):
+            lock = new_lock("t", "w", ttl, 7, clock, process.identity())
+            again = decode(lock.encode(), "another name")
+            assert again is not None and again.fields() == lock.fields()
+
+    def test_another_token_changes_nothing_else(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock, process.identity())
+        assert with_token(lock, 8).fields() == {**lock.fields(), "token": 8}
+
+
+class TestReading:
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"worker": 5}', b'{"worker": ""}', b"\xff"])
+    def test_what_names_no_worker_is_no_lock(self, content: bytes) -> None:
+        assert decode(content, "t") is None
+
+    def test_what_is_missing_has_a_meaning(self) -> None:
+        lock = read()
+        assert (lock.task_id, lock.worker, lock.acquired_at, lock.heartbeat_at) == ("t", "w", "", "")
+        assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (None, "", None, {})
+        assert read(acquired_at="2026-01-01").heartbeat_at == "2026-01-01"
+
+    def test_what_is_there_counts(self) -> None:
+        lock = read(task_id="u", acquired_at="a", heartbeat_at="h", ttl=5, expires_at="e", token=3, holder={"x": 1})
+        assert (lock.task_id, lock.acquired_at, lock.heartbeat_at) == ("u", "a", "h")
+        assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (5, "e", 3, {"x": 1})
+
+    @pytest.mark.parametrize("nonsense", [5, True, None, [], {}])
+    def test_what_should_be_text_and_is_not_counts_as_missing(self, nonsense: object) -> None:
+        lock = read(task_id=nonsense, acquired_at=nonsense, heartbeat_at=nonsense, expires_at=nonsense)
+        assert (lock.task_id, lock.acquired_at, lock.heartbeat_at, lock.expires_at) == ("t", "", "", "")
+
+    @pytest.mark.parametrize("nonsense", ["3", 3.0, True, None, [3]])
+    def test_a_token_is_a_whole_number_or_none(self, nonsense: object) -> None:
+        assert read(token=nonsense).token is None
+
+    @pytest.mark.parametrize("nonsense", ["x", 3, None, []])
+    def test_a_holder_is_an_object_or_empty(self, nonsense: object) -> None:
+        assert read(holder=nonsense).holder == {}
+
+    @pytest.mark.parametrize("nonsense", [[1], {"deeper": 1}, float("inf"), float("-inf"), float("nan")])
+    def test_a_holder_of_what_swarm_never_writes_says_nothing(self, nonsense: object) -> None:
+        assert read(holder={"worker": "w", "at": nonsense}).holder == {}
+        assert read(holder={"worker": "w", "at": 1.5, "ttl": None}).holder == {"worker": "w", "at": 1.5, "ttl": None}
+
+    @pytest.mark.parametrize(
+        ("ttl", "meant"),
+        [
+            (60, 60),
+            (1.5, 1.5),
+            ("60", 60),
+            (" 1.5 ", 1.5),
+            (0, 0),
+            (-5, -5),
+            (-1e300, -1e12),
+            (1e12 - 1, 1e12 - 1),
+            (1e12, None),
+            (float("inf"), None),
+            (float("nan"), None),
+            ("nan", None),
+            ("soon", None),
+            (True, None),
+            (None, None),
+            ([60], None),
+        ],
+    )
+    def test_a_ttl_is_a_number_of_seconds_or_no_end(self, ttl: object, meant: float | None) -> None:
+        assert read(ttl=ttl).ttl == meant
+
+    @pytest.mark.parametrize(
+        ("worker", "worker_id", "stamped", "whose"),
+        [
+            ("a", None, None, "a"),
+            (None, "b", None, "b"),
+            ("a", "a", "a", "a"),
+            ("new", "old", "old", "new"),
+            ("old", "new", "old", "new"),
+            ("old", None, "old", "old"),
+            (None, "old", "old", "old"),
+            ("a", "b", None, "a"),
+            (5, "b", None, "b"),
+            ("a", 5, "a", "a"),
+        ],
+    )
+    def test_the_name_that_was_edited_counts(self, worker: object, worker_id: object, stamped: object, whose: str) -> None:
+        lock = read(worker=worker, worker_id=worker_id, holder={"worker": stamped})
+        assert lock.worker == whose
+
+
+class TestJudging:
+    @pytest.mark.parametrize("ttl", [60, 1.5])
+    def test_a_lease_holds_to_its_very_end(self, ttl: float, clock: HandClock) -> None:
+        lock = new_lock("t", "w", ttl, 1, clock)
+        clock.pass_time(ttl)
+        at_the_end = judge(lock, clock, lambda: 0.0)
+        assert (at_the_end.active, at_the_end.left) == (True, 0)
+        clock.pass_time(0.5)
+        behind = judge(lock, clock, lambda: 0.0)
+        assert (behind.active, behind.why, behind.left) == (False, "", -0.5)
+
+    def test_one_without_end_holds_for_ever(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", None, 1, clock)
+        clock.pass_time(1e9)
+        verdict = judge(lock, clock, lambda: 0.0)
+        assert (verdict.active, verdict.left, verdict.why) == (True, None, "")
+
+    @pytest.mark.parametrize(("age", "active"), [(0.0, True), (5.0, True), (5.5, False)])
+    def test_what_makes_no_sense_holds_for_a_moment(self, age: float, active: bool, clock: HandClock) -> None:
+        verdict = judge(None, clock, lambda: age)
+        assert (verdict.active, verdict.why, verdict.left) == (active, "unreadable", 5.0 - age)
+
+    def test_a_verdict_reads_as_a_person_would_say_it(self) -> None:
+        assert [str(Verdict(True)), str(Verdict(False)), str(Verdict(False, "holder gone"))] == [
+            "Active",
+            "Expired",
+            "Expired (holder gone)",
+        ]
+        assert (Verdict(True).why, Verdict(True).left) == ("", None)
+
+    def test_the_steady_clock_counts_where_the_stamp_vouches(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 1, clock)
+        clock.pass_time(10)
+        clock.jump(1000)
+        assert left(lock, clock) == 50
+
+    @pytest.mark.parametrize("edited", [{"heartbeat_at": "2026-02-02T02:39:50Z"}, {"ttl": 50}, {"worker": "x", "worker_id": "x"}])
+    def test_the_wall_clock_counts_where_somebody_edited_the_record(self, edited: dict[str, Any], clock: HandClock) -> None:
+        record = {**new_lock("t", "w", 60, 1, clock).fields(), **edited}
+        lock = decode(json.dumps(record).encode(), "t")
+        assert lock is not None and not stamp_counts(lock)
+        clock.jump(10)
+        assert left(lock, clock) == (50 if "worker" in edited else 40)
+
+    def test_the_ttl_counts_from_the_heartbeat_or_else_from_the_beginning(self, clock: HandClock) -> None:
+        now = clock.now()
+        assert left(read(acquired_at=to_iso(now - 50), heartbeat_at=to_iso(now - 20), ttl=60), clock) == 40
+        assert left(read(acquired_at=to_iso(now - 50), ttl=60), clock) == 10
+        assert left(read(acquired_at=to_iso(now - 50), heartbeat_at="yesterday", ttl=60), clock) == 10
+
+    def test_the_end_counts_where_there_is_no_ttl_or_no_beginning(self, clock: HandClock) -> None:
+        ends = to_iso(clock.now() + 30)
+        assert left(read(expires_at=ends), clock) == 30
+        assert left(read(expires_at=ends, ttl=60), clock) == 30
+        assert left(read(expires_at=ends, ttl=60, acquired_at=to_iso(clock.now())), clock) == 60
+        assert left(read(ttl=60), clock) is None
+
+
+class TestHolder:
+    @pytest.fixture
+    def dead(self, clock: HandClock) -> Lock:
+        """A lock bound to a process that has ended."""
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        who = process.identity(child)
+        os.waitpid(child, 0)
+        return new_lock("t", "w", 60, 1, clock, who)
+
+    def test_a_lock_is_over_when_its_process_is(self, dead: Lock, clock: HandClock) -> None:
+        assert holder_gone(dead, clock)
+        verdict = judge(dead, clock, lambda: 0.0)
+        assert (verdict.active, verdict.why, verdict.left) == (False, "holder gone", None)
+
+    def test_a_lock_of_a_living_process_is_not(self, clock: HandClock) -> None:
+        assert not holder_gone(new_lock("t", "w", 60, 1, clock, process.identity()), clock)
+        assert not holder_gone(new_lock("t", "w", 60, 1, clock), clock)
+
+    def test_nor_one_that_somebody_handed_on(self, dead: Lock, clock: HandClock) -> None:
+        lock = decode(json.dumps({**dead.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
+        assert lock is not None and not holder_gone(lock, clock)
+        assert judge(lock, clock, lambda: 0.0).active
+
+    def test_a_lock_is_not_over_while_somebody_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
+        assert not holder_gone(lock, clock)
+        verdict = judge(lock, clock, lambda: 0.0)
+        assert (verdict.active, verdict.left) == (True, 60)
+        assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
+        nobody = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
+        assert str(judge(nobody, clock, lambda: 0.0)) == "Expired (holder gone)"
+
+    def test_a_lock_is_orphaned_while_only_the_group_of_its_process_is_left(self, dead: Lock, clock: HandClock) -> None:
+        left = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
+        assert orphaned(left, clock)
+        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**process.identity(), "group": os.getpgid(0)}), clock)
+        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]}), clock)
+        assert not orphaned(dead, clock) and not orphaned(new_lock("t", "w", 60, 1, clock), clock)
+        handed_on = decode(json.dumps({**left.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
+        assert handed_on is not None and not orphaned(handed_on, clock)
+
+    def test_a_heartbeat_names_a_group_only_beside_the_process_for_which_it_works(self, clock: HandClock) -> None:
+        bound = new_lock("t", "w", 60, 1, clock, process.identity())
+        again = refreshed(bound, clock, 77)
+        assert (again.holder["pid"], again.holder["group"]) == (os.getpid(), 77)
+        assert refreshed(again, clock).holder["group"] == 77
+        assert "group" not in refreshed(new_lock("t", "w", 60, 1, clock), clock, 77).holder
+
+    def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_nobody(self, dead: Lock, clock: HandClock) -> None:
+        lock = refreshed(dead, clock)
+        assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).active
+
+
+class TestRefreshing:
+    def test_only_the_lease_begins_anew(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock, process.identity())
+        clock.pass_time(10)
+        again = refreshed(lock, clock)
+        moved = {"heartbeat_at": to_iso(clock.now()), "expires_at": to_iso(clock.now() + 60)}
+        holder = {**lock.holder, "beat": 1, "at": clock.steady(), "heartbeat_at": to_iso(clock.now())}
+        assert again.fields() == {**lock.fields(), **moved, "holder": holder}
+        assert left(again, clock) == 60
+        assert refreshed(again, clock).holder["beat"] == 2
+
+    def test_it_is_never_equal_to_the_one_before(self, clock: HandClock) -> None:
+        """Although the clock stood still."""
+        lock = new_lock("t", "w", 60, 7, clock)
+        assert refreshed(lock, clock).encode() != lock.encode()
+
+    @pytest.mark.parametrize(("beat", "then"), [(0, 1), (5, 6), (-1, 1), (10**12 - 1, 10**12), (10**12, 1), ("x", 1), (None, 1)])
+    def test_beats_are_counted_and_nonsense_begins_anew(self, beat: object, then: int, clock: HandClock) -> None:
+        assert refreshed(read(holder={"beat": beat}), clock).holder["beat"] == then
+
+    def test_what_the_stamp_does_not_vouch_for_is_not_kept(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock, process.identity())
+        edited = decode(json.dumps({**lock.fields(), "ttl": 50}).encode(), "t")
+        assert edited is not None
+        again = refreshed(edited, clock)
+        assert "pid" not in again.holder and "host" not in again.holder and again.ttl == 50
+        assert stamp_counts(again)
+
+    def test_nothing_foreign_in_the_holder_is_kept(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock, {**process.identity(), "note": "x"})
+        assert "note" not in refreshed(lock, clock).holder
+        assert {"host", "machine", "pid_ns", "pid", "start"} <= set(refreshed(lock, clock).holder)
+
+    def test_a_lock_without_a_beginning_gets_one(self, clock: HandClock) -> None:
+        assert refreshed(read(), clock).acquired_at == to_iso(clock.now())
+        assert refreshed(read(acquired_at="2026-01-01"), clock).acquired_at == "2026-01-01"
+
+    @pytest.mark.parametrize(
+        ("fields", "ttl"),
+        [
+            ({}, None),
+            ({"ttl": 60}, 60),
+            ({"ttl": 0.1}, 1),
+            ({"ttl": -5}, 1),
+            ({"ttl": 1e11}, MAX_TTL),
+            ({"ttl": 60, "expires_at": "2099-01-01"}, 60),
+            ({"heartbeat_at": "2026-02-02T02:00:00Z", "expires_at": "2026-02-02T02:01:30.9Z"}, 90),
+            ({"expires_at": "2026-02-02T02:40:30Z"}, 30),
+            ({"heartbeat_at": "2026-02-02T02:00:00Z", "expires_at": "9999-12-31"}, MAX_TTL),
+            ({"heartbeat_at": "2026-02-02T02:00:00Z", "expires_at": "2026-01-01"}, 1),
+        ],
+    )
+    def test_a_lease_is_as_long_as_it_was_within_bounds(
+        self, fields: dict[str, Any], ttl: float | None, clock: HandClock
+    ) -> None:
+        again = refreshed(read(**fields), clock)
+        assert again.ttl == ttl
+        assert again.expires_at == ("" if ttl is None else to_iso(clock.now() + ttl))

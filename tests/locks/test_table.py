@@ -1,0 +1,503 @@
+"""Taking, keeping and giving back locks while the store is slow, busy, or changed by others between our looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
+from swarm.locks import table
+from swarm.locks.table import LockTable
+from swarm.stores.memory import MemoryStore
+from tests.conftest import HandClock
+
+KEY = "locks/t"
+
+
+class Meddled(MemoryStore):
+    """A store on which somebody else acts just before chosen calls, and on which waiting takes no time."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock=clock)
+        self.hand = clock
+        self.acts: dict[str, list[Callable[[], object]]] = {}
+        self.watched: list[float] = []
+        self.record_age = 0.0
+
+    def before(self, verb: str, *acts: Callable[[], object]) -> None:
+        """The next calls of this verb come after these acts, one each."""
+        self.acts.setdefault(verb, []).extend(acts)
+
+    def busy(self, verb: str, times: int, *, seconds: float = 0.0) -> None:
+        def failing() -> None:
+            self.hand.pass_time(seconds)
+            raise Busy("somebody is at it")
+
+        self.before(verb, *[failing] * times)
+
+    def write(self, **fields: Any) -> None:
+        """As a person would."""
+        self._records[KEY] = json.dumps({"task_id": "t", **fields}).encode()
+
+    def read(self, key: str) -> bytes | None:
+        self._act("read")
+        return super().read(key)
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._act("create")
+        return super().create(key, data)
+
+    def replace(self, key: str, old: bytes, new: bytes) -> bool:
+        self._act("replace")
+        return super().replace(key, old, new)
+
+    def remove(self, key: str, old: bytes) -> bool:
+        self._act("remove")
+        return super().remove(key, old)
+
+    def age(self, key: str) -> float:
+        assert key == KEY
+        return self.record_age
+
+    def watch(self, key: str, data: bytes | None, timeout: float) -> None:
+        assert key == KEY and data == self._records.get(KEY)
+        self.watched.append(timeout)
+        self.hand.pass_time(timeout)
+        self._act("watch")
+
+    def _act(self, verb: str) -> None:
+        if self.acts.get(verb):
+            self.acts[verb].pop(0)()
+
+
+@pytest.fixture
+def shared(clock: HandClock) -> Meddled:
+    return Meddled(clock)
+
+
+@pytest.fixture
+def locks(shared: Meddled) -> LockTable:
+    return LockTable(shared)
+
+
+class TestTaking:
+    def test_the_error_says_who_holds_it_since_when_and_until_when(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        with pytest.raises(LockHeld) as held:
+            locks.acquire("t", "bob", 60)
+        assert (held.value.task_id, held.value.holder) == ("t", "alice")
+        since, until = "2026-02-02T02:40:00.000Z", "2026-02-02T02:41:00.000Z"
+        assert str(held.value) == f"Lock already exists for t: held by alice since {since} until {until}."
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"worker": "alice"}, "held by alice since an unknown time and never expires."),
+            (
+                {"worker": "alice", "acquired_at": "2026-02-02T02:39:59Z", "ttl": 60},
+                "held by alice since 2026-02-02T02:39:59Z until its lease ends.",
+            ),
+            ({}, "its file cannot be understood, but it may still be being written."),
+        ],
+    )
+    def test_what_a_person_left_out_is_not_made_up(
+        self, fields: dict[str, Any], said: str, locks: LockTable, shared: Meddled
+    ) -> None:
+        shared.write(**fields)
+        with pytest.raises(LockHeld) as held:
+            locks.acquire("t", "bob", 60)
+        assert str(held.value) == f"Lock already exists for t: {said}"
+        assert (held.value.task_id, held.value.holder) == ("t", fields.get("worker", ""))
+
+    def test_what_makes_no_sense_is_free_once_it_is_old(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write()
+        shared.record_age = 6.0
+        assert locks.acquire("t", "bob", 60).worker == "bob"
+
+    @pytest.mark.parametrize(
+        ("fields", "holder"), [({"worker": "alice", "ttl": 1, "acquired_at": "2026-01-01"}, "alice"), ({}, "")]
+    )
+    def test_whoever_is_taking_an_expired_lock_is_yielded_to(
+        self, fields: dict[str, Any], holder: str, locks: LockTable, shared: Meddled
+    ) -> None:
+        shared.write(**fields)
+        shared.record_age = 6.0
+        shared.busy("replace", 1)
+        with pytest.raises(LockHeld) as held:
+            locks.acquire("t", "bob", 60)
+        assert str(held.value) == "Lock already exists for t: another worker is taking it over now."
+        assert (held.value.task_id, held.value.holder) == ("t", holder)
+
+    def test_whoever_yields_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="alice", ttl=1, acquired_at="2026-01-01")
+        shared.busy("replace", 1)
+        shared.busy("remove", 1, seconds=5.0)
+        before = shared.hand.steady()
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60)
+        assert shared.hand.steady() == before
+
+    def test_a_lock_has_its_token_from_the_first_moment(self, locks: LockTable, shared: Meddled) -> None:
+        """It is not written without one and given one then."""
+
+        def fail() -> None:
+            pytest.fail("it was written again")
+
+        shared.before("replace", fail)
+        assert locks.acquire("t", "bob", 60).token == 1
+
+    def test_whoever_was_faster_is_seen(self, locks: LockTable, shared: Meddled) -> None:
+        shared.before("create", lambda: LockTable(shared).acquire("t", "alice", 60))
+        with pytest.raises(LockHeld, match="held by alice"):
+            locks.acquire("t", "bob", 60)
+        found = locks.look("t")
+        assert found is not None and found[0] is not None and found[0].worker == "alice"
+
+    def test_a_lock_that_never_stands_still_is_an_error_that_says_so(self, locks: LockTable, shared: Meddled) -> None:
+        def flicker() -> None:
+            shared.write(worker="x", ttl=1, acquired_at="2026-01-01", beat=len(shared.acts["replace"]))
+
+        shared.before("replace", *[flicker] * 1000)
+        flicker()
+        with pytest.raises(
+            StoreError, match=r"^the lock for t changes faster than it can be read\. Find out what keeps writing it\.$"
+        ):
+            locks.acquire("t", "bob", 60)
+
+    def test_a_lock_lost_while_its_token_is_settled_is_said_to_be_lost(self, locks: LockTable, shared: Meddled) -> None:
+        """Somebody drew a token between ours and our lock; and while ours is drawn anew, a person hands the lock on."""
+        shared.before("create", lambda: shared.ticket(KEY))
+        shared.before("replace", lambda: shared.write(worker="alice"))
+        with pytest.raises(LockHeld) as held:
+            locks.acquire("t", "bob", 60)
+        assert str(held.value) == "Lock already exists for t: it was removed by hand and taken again just now."
+        assert (held.value.task_id, held.value.holder) == ("t", "")
+        found = locks.look("t")
+        assert found is not None and found[0] is not None and found[0].worker == "alice"
+
+    def test_a_lock_whose_token_cannot_be_settled_is_taken_back(self, locks: LockTable, shared: Meddled) -> None:
+        def broken() -> None:
+            raise StoreError("the disk is on fire")
+
+        shared.before("create", lambda: shared.ticket(KEY))
+        shared.before("replace", broken)
+        with pytest.raises(StoreError, match="fire"):
+            locks.acquire("t", "bob", 60)
+        assert locks.look("t") is None
+
+    def test_also_where_the_interrupt_comes_just_after_the_new_token_was_written(self, locks: LockTable, shared: Meddled) -> None:
+        real = shared.replace
+
+        def interrupted(key: str, old: bytes, new: bytes) -> bool:
+            real(key, old, new)
+            raise KeyboardInterrupt
+
+        shared.before("create", lambda: shared.ticket(KEY))
+        shared.replace = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            locks.acquire("t", "bob", 60)
+        assert locks.look("t") is None
+
+    def test_the_first_error_is_the_one_that_is_told(self, locks: LockTable, shared: Meddled) -> None:
+        """Also where the lock cannot be taken back either: it ends with its lease."""
+
+        def broken() -> None:
+            raise StoreError("the disk is on fire")
+
+        def worse() -> None:
+            raise StoreError("the disk is gone")
+
+        shared.before("create", broken)
+        shared.before("remove", worse)
+        with pytest.raises(StoreError, match="fire"):
+            locks.acquire("t", "bob", 60)
+
+
+class TestWaiting:
+    def test_it_looks_again_when_the_lease_ends_and_not_before(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        assert locks.acquire("t", "bob", 60, wait=1000).worker == "bob"
+        assert shared.watched == [pytest.approx(60.001)]
+
+    def test_it_waits_no_longer_than_it_was_told(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=7)
+        assert shared.watched == [7]
+
+    def test_without_waiting_it_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", None)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60)
+        assert shared.watched == []
+
+    def test_a_lock_without_end_is_waited_for_until_somebody_changes_it(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", None)
+        shared.before("watch", lambda: None, lambda: locks.release("t", "alice"))
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=50)
+        assert locks.acquire("t", "bob", 60, wait=50).worker == "bob"
+        assert shared.watched == [50, 50]
+
+    def test_a_process_that_may_be_gone_is_looked_at_now_and_then(self, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 600, bound=True)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=2)
+        assert shared.watched == [0.5, 0.5, 0.5, 0.5]
+
+    def test_a_lock_that_makes_no_sense_is_looked_at_now_and_then(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write()
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=1)
+        assert shared.watched == [0.5, 0.5]
+
+    def test_a_lock_that_ended_meanwhile_is_not_waited_for(self, locks: LockTable, shared: Meddled) -> None:
+        """Between the look that said no and the one before waiting, its time is up, or it is given back."""
+        locks.acquire("t", "alice", 60)
+        shared.before("read", lambda: None, lambda: shared.hand.pass_time(100))
+        assert locks.acquire("t", "bob", 60, wait=500).worker == "bob"
+        assert shared.watched == [0.001]
+        shared.before("read", lambda: None, shared._records.clear)
+        assert locks.acquire("t", "carol", 60, wait=500).worker == "carol"
+        assert shared.watched == [0.001]
+
+    def test_a_lock_that_goes_from_hand_to_hand_is_looked_at_rather_than_waited_for(
+        self, locks: LockTable, shared: Meddled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Being woken with all others, of whom one will get it, costs more than a look."""
+        slept: list[float] = []
+        held = [locks.acquire("t", "alice", 60, bound=True)]
+
+        def passed_on(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) < 3:
+                locks.release("t", held[-1].worker, held[-1].token)
+                held.append(locks.acquire("t", f"worker-{len(held)}", 60, bound=True))
+
+        monkeypatch.setattr(time, "sleep", passed_on)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=2)
+        assert len(slept) == 3 and all(0.001 <= seconds < 0.003 for seconds in slept)
+        assert shared.watched == [0.5] * 4, "now it stays with its holder"
+
+    def test_one_that_stays_with_its_holder_is_waited_for_at_once(
+        self, locks: LockTable, shared: Meddled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it slept"))
+        locks.acquire("t", "alice", 60, bound=True)
+        shared.hand.pass_time(0.01)
+        with pytest.raises(LockHeld):
+            locks.acquire("t", "bob", 60, wait=1)
+        assert shared.watched == [0.5] * 2
+
+
+class TestKnown:
+    """Whoever took a lock knows what stands there: nothing is read, unless somebody else has changed it."""
+
+    def test_giving_back_and_refreshing_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
+        lock = locks.acquire("t", "alice", 60)
+
+        def reading() -> None:
+            raise AssertionError
+
+        shared.before("read", reading)
+        again = locks.heartbeat("t", "alice", lock.token, known=lock)
+        assert again.holder["beat"] == 1
+        assert locks.release("t", "alice", lock.token, known=again) is again
+        shared.acts.clear()
+        assert shared.read(KEY) is None
+
+    def test_what_was_changed_meanwhile_is_looked_at(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "alice", 60)
+        locks.heartbeat("t", "alice")
+        assert locks.heartbeat("t", "alice", lock.token, known=lock).holder["beat"] == 2
+        assert locks.release("t", "alice", lock.token, known=lock).holder["beat"] == 2
+
+    def test_another_s_lock_is_neither_given_back_nor_refreshed(self, locks: LockTable) -> None:
+        lock = locks.acquire("t", "alice", 60)
+        locks.break_lock("t")
+        other = locks.acquire("t", "alice", 60)
+        with pytest.raises(LockLost):
+            locks.heartbeat("t", "alice", lock.token, known=lock)
+        with pytest.raises(NotYours):
+            locks.release("t", "alice", lock.token, known=lock)
+        found = locks.look("t")
+        assert found is not None and found[0] is not None and found[0].token == other.token
+
+
+class TestBound:
+    def test_a_bound_lock_names_this_process_and_another_none(self, locks: LockTable) -> None:
+        assert locks.acquire("t", "alice", 60, bound=True).holder["pid"] == os.getpid()
+        locks.release("t", "alice")
+        assert "pid" not in locks.acquire("t", "alice", 60).holder
+
+    def test_it_names_the_group_that_works_for_it_if_there_is_one(self, locks: LockTable) -> None:
+        assert locks.acquire("t", "alice", 60, bound=True, group=77).holder["group"] == 77
+        assert locks.heartbeat("t", "alice").holder["group"] == 77
+        assert "group" not in locks.acquire("u", "alice", 60, bound=True).holder
+        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "who is bound to nobody has no group either"
+
+
+class TestKeeping:
+    OWNERS = pytest.mark.parametrize(("verb", "error"), [("release", NotYours), ("heartbeat", LockLost)])
+
+    @OWNERS
+    def test_the_error_says_why_it_is_not_yours(
+        self, verb: str, error: type[NotYours | LockLost], locks: LockTable, shared: Meddled
+    ) -> None:
+        def reason(**fields: Any) -> str:
+            if fields:
+                shared.write(**fields)
+            with pytest.raises(error) as refused:
+                getattr(locks, verb)("t", "bob", 7)
+            assert getattr(refused.value, "task_id", "") == "t"
+            text, advice = str(refused.value), " Stop working on the task." if verb == "heartbeat" else ""
+            assert text.endswith(advice)
+            return text.removesuffix(advice)
+
+        assert reason() == "There is no lock for t."
+        assert reason(beat=1) == "The lock for t cannot be understood, so nobody can say that it is bob's."
+        assert reason(worker="alice") == "The lock for t is not yours: it is held by alice, not by bob."
+        assert reason(worker="bob", token=8) == "The lock for t is not yours any more: it has token 8, yours was 7."
+        assert reason(worker="bob", task_id="u") == "The lock for t is not yours: its file says that it is for u."
+
+    @pytest.mark.parametrize("verb", ["release", "heartbeat", "look"])
+    def test_a_lock_that_names_no_task_is_for_the_one_under_whose_name_it_stands(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
+        shared.write(task_id=None, worker="bob")
+        found = getattr(locks, verb)(*(("t",) if verb == "look" else ("t", "bob")))
+        assert (found[0] if verb == "look" else found).task_id == "t"
+
+    def test_a_release_tells_what_was_released_and_a_heartbeat_what_is_now(self, locks: LockTable, shared: Meddled) -> None:
+        taken = locks.acquire("t", "alice", 60)
+        shared.hand.pass_time(10)
+        beaten = locks.heartbeat("t", "alice", taken.token)
+        assert beaten.encode() == shared.read(KEY) != taken.encode()
+        assert locks.release("t", "alice", taken.token).encode() == beaten.encode()
+        assert locks.look("t") is None
+
+    def test_a_heartbeat_may_name_a_group_that_works_for_the_holder_from_now_on(self, locks: LockTable) -> None:
+        locks.acquire("t", "alice", 60, bound=True)
+        assert "group" not in locks.heartbeat("t", "alice").holder
+        assert locks.heartbeat("t", "alice", group=77).holder["group"] == 77
+        assert locks.heartbeat("t", "alice").holder["group"] == 77
+        assert locks.heartbeat("t", "alice", group=78).holder["group"] == 78
+
+    @pytest.mark.parametrize("verb", ["release", "heartbeat"])
+    def test_a_lock_that_changes_meanwhile_is_looked_at_again(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        shared.before("remove" if verb == "release" else "replace", lambda: locks.heartbeat("t", "alice"))
+        result = getattr(locks, verb)("t", "alice")
+        assert result.holder["beat"] == (1 if verb == "release" else 2)
+        assert (locks.look("t") is None) == (verb == "release")
+
+    @pytest.mark.parametrize("verb", ["release", "heartbeat"])
+    def test_who_is_changing_it_just_now_is_waited_for(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        shared.busy("remove" if verb == "release" else "replace", 5, seconds=2.0)
+        assert getattr(locks, verb)("t", "alice").holder["beat"] == (0 if verb == "release" else 1)
+        assert (locks.look("t") is None) == (verb == "release")
+
+    @pytest.mark.parametrize("verb", ["release", "heartbeat"])
+    def test_but_not_for_ever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+        locks.acquire("t", "alice", 60)
+        shared.busy("remove" if verb == "release" else "replace", 50, seconds=table._BUSY_FOR / 2)
+        with pytest.raises(Busy, match="at it"):
+            getattr(locks, verb)("t", "alice")
+        assert shared.hand.steady() < 5_000 + 2.1 * table._BUSY_FOR
+
+
+class TestBreaking:
+    def test_it_frees_the_task_and_tells_whose_it_was(self, locks: LockTable) -> None:
+        locks.acquire("t", "alice", 60)
+        broken = locks.break_lock("t")
+        assert broken is not None and (broken.worker, broken.task_id) == ("alice", "t")
+        assert locks.look("t") is None
+
+    def test_it_frees_what_makes_no_sense(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write()
+        assert locks.break_lock("t") is None and locks.look("t") is None
+
+    def test_there_must_be_one(self, locks: LockTable) -> None:
+        with pytest.raises(NotYours, match=r"^There is no lock for t\.$") as refused:
+            locks.break_lock("t")
+        assert refused.value.task_id == "t"
+
+    def test_a_lock_that_changes_meanwhile_is_broken_as_it_is_then(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="alice")
+        shared.before("remove", lambda: shared.write(task_id="", worker="bob"))
+        broken = locks.break_lock("t")
+        assert broken is not None and (broken.worker, broken.task_id) == ("bob", "t")
+
+
+class TestBreakingWhatWasSeen:
+    def test_it_frees_the_task_and_tells_whose_it_was(self, locks: LockTable) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        broken = locks.break_seen("t", "alice", seen.token)
+        assert broken is not None and (broken.worker, broken.token) == ("alice", seen.token)
+        assert locks.look("t") is None
+
+    def test_a_heartbeat_meanwhile_does_not_matter(self, locks: LockTable) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        locks.heartbeat("t", "alice")
+        locks.break_seen("t", "alice", seen.token)
+        assert locks.look("t") is None
+
+    @pytest.mark.parametrize("successor", ["alice", "bob"])
+    def test_a_successor_is_left_alone(self, locks: LockTable, successor: str) -> None:
+        seen = locks.acquire("t", "alice", 60)
+        locks.release("t", "alice")
+        later = locks.acquire("t", successor, 60)
+        with pytest.raises(NotYours, match=rf"changed since .* held by {successor} with token {later.token} now") as refused:
+            locks.break_seen("t", "alice", seen.token)
+        assert refused.value.task_id == "t" and locks.look("t") is not None
+
+    def test_also_one_that_comes_in_the_very_moment(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="alice", token=1)
+        shared.before("remove", lambda: shared.write(worker="alice", token=2))
+        with pytest.raises(NotYours, match="held by alice with token 2 now"):
+            locks.break_seen("t", "alice", 1)
+        assert locks.look("t") is not None
+
+    def test_another_worker_with_the_same_token_is_another(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write(worker="bob")
+        with pytest.raises(NotYours, match="held by bob with token None now"):
+            locks.break_seen("t", "alice", None)
+
+    def test_what_makes_no_sense_is_freed_as_that(self, locks: LockTable, shared: Meddled) -> None:
+        shared.write()
+        with pytest.raises(NotYours, match="one that makes no sense now"):
+            locks.break_seen("t", "alice", 1)
+        assert locks.break_seen("t", "", None) is None and locks.look("t") is None
+
+    def test_there_must_be_one(self, locks: LockTable) -> None:
+        with pytest.raises(NotYours, match=r"^There is no lock for t any more\.$") as refused:
+            locks.break_seen("t", "alice", 1)
+        assert refused.value.task_id == "t"
+
+
+def test_every_lock_is_listed(locks: LockTable) -> None:
+    for task in ("b", "a"):
+        locks.acquire(task, "w", 60)
+    locks.store.create("elsewhere/c", b"")
+    assert list(locks.tasks()) == ["a", "b"]
+
+
+def test_looking_tells_the_lock_and_whether_it_counts(locks: LockTable, shared: Meddled) -> None:
+    assert locks.look("t") is None
+    locks.acquire("t", "alice", 60)
+    shared.hand.pass_time(20)
+    found = locks.look("t")
+    assert found is not None and found[0] is not None
+    assert (found[0].worker, found[1].active, found[1].left) == ("alice", True, 40)
+    shared.write()
+    shared.record_age = 4
+    found = locks.look("t")
+    assert found is not None and found[0] is None
+    assert (found[1].active, found[1].why, found[1].left) == (True, "unreadable", 1)

@@ -1,0 +1,253 @@
+"""The short form of the simulated proof, and that the simulation itself can be trusted.
+
+`make prove` goes through all scenarios. What the explorer runs is swarm's own code, on the disk in `proof.disk`; so that disk
+must do what a real one does, and the monitor must be able to complain.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proof import monitor, scenarios, simulated_process, variants
+from proof.disk import ANCHOR, PRIVATE, RECORD, Call, Disk
+from proof.explorer import explore
+from proof.monitor import PERSON, Violation, after_death, after_event, after_note, begin
+from proof.random_depth import CROWD, play, run_seeds, shrink
+from proof.simulated_process import Code
+from proof.world import Scenario, World
+from swarm.stores.file.syscalls import Filesystem
+
+
+@pytest.mark.parametrize("scenario", scenarios.SHORT, ids=lambda scenario: scenario.name)
+def test_no_interleaving_breaks_a_promise(scenario: Scenario) -> None:
+    seen = explore(scenario)
+    assert seen.violation == "", "\n".join(seen.trace)
+    assert seen.complete and seen.states > 5_000 and seen.depth > 40
+
+
+@pytest.mark.parametrize("variant", variants.ALL, ids=lambda variant: variant.name)
+def test_what_is_broken_on_purpose_is_found(variant: variants.Variant) -> None:
+    seen = explore(variant.scenario, variant.code)
+    assert seen.violation
+    assert 0 < len(seen.trace) < 50, "a trace that nobody can read"
+
+
+SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",))
+
+
+def test_joining_ways_to_the_same_place_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every single result kept in the history there are more states, but nothing else can happen."""
+    states, seen = reachable(SMALL)
+    with_scopes = simulated_process._with_scopes
+    monkeypatch.setattr(
+        simulated_process, "_with_scopes", lambda kind, methods: with_scopes(kind, [name for name in methods if name == "sweep"])
+    )
+    more_states, seen_by_all = reachable(SMALL)
+    assert seen == seen_by_all and more_states > 1.5 * states
+
+
+def test_doing_at_once_what_nobody_can_notice_leaves_nothing_out() -> None:
+    states, seen = reachable(SMALL._replace(at_once=True))
+    more_states, seen_by_all = reachable(SMALL)
+    told, told_to_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
+    assert told == told_to_all
+    assert more_states > states
+
+
+def reachable(scenario: Scenario) -> tuple[int, set[tuple[Any, ...]]]:
+    """How many states there are, and in which ways the disk and the monitor can be."""
+    world = World(scenario)
+    seen, frontier = {world.start}, [world.start]
+    while frontier:
+        following = {after for state in frontier for _, after in world.moves(state)} - seen
+        seen |= following
+        frontier = list(following)
+    facts = {(tuple(world.disk.paths(disk)), world.disk.record(disk), world._ghosts.values[ghost]) for disk, ghost, *_ in seen}
+    return len(seen), facts
+
+
+def test_random_runs_of_many_processes_break_no_promise() -> None:
+    total = run_seeds(range(10), length=600)
+    assert total.failed is None, "\n".join(total.failed[1].trace)
+    assert total.moves > 4000
+
+
+def test_a_failing_seed_is_replayed_exactly_and_shrunk() -> None:
+    broken = Code(variants._KillDoesNothing)
+    total = run_seeds(range(200), broken, length=500)
+    assert total.failed is not None
+    seed, shrunk = total.failed
+    again = play(World(CROWD, broken), seed, length=500)
+    assert again.violation and again.moves == shrunk.moves
+    assert len(shrunk.trace) < again.moves / 2
+    assert shrink(World(CROWD, broken), again) == shrunk
+
+
+class TestDisk:
+    """The simulated disk answers as the real one does: the same random calls on both."""
+
+    HAND, GATE, COUNTER = f"{PRIVATE}/hands/h", f"{PRIVATE}/gates/g", f"{PRIVATE}/tickets/n"
+    FILES = (RECORD, f"{HAND}/0", f"{HAND}/1", f"{PRIVATE}/spare/2")
+    CALLS: tuple[tuple[Any, ...], ...] = (
+        *itertools.product(["mkdir", "rmdir", "names", "exists"], [HAND]),
+        *itertools.product(["symlink"], ["one", "two"], [GATE]),
+        ("mark", ANCHOR, f"{GATE}~h~0"),
+        *itertools.product(["unlink", "exists"], [f"{GATE}~h~0"]),
+        ("links", ANCHOR),
+        *itertools.product(["readlink", "unlink", "exists", "read"], [GATE]),
+        *itertools.product(["draw", "size"], [COUNTER]),
+        *itertools.product(["read", "unlink", "exists"], FILES),
+        *itertools.product(["write_new"], FILES, [b"one", b"two"]),
+        *itertools.product(["rename", "link"], FILES, FILES),
+    )
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_it_answers_like_a_real_one(self, seed: int, tmp_path: Path) -> None:
+        rng = random.Random(seed)
+        disk = Disk()
+        state = disk.empty
+        for path in disk.paths(state):
+            (tmp_path / path).touch() if path == ANCHOR else (tmp_path / path).mkdir()
+        done = []
+        for _ in range(400):
+            verb, *args = rng.choice(self.CALLS)
+            state, simulated = simulate(disk, state, verb, args)
+            done.append((verb, *args, simulated))
+            assert simulated == really(tmp_path, verb, args), done[-8:]
+        assert len({step[-1] for step in done}) > 8, "hardly anything happened"
+
+    def test_a_rename_that_has_walked_its_path_does_nothing_once_its_directory_is_gone(self) -> None:
+        disk = Disk()
+        hand = f"{PRIVATE}/hands/h"
+        state = run(disk, disk.empty, ("mkdir", 0, hand), ("write_new", 0, f"{hand}/0", b"mine"))
+        state = run(disk, state, ("rename", 0, f"{hand}/0", RECORD))
+        killed = run(disk, state, ("unlink", 1, f"{hand}/0"), ("rmdir", 1, hand))
+        again = run(disk, killed, ("mkdir", 1, hand), ("write_new", 1, f"{hand}/0", b"other"))
+        (outcome,) = disk.after(again, ("rename commit", 0, None))
+        assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
+        (outcome,) = disk.after(state, ("rename commit", 0, None))
+        assert disk.record(outcome.state) == b"mine"
+
+    def test_a_link_that_has_found_its_file_does_nothing_once_the_file_has_no_name(self) -> None:
+        disk = Disk()
+        source = f"{PRIVATE}/spare/0"
+        state = run(disk, disk.empty, ("write_new", 0, source, b"mine"), ("link", 0, source, RECORD))
+        gone = run(disk, state, ("unlink", 1, source), ("write_new", 1, source, b"other"))
+        (outcome,) = disk.after(gone, ("link commit", 0, None))
+        assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
+
+    def test_time_can_be_judged_either_way_but_not_taken_back(self) -> None:
+        disk = Disk()
+        state = run(disk, disk.empty, ("write_new", 0, RECORD, b"lock", None))
+        going_on, over = disk.after(state, ("judge", 1, b"lock"))
+        assert (going_on.result, over.result) == (("ok", False), ("ok", True))
+        assert [outcome.result for outcome in disk.after(over.state, ("judge", 2, b"lock"))] == [("ok", True)]
+        ages = [outcome.result[1] for outcome in disk.after(state, ("age", 1, RECORD))]
+        assert len(ages) == 2 and ages[0] < ages[1]
+
+
+def run(disk: Disk, state: int, *calls: Call) -> int:
+    for call in calls:
+        (outcome,) = disk.after(state, call)
+        assert outcome.result[0] == "ok", call
+        state = outcome.state
+    return state
+
+
+def simulate(disk: Disk, state: int, verb: str, args: list[Any]) -> tuple[int, object]:
+    steps: list[Call] = [(verb, 0, *args)]
+    if verb in ("rename", "link"):
+        steps.append((f"{verb} commit", 0, None))
+    for step in steps:
+        (outcome,) = disk.after(state, step)
+        kind, value = outcome.result
+        state = outcome.state
+        if kind == "error":
+            return state, errno.errorcode[value]
+    return state, value
+
+
+def really(root: Path, verb: str, args: list[Any]) -> object:
+    """The same call on files; a symbolic link's target is only text."""
+    paths = [str(root / arg) if isinstance(arg, str) else arg for arg in args]
+    if verb == "symlink":
+        paths[0] = args[0]
+    call: Callable[..., object] = getattr(Filesystem(), verb)
+    try:
+        answer = call(*paths, sync=False) if verb == "draw" else call(*paths)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return tuple(sorted(answer)) if isinstance(answer, list) else answer
+
+
+class TestMonitor:
+    """Every promise can be seen to be broken. w0 has the lock with `mine`; w1 does something that it must not."""
+
+    MINE = b'{"worker": "w0", "token": 5, "holder": {"beat": 0}}'
+    THEIRS = b'{"worker": "w1", "token": 6, "holder": {"beat": 0}}'
+    OLDER = b'{"worker": "w1", "token": 4, "holder": {"beat": 0}}'
+
+    def held(self, record: bytes = MINE) -> monitor.Ghost:
+        ghost = after_event(begin(2), ("changed", 0, None, record, None))
+        ghost = after_note(ghost, 0, ("created", True), record)
+        return after_note(ghost, 0, ("acquired", record, 5), record)
+
+    def test_a_lease_that_has_not_run_out_is_not_taken(self) -> None:
+        with pytest.raises(Violation, match="w1 took the lock from w0"):
+            after_event(self.held(), ("changed", 1, self.MINE, self.THEIRS, self.MINE))
+
+    def test_a_lease_that_has_run_out_is(self) -> None:
+        ghost = after_event(self.held(), ("ended", self.MINE))
+        ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, self.MINE))
+        assert after_note(ghost, 1, ("acquired", self.THEIRS, 6), self.THEIRS).grips == (None, (self.THEIRS, monitor.HELD))
+
+    def test_a_record_that_was_not_compared_is_not_changed(self) -> None:
+        ghost = after_event(self.held(), ("ended", self.MINE))
+        with pytest.raises(Violation, match="had not compared"):
+            after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
+
+    def test_what_a_person_did_since_one_looked_excuses_it_and_what_one_saw_does_not(self) -> None:
+        ghost = after_event(self.held(), ("changed", PERSON, self.MINE, b"by hand", None))
+        after_event(ghost, ("changed", 1, b"by hand", self.THEIRS, self.MINE))
+        with pytest.raises(Violation, match="had not compared"):
+            after_event(after_event(ghost, ("read", 1)), ("changed", 1, b"by hand", self.THEIRS, self.MINE))
+
+    def test_whoever_linked_a_record_that_is_gone_is_not_told_that_it_has_it(self) -> None:
+        ghost = after_event(begin(2), ("changed", 0, None, self.MINE, None))
+        ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
+        with pytest.raises(Violation, match="its record is gone"):
+            after_note(ghost, 0, ("created", True), self.THEIRS)
+        assert after_note(ghost, 0, ("created", False), self.THEIRS).grips[0] is None
+
+    def test_what_a_killed_process_linked_is_nobodys(self) -> None:
+        ghost = after_death(after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE)
+        assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (None, (self.THEIRS, monitor.HELD))
+
+    @pytest.mark.parametrize("told", ["refused", "lost", "released"])
+    def test_nobody_is_told_no_while_its_own_record_stands(self, told: str) -> None:
+        with pytest.raises(Violation, match="while its own record stands"):
+            after_note(self.held(), 0, (told,), self.MINE)
+
+    def test_a_token_is_larger_than_the_one_before(self) -> None:
+        ghost = after_event(self.held(), ("ended", self.MINE))
+        ghost = after_event(ghost, ("changed", 1, self.MINE, self.OLDER, self.MINE))
+        with pytest.raises(Violation, match="tokens do not grow: 5, then 4"):
+            after_note(ghost, 1, ("acquired", self.OLDER, 4), self.OLDER)
+
+    def test_an_error_that_has_no_place_is_one(self) -> None:
+        with pytest.raises(Violation, match="no place here"):
+            after_note(begin(2), 0, ("failed", "OSError"), None)
+
+
+def test_the_trace_in_the_documentation_is_what_the_explorer_prints() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "PROOF.md").read_text()
+    variant = next(variant for variant in variants.ALL if variant.name == "verify skipped")
+    seen = explore(variant.scenario, variant.code)
+    assert "\n".join(["```", *seen.trace, seen.violation, "```"]) in document

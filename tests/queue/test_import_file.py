@@ -1,0 +1,72 @@
+"""Tasks from files: JSON Lines, a JSON list, YAML. What is wrong is said with where it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from swarm.errors import BadInput
+from swarm.queue.import_file import parse
+from swarm.queue.task import TaskSpec
+
+A, B = (
+    TaskSpec("a", "one"),
+    TaskSpec("b", command=("make", "x"), priority=3, after=("a",), max_attempts=5, timeout=60, meta={"k": 1}),
+)
+B_JSON = (
+    '{"id": "b", "command": ["make", "x"], "priority": 3, "after": ["a"], "max_attempts": 5, "timeout": 60, "meta": {"k": 1}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.jsonl", f'{{"id": "a", "prompt": "one"}}\n\n{B_JSON}\n'),
+        ("t.ndjson", f'\ufeff{{"id": "a", "prompt": "one"}}\r\n{B_JSON}'),
+        ("t.json", f'[{{"id": "a", "prompt": "one"}}, {B_JSON}]'),
+        ("t.json", f'{{"tasks": [{{"id": "a", "prompt": "one"}}, {B_JSON}]}}'),
+        ("-", f'{{"id": "a", "prompt": "one"}}\n{B_JSON}\n'),
+        ("-", f'  [{{"id": "a", "prompt": "one"}},\n {B_JSON}]'),
+        ("-", f'{{\n"tasks": [{{"id": "a", "prompt": "one"}}, {B_JSON}]}}'),
+        ("t.yaml", f"- id: a\n  prompt: one\n- {B_JSON}\n"),
+        ("t.YML", f"tasks:\n- id: a\n  prompt: one\n- {B_JSON}\n"),
+        ("tasks", f"- id: a\n  prompt: one\n- {B_JSON}\n"),
+    ],
+)
+def test_every_form_gives_the_same_tasks(name: str, text: str) -> None:
+    assert parse(text, name) == [A, B]
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl", "t.yaml", "-"])
+def test_an_empty_file_has_no_tasks(name: str) -> None:
+    assert parse("", name) == [] and parse("\n \n", name) == []
+
+
+def test_one_object_is_one_task() -> None:
+    assert parse('{"id": "a",\n "prompt": "one"}', "t.json") == [A]
+
+
+def test_a_text_of_many_lines_stays_one_prompt() -> None:
+    assert parse("- id: a\n  prompt: |\n    one\n    two\n", "t.yaml") == [TaskSpec("a", "one\ntwo\n")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.jsonl", '{"id": "a", "prompt": "x"}\n{"id": ', "t.jsonl, line 2, is not JSON"),
+        ("t.jsonl", '{"id": "a", "prompt": "x"}\n"b"', "t.jsonl, line 2 is not an object"),
+        ("t.json", '[{"id": "a", "prompt": "x"}, {"id": "b"}]', r"t.json, task 2 \(b\) has neither a prompt nor a command"),
+        ("t.json", "5", "t.json is not a list of tasks"),
+        ("t.json", '[{"id": "a", "promt": "x"}]', "a field 'promt' that a task does not have"),
+        ("t.json", '[{"prompt": "x"}]', "id None is not a valid name: it must be text"),
+        ("t.yaml", "- id: 7\n  prompt: x\n", "id 7 is not a valid name: it must be text"),
+        ("t.yaml", "- id: a\n  prompt: x\n  after: b\n", "after must be a list"),
+        ("t.yaml", "- id: a\n  prompt: x\n  priority: high\n", "priority is 'high', but must be a whole number"),
+        ("t.yaml", "- id: [\n", "t.yaml is not YAML"),
+        ("t.yaml", "just words", "is not a list of tasks"),
+        ("t.json", "[" * 100_000, "is not JSON"),
+        ("t.json", '[{"id": "a", "prompt": NaN}]', "is not JSON"),
+    ],
+)
+def test_what_is_wrong_is_said_with_where_it_stands(name: str, text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        parse(text, name)

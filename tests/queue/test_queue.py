@@ -1,0 +1,1457 @@
+"""The queue: tasks are handed to one worker at a time, and what becomes of them is decided by the token."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
+from swarm.locks.table import LockTable
+from swarm.queue import queue as task_queue
+from swarm.queue.queue import Claim, TaskQueue
+from swarm.queue.state import Entry, TaskPicture
+from swarm.queue.task import LOG, MAX_REASON_BYTES, TaskSpec
+from swarm.settings import lock_ttl
+from swarm.status.log import StatusLog
+from swarm.stores import log_fold
+from swarm.stores.contract import Store
+from swarm.stores.file.store import FileStore
+from swarm.system.clock import to_iso
+from tests.conftest import HandClock
+from tests.support.processes import fork
+
+
+@pytest.fixture
+def queue(store: Store) -> TaskQueue:
+    return TaskQueue(store)
+
+
+def told(store: Store, task: str) -> list[tuple[str, str]]:
+    return [(record["state"], record.get("message", "")) for _, record in StatusLog(store).query(task)]
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise StoreError("the disk is full")
+
+
+def records(store: Store, task: str) -> list[tuple[str, str, str, dict[str, object]]]:
+    """What the status log says about a task, with everything in it."""
+    found = [record for _, record in StatusLog(store).query(task)]
+    return [(record["state"], record["worker"], record.get("message", ""), record.get("meta", {})) for record in found]
+
+
+class TestAdding:
+    def test_a_task_is_as_it_was_asked_for(self, queue: TaskQueue) -> None:
+        queue.add("a", "first")
+        queue.add(
+            "任务-1", "do it", command=["make", "x"], priority=7, after=["a"], max_attempts=5, timeout=9.5, meta={"owner": "ada"}
+        )
+        task = queue.get("任务-1")
+        assert task.spec == TaskSpec("任务-1", "do it", ("make", "x"), 7, ("a",), 5, 9.5, {"owner": "ada"})
+        assert (task.state, task.attempts, task.worker, task.token) == ("waiting", 0, "", None)
+
+    def test_an_id_is_taken_once(self, queue: TaskQueue) -> None:
+        queue.add("a", "one")
+        with pytest.raises(TaskExists, match="There is a task a already") as caught:
+            queue.add("a", "one")
+        assert caught.value.task_id == "a"
+        with pytest.raises(TaskExists, match="it is another one") as caught:
+            queue.add("a", "two")
+        assert caught.value.task_id == "a"
+        with pytest.raises(BadInput, match=r"^the task c is given twice\. Give each task an id of its own\.$"):
+            queue.add_all([TaskSpec("b", "x"), TaskSpec("d", "x"), TaskSpec("c", "x"), TaskSpec("c", "x")])
+        assert queue.get("a").spec.prompt == "one"
+
+    @pytest.mark.parametrize("one", ["the same", "another"])
+    def test_of_two_who_add_the_same_id_one_is_told_that_it_was_there(
+        self, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, one: str
+    ) -> None:
+        mine, other = TaskQueue(store), TaskQueue(store)
+        check = task_queue._check_new
+
+        def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
+            check(specs, picture)
+            monkeypatch.undo()
+            assert mine.add_all([TaskSpec("a", "mine"), TaskSpec("b", "same")]) == (["a", "b"], [])
+            clock.pass_time(1)
+
+        monkeypatch.setattr(task_queue, "_check_new", slow)
+        if one == "another":
+            with pytest.raises(TaskExists, match="a already, and it is another one"):
+                other.add_all([TaskSpec("a", "other")])
+        else:
+            assert other.add_all([TaskSpec("b", "same"), TaskSpec("c", "other")]) == (["c"], ["b"])
+        assert [task.spec.prompt for task in TaskQueue(store).tasks()][:2] == ["mine", "same"]
+
+    def test_a_task_that_others_have_just_made_a_circle_of_is_told_as_not_added(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        check = task_queue._check_new
+
+        def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
+            check(specs, picture)
+            store.append(LOG, b'{"op": "add", "id": "b", "prompt": "x", "after": ["a"]}')
+
+        monkeypatch.setattr(task_queue, "_check_new", slow)
+        queue = TaskQueue(store)
+        with pytest.raises(StoreError, match=r"^a was not added: others have just added tasks that come after it\. Try again\.$"):
+            queue.add_all([TaskSpec("b", "x"), TaskSpec("a", "x", after=("b",))])
+        assert [task.id for task in queue.tasks()] == ["b"]
+
+    @pytest.mark.parametrize(
+        ("spec", "said"),
+        [
+            (TaskSpec("../x", "x"), "the task: id '../x' is not a valid name"),
+            (TaskSpec("x"), "the task x has neither a prompt nor a command"),
+            (TaskSpec("x", "x", max_attempts=0), "max_attempts is '0', but must be"),
+            (TaskSpec("x", "x", timeout=-1.0), "timeout is '-1.0', but must be"),
+        ],
+    )
+    def test_what_a_program_made_itself_is_checked_before_anything_is_written(
+        self, queue: TaskQueue, store: Store, spec: TaskSpec, said: str
+    ) -> None:
+        with pytest.raises(BadInput, match=said):
+            queue.add_all([TaskSpec("a", "x"), spec])
+        assert store.read_log(LOG)[0] == []
+
+    def test_adding_very_many_tells_how_far_it_is(self, queue: TaskQueue) -> None:
+        told: list[int] = []
+        queue.add_all([TaskSpec(f"t{number}", "x") for number in range(1999)], told.append)
+        assert told == [1000]
+        queue.add_all([TaskSpec(f"u{number}", "x") for number in range(2000)], told.append)
+        assert told == [1000, 1000, 2000]
+
+    def test_a_task_cannot_come_after_one_that_is_not_there(self, queue: TaskQueue) -> None:
+        with pytest.raises(BadInput, match="b comes after a, but there is no such task"):
+            queue.add("b", "x", after=["a"])
+        assert queue.tasks() == []
+
+    def test_what_comes_after_a_task_that_is_done_is_ready_at_once(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        queue.add("b", "x")
+        queue.done("a", "w", queue.claim("w").token)
+        assert queue.add("c", "x", after=["a"]).state == "ready"
+        assert queue.add("d", "x", after=["a", "b"]).state == "waiting"
+        queue.done("b", "w", queue.claim("w", "b").token)
+        assert [task.id for task in queue.tasks("ready")] == ["c", "d"]
+
+    def test_many_may_come_after_each_other_in_any_order(self, queue: TaskQueue) -> None:
+        specs = [TaskSpec("c", "x", after=("b",)), TaskSpec("b", "x", after=("a",)), TaskSpec("a", "x")]
+        assert queue.add_all(specs) == (["c", "b", "a"], [])
+        assert [task.state for task in queue.tasks()] == ["waiting", "waiting", "ready"]
+        assert queue.add_all(specs) == ([], ["c", "b", "a"])
+
+    @pytest.mark.parametrize(
+        ("after", "circle"),
+        [
+            ({"a": ("a",)}, "a after a"),
+            ({"a": ("b",), "b": ("a",)}, "a after b after a"),
+            ({"x": (), "a": ("x", "b"), "b": ("c",), "c": ("x", "a")}, "a after b after c after a"),
+        ],
+    )
+    def test_a_circle_is_refused_and_named(self, queue: TaskQueue, after: dict[str, tuple[str, ...]], circle: str) -> None:
+        with pytest.raises(BadInput, match=f"in a circle: {circle}"):
+            queue.add_all([TaskSpec(name, "x", after=names) for name, names in after.items()])
+        assert queue.tasks() == []
+
+    def test_many_tasks_are_checked_in_one_go(self, queue: TaskQueue) -> None:
+        """Looking at all others for each would take minutes."""
+        chain = [TaskSpec(f"t{number}", "x", after=(f"t{number + 1}",)) for number in range(30_000)]
+        with pytest.raises(BadInput, match=r"in a circle: t0 after t1 .* after … after .* after t30000 after t0\."):
+            queue.add_all([*chain, TaskSpec("t30000", "x", after=("t0",))])
+        with pytest.raises(BadInput, match="the task t0 is given twice"):
+            queue.add_all([*chain, TaskSpec("t30000", "x"), chain[0]])
+        assert queue.tasks() == []
+
+    def test_a_circle_through_what_is_there_is_found(self, store: Store, queue: TaskQueue) -> None:
+        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')  # an import that was cut off
+        with pytest.raises(BadInput, match="in a circle: b after a after b"):
+            queue.add("b", "x", after=["a"])
+
+    def test_of_a_large_circle_both_ends_are_named(self, queue: TaskQueue) -> None:
+        def circle(size: int) -> list[str]:
+            names = [str(number) for number in range(size)]
+            with pytest.raises(BadInput) as caught:
+                queue.add_all([TaskSpec(name, "x", after=(names[at - 1],)) for at, name in enumerate(names)])
+            return str(caught.value).partition("circle: ")[2].partition(". Take")[0].split(" after ")
+
+        assert circle(18) == ["0", *(str(number) for number in range(17, -1, -1))]
+        assert circle(19) == ["0", *["18", "17", "16", "15", "14", "13", "12", "…"], *["7", "6", "5", "4", "3", "2", "1", "0"]]
+
+    def test_tasks_with_very_many_ways_between_them_are_no_circle(self, queue: TaskQueue) -> None:
+        levels = [(f"a{level}", f"b{level}") for level in range(60)]
+        specs = [
+            TaskSpec(name, "x", after=before) for before, both in zip([(), *levels[:-1]], levels, strict=True) for name in both
+        ]
+        assert len(queue.add_all(specs[::-1])[0]) == 120
+
+    def test_a_long_chain_is_no_circle(self, queue: TaskQueue) -> None:
+        names = [f"t{number}" for number in range(2000)]
+        queue.add_all([TaskSpec(name, "x", after=tuple(names[at + 1 : at + 2])) for at, name in enumerate(names)])
+        assert queue.claim("w").task.id == "t1999"
+
+    def test_two_who_import_at_once_cannot_make_a_circle(self, store: Store) -> None:
+        """Each is fine alone, and neither sees the other's tasks before it writes."""
+        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')
+        store.append(LOG, b'{"op": "add", "id": "b", "prompt": "x", "after": ["a"]}')
+        queue = TaskQueue(store)
+        assert [task.id for task in queue.tasks()] == ["a"]
+        assert queue.blocked() == {"a": "b"}
+        queue.add("b", "x")
+        assert queue.claim("w").task.id == "b"
+
+    @pytest.mark.parametrize(
+        ("fields", "rule"),
+        [
+            ({"task_id": "../x", "prompt": "x"}, "slash"),
+            ({"task_id": "a" * 300, "prompt": "x"}, "at most 200"),
+            ({"task_id": "a"}, "neither a prompt nor a command"),
+            ({"task_id": "a", "prompt": ""}, "neither a prompt nor a command"),
+            ({"task_id": "a", "prompt": "x\0y"}, "NUL"),
+            ({"task_id": "a", "prompt": "\ud800"}, "not valid UTF-8"),
+            ({"task_id": "a", "prompt": 5}, "must be text"),
+            ({"task_id": "a", "command": ["", "x"]}, "empty word"),
+            ({"task_id": "a", "prompt": "x", "priority": 1.5}, "whole number"),
+            ({"task_id": "a", "prompt": "x", "priority": True}, "whole number"),
+            ({"task_id": "a", "prompt": "x", "max_attempts": 0}, "from 1 to"),
+            ({"task_id": "a", "prompt": "x", "timeout": 0}, "more than 0"),
+            ({"task_id": "a", "prompt": "x", "timeout": float("nan")}, "more than 0"),
+            ({"task_id": "a", "prompt": "x", "meta": {"x": {1, 2}}}, "cannot be written as JSON"),
+            ({"task_id": "a", "prompt": "x", "after": ["../b"]}, "slash"),
+            ({"task_id": "a", "prompt": "x" * (17 << 20)}, "at most"),
+        ],
+    )
+    def test_what_breaks_a_rule_is_refused_and_nothing_is_written(
+        self, queue: TaskQueue, fields: dict[str, object], rule: str
+    ) -> None:
+        with pytest.raises(BadInput, match=rule):
+            queue.add(**fields)  # type: ignore[arg-type]
+        assert queue.tasks() == []
+
+
+class TestClaiming:
+    def test_a_claim_is_the_lock_and_start(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "do it")
+        claim = queue.claim("w", ttl=60)
+        lock = LockTable(store).look("a")
+        assert lock is not None and lock[0] is not None and lock[1].active
+        assert (lock[0].worker, lock[0].token, lock[0].ttl) == ("w", claim.token, 60)
+        assert told(store, "a") == [("START", "")]
+        assert (claim.task.state, claim.task.worker, claim.task.attempts) == ("running", "w", 1)
+        assert (claim.worker, claim.lock.token, claim.lock.worker) == ("w", claim.token, "w")
+
+    def test_a_task_has_one_claim(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        queue.claim("w1")
+        with pytest.raises(NoTask, match="Nothing is free now") as caught:
+            TaskQueue(store).claim("w2")
+        assert (caught.value.why, caught.value.holders) == ("busy", {"a": "w1"})
+        with pytest.raises(LockHeld, match="held by w1"):
+            queue.claim("w2", "a")
+
+    def test_the_best_comes_first_and_equals_in_their_order(self, queue: TaskQueue) -> None:
+        for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5), ("e", -1)):
+            queue.add(name, "x", priority=priority)
+        order = []
+        for _ in range(5):
+            claim = queue.claim("w")
+            order.append(claim.task.id)
+            queue.done(claim.task.id, "w", claim.token)
+        assert order == ["b", "d", "a", "c", "e"]
+
+    def test_a_task_waits_until_what_it_comes_after_is_done(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        queue.add("b", "x")
+        queue.add("c", "x", after=["a", "b"], priority=9)
+        with pytest.raises(WrongState, match="c waits for a, b"):
+            queue.claim("w", "c")
+        first, second = queue.claim("w"), queue.claim("w")
+        queue.done(first.task.id, "w", first.token)
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        queue.done(second.task.id, "w", second.token)
+        assert queue.claim("w").task.id == "c"
+
+    def test_one_that_a_person_holds_is_passed_over(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        queue.add("a", "x")
+        queue.add("b", "x")
+        locks = LockTable(store)
+        held = locks.acquire("a", "ada", None)
+        assert queue.claim("w").task.id == "b"
+        with pytest.raises(NoTask, match="held by others") as caught:
+            queue.claim("w")
+        assert caught.value.holders == {"a": "ada", "b": "w"}
+        locks.release("a", "ada", held.token)
+        clock.pass_time(2)
+        assert queue.claim("w").task.id == "a"
+
+    def test_what_somebody_holds_is_looked_at_again_a_second_later(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        for name in "abcd":
+            queue.add(name, "x")
+        locks = LockTable(store)
+        held = locks.acquire("a", "ada", None)
+        assert queue.done(queue.claim("w").task.id, "w").id == "b"
+        locks.release("a", "ada", held.token)
+        clock.pass_time(0.5)
+        assert queue.done(queue.claim("w").task.id, "w").id == "c"
+        clock.pass_time(0.5)
+        assert queue.claim("w").task.id == "a"
+
+    def test_whoever_was_too_slow_looks_again_before_going_for_another(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in "abcdef":
+            queue.add(name, "x")
+        other, acquire = TaskQueue(store), LockTable.acquire
+        tried: list[str] = []
+
+        def slow(self: LockTable, task: str, worker: str, ttl: float | None, **options: Any) -> Any:
+            if worker == "w":
+                tried.append(task)
+                for name in "abcde" if len(tried) == 1 else "":  # meanwhile others take what we went for, and more
+                    other.claim("w2", name)
+            return acquire(self, task, worker, ttl, **options)
+
+        monkeypatch.setattr(LockTable, "acquire", slow)
+        assert queue.claim("w").task.id == "f"
+        assert tried == ["a", "f"]
+
+    def test_whoever_works_alone_takes_one_after_the_other(self, queue: TaskQueue, store: Store) -> None:
+        names = [f"t{number:02d}" for number in range(40)]
+        for name in names:
+            queue.add(name, "x")
+        for name in names[::3]:
+            LockTable(store).acquire(name, "ada", None)  # who meets others now and then
+        taken: list[str] = []
+        while len(taken) < 26:
+            taken.append(queue.claim("w").task.id)
+            queue.done(taken[-1], "w")
+        assert taken == [name for name in names if name not in names[::3]]
+
+    def test_not_all_that_others_hold_is_gone_through_at_each_claim(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        """Those whose second is over stand first."""
+        for name in "ab":
+            queue.add(name, "x")
+            LockTable(store).acquire(name, "ada", None)
+        held = queue._claims()._held
+        for name, moment in (("a", -0.1), ("b", 0.5)):
+            held[name] = (clock.steady() + moment, "ada")
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        assert queue._claims()._held is held and list(held) == ["b", "a"], "a was looked at, and is held still"
+
+    def test_those_who_meet_often_choose_from_more_and_always_of_the_first(self, queue: TaskQueue) -> None:
+        for number in range(400):
+            queue.add(f"t{number:03d}", "x", priority=int(number < 300))
+        claims = queue._claims()
+        queue.claim("other")
+        asked: list[int] = []
+        best = claims._ledger.picture.best
+
+        def noted(now: float, skip: Any, among: int, *, commands_only: bool) -> Any:
+            asked.append(among)
+            return best(now, skip, among, commands_only=commands_only)
+
+        claims._ledger.picture.best = noted  # type: ignore[method-assign, assignment]
+        for crowd in (1, 2, 16):
+            claims._crowd = crowd
+            assert queue.claim(f"w{crowd}").task.id < f"t{300:03d}"
+        assert asked == [2, 3 * 2, 4 * 16]
+        assert claims._crowd < 16, "who meets nobody goes nearer to the head again"
+
+    def test_others_who_are_done_in_no_time_are_others_too(self, queue: TaskQueue, store: Store) -> None:
+        """Nobody is ever seen at work; but somebody is."""
+        for number in range(50):
+            queue.add(f"t{number:02d}", "x")
+        other, seen = TaskQueue(store), set()
+        for _ in range(12):
+            first = min(task.id for task in queue.tasks() if task.state == "ready")
+            queue._claims()._crowd = 16
+            claim = queue.claim("w")
+            seen.add(claim.task.id == first)
+            queue.done(claim.task.id, "w", claim.token)
+            quick = other.claim("other")
+            other.done(quick.task.id, "other", quick.token)
+        assert False in seen
+
+    def test_of_claims_that_were_lost_nothing_is_remembered(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        for name in "abc":
+            queue.add(name, "x")
+        lost = queue.claim("w", ttl=1)
+        clock.pass_time(2)
+        TaskQueue(store).done("a", "w2", TaskQueue(store).claim("w2", "a").token)
+        queue.claim("w")
+        assert lost.task.id == "a" and set(queue._claims()._taken) == {"b"}
+
+    def test_a_search_for_a_task_ends_even_if_another_is_always_faster(
+        self, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        queue.claim("w")
+        monkeypatch.setattr(queue._ledger(), "is_dead", lambda entry: True)  # and then another has its lock
+        with pytest.raises(NoTask) as caught:
+            queue.claim("v")
+        assert caught.value.why == "busy"
+
+    def test_what_there_is_to_say_when_there_is_nothing(self, queue: TaskQueue) -> None:
+        with pytest.raises(NoTask, match="nothing was ever added"):
+            queue.claim("w")
+        with pytest.raises(NoTask, match="There is no task a"):
+            queue.claim("w", "a")
+        with pytest.raises(BadInput, match=r"^task_id '../a' is not a valid name"):
+            queue.get("../a")
+        queue.add("a", "x")
+        queue.done("a", "w", queue.claim("w").token)
+        with pytest.raises(NoTask, match="Nothing is left to do") as caught:
+            queue.claim("w")
+        assert caught.value.why == "finished"
+        with pytest.raises(WrongState, match="a is done: there is nothing to do"):
+            queue.claim("w", "a")
+
+    def test_why_there_is_nothing_is_told_to_programs_too(self, queue: TaskQueue) -> None:
+        def why(task: str | None = None) -> tuple[str, str, dict[str, str]]:
+            with pytest.raises(NoTask) as caught:
+                queue.claim("w", task)
+            return caught.value.why, str(caught.value), dict(caught.value.holders)
+
+        assert why() == ("empty", "The queue is empty: nothing was ever added.", {})
+        assert why("a") == ("unknown", "There is no task a. See: swarm task list", {})
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        busy = "Nothing is free now: what could be done is held by others, or waits for that."
+        assert why() == ("busy", busy, {"a": "w"})
+        queue.done("a", "w", claim.token)
+        assert why() == ("finished", "Nothing is left to do: every task has ended, or waits for one that failed.", {})
+
+    def test_who_runs_commands_only_gets_no_task_that_needs_an_agent(self, queue: TaskQueue, clock: HandClock) -> None:
+        def claim() -> str:
+            return queue.claim("w", commands_only=True, ttl=5).task.id
+
+        def nothing() -> tuple[str, str, dict[str, str]]:
+            with pytest.raises(NoTask) as caught:
+                claim()
+            return caught.value.why, str(caught.value), dict(caught.value.holders)
+
+        left: tuple[str, str, dict[str, str]] = (
+            "finished",
+            "What is left has no command of its own: it needs a worker with an agent.",
+            {},
+        )
+        queue.add("p", "x", priority=9)
+        queue.add("q", "x")
+        assert nothing() == left
+        queue.add("c", command=["true"])
+        queue.add("c2", command="true", priority=1)
+        assert claim() == "c2" and queue.done("c2", "w").state == "done"
+        assert claim() == "c"
+        assert nothing()[::2] == ("busy", {"c": "w"})
+        queue.fail("c", "w", delay=30)
+        assert nothing()[::2] == ("busy", {})
+        clock.pass_time(30)
+        assert claim() == "c" and queue.done("c", "w").state == "done"
+        assert nothing() == left
+        queue.fail("p", "agent", queue.claim("agent", "p").token, delay=30)
+        assert nothing() == left
+        queue.claim("agent", "q", ttl=5)
+        clock.pass_time(6)
+        assert nothing()[::2] == ("busy", {"q": "agent"})  # which has died, but a command cannot take its place
+
+    def test_a_named_task_is_claimed_as_any_other(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        queue.add("b", "x")
+        with pytest.raises(BadInput, match=r"^task_id '../b' is not a valid name"):
+            queue.claim("w", "../b")
+        claim = queue.claim("w", "b", ttl=60.5, bound=True)
+        found = LockTable(store).look("b")
+        assert found is not None and found[0] is not None
+        assert (claim.task.worker, found[0].worker, found[0].ttl) == ("w", "w", 60.5)
+        assert found[0].holder["pid"] == os.getpid()
+        queue.claim("w", "a", ttl=60)
+        found = LockTable(store).look("a")
+        assert found is not None and found[0] is not None and "pid" not in found[0].holder
+
+    def test_a_task_waits_by_name_also_for_one_that_is_not_there_and_not_for_what_is_done(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
+        queue.add("b", "x")
+        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b", "c"]}')
+        queue.done("b", "w", queue.claim("w").token)
+        with pytest.raises(WrongState, match=r"^a waits for c\.$") as caught:
+            queue.claim("w", "a")
+        assert caught.value.task_id == "a"
+        with pytest.raises(WrongState, match=r"^b is done: there is nothing to do\.$") as caught:
+            queue.claim("w", "b")
+        assert caught.value.task_id == "b"
+
+    def test_one_claim_of_many_that_go_for_it_at_once(self, tmp_path: Path) -> None:
+        TaskQueue(FileStore(str(tmp_path))).add_all([TaskSpec(f"t{number}", "x") for number in range(40)])
+
+        def work(worker: str) -> None:
+            queue = TaskQueue(FileStore(str(tmp_path)))
+            while True:
+                try:
+                    claim = queue.claim(worker, bound=True)
+                except NoTask as none:
+                    if none.why == "finished":
+                        return
+                    continue
+                queue.done(claim.task.id, worker, claim.token)
+
+        pids = [fork(work, f"w{number}") for number in range(6)]
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 6
+        records = [json.loads(line) for line in (tmp_path / "status.log").read_text().splitlines()]
+        started = [record["task_id"] for record in records if record["state"] == "START"]
+        assert sorted(started) == sorted(f"t{number}" for number in range(40))
+        assert {task.state for task in TaskQueue(FileStore(str(tmp_path))).tasks()} == {"done"}
+        assert list((tmp_path / "locks").iterdir()) == []
+
+    def test_a_task_never_has_two_workers_however_many_go_for_it(self, tmp_path: Path) -> None:
+        TaskQueue(FileStore(str(tmp_path / "s"))).add("a", "x")
+        effects = os.open(tmp_path / "effects", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+        def work(worker: str) -> None:
+            queue = TaskQueue(FileStore(str(tmp_path / "s")))
+            rounds = 0
+            while rounds < 60:
+                try:
+                    claim = queue.claim(worker, "a", bound=True)
+                except LockHeld:
+                    continue
+                os.write(effects, b"B %d\n" % claim.token)
+                os.write(effects, b"E %d\n" % claim.token)
+                queue.release("a", worker, claim.token)
+                rounds += 1
+
+        pids = [fork(work, f"w{number}") for number in range(6)]
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 6
+        os.close(effects)
+        events = (tmp_path / "effects").read_text().split("\n")[:-1]
+        tokens = [int(event.split()[1]) for event in events[::2]]
+        assert events == [f"{what} {token}" for token in tokens for what in "BE"]
+        assert tokens == sorted(set(tokens)) and len(tokens) == 360
+
+    @pytest.mark.parametrize("successor", ["w2", "w1"])
+    def test_a_claim_that_was_slower_than_its_successor_is_refused(
+        self, queue: TaskQueue, store: Store, clock: HandClock, successor: str
+    ) -> None:
+        """It took the lock, slept past its lease, and wrote its line only when another had claimed the task, perhaps under the
+        same name."""
+        queue.add("a", "x")
+        append = queue._ledger().append
+        new = []
+
+        def slow(line: bytes) -> bool:
+            clock.pass_time(6)
+            new.append(TaskQueue(store).claim(successor))
+            return append(line)
+
+        queue._ledger().append = slow  # type: ignore[method-assign]
+        with pytest.raises(NoTask):
+            queue.claim("w1", ttl=5)
+        assert (queue.get("a").worker, queue.get("a").token) == (successor, new[0].token)
+        assert [state for state, _ in told(store, "a")] == ["START"]
+        assert LockTable(store).heartbeat("a", successor, new[0].token).token == new[0].token
+
+
+class TestEnding:
+    def test_done_is_logged_and_gives_the_lock_back(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        task = queue.done("a", "w", claim.token, "12 tests pass")
+        assert (task.state, task.reason) == ("done", "12 tests pass")
+        assert told(store, "a") == [("START", ""), ("DONE", "12 tests pass")]
+        assert LockTable(store).look("a") is None
+        assert queue.done("a", "w", claim.token).state == "done"  # said twice
+        assert len(told(store, "a")) == 2
+
+    def test_a_failure_is_tried_again_until_the_attempts_are_used_up(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x", max_attempts=2)
+        assert queue.fail("a", "w", queue.claim("w").token, "boom").state == "ready"
+        assert queue.fail("a", "w", queue.claim("w").token, "boom again").state == "failed"
+        assert told(store, "a")[-1] == ("ERROR", "boom again")
+        with pytest.raises(NoTask, match="Nothing is left to do"):
+            queue.claim("w")
+
+    def test_a_final_failure_is_not_tried_again(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        assert queue.fail("a", "w", queue.claim("w").token, final=True).state == "failed"
+
+    def test_a_failed_task_waits_its_delay(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x")
+        queue.fail("a", "w", queue.claim("w").token, delay=30)
+        with pytest.raises(NoTask) as caught:
+            queue.claim("w")
+        assert caught.value.why == "busy" and not queue.is_finished()
+        assert queue.seconds_until_due() == pytest.approx(30, abs=0.01)
+        clock.pass_time(30.1)
+        assert queue.claim("w").task.attempts == 2
+        queue.fail("a", "w", delay=0.5)
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        clock.pass_time(0.5)
+        assert queue.claim("w").task.attempts == 3
+
+    def test_a_clock_set_back_does_not_keep_a_failed_task(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x")
+        queue.fail("a", "w", queue.claim("w").token, delay=30)
+        clock.jump(-3600)
+        assert queue.claim("w").task.id == "a"
+
+    def test_what_is_given_back_is_next_and_the_attempt_does_not_count(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        queue.add("b", "x")
+        queue.release("a", "w", queue.claim("w").token, "stopped")
+        claim = queue.claim("w")
+        assert (claim.task.id, claim.task.attempts) == ("a", 1)
+        assert told(store, "a") == [("START", ""), ("SKIP", "given back: stopped"), ("START", "")]
+
+    def test_without_a_token_the_claim_of_the_worker_counts(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        queue.claim("w1")
+        with pytest.raises(LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1") as caught:
+            queue.done("a", "w2")
+        assert caught.value.task_id == "a"
+        assert told(store, "a")[-1][0] == "SKIP"  # a refusal is logged in any case
+        assert queue.done("a", "w1").state == "done"
+
+    @pytest.mark.parametrize("end", ["done", "fail", "release"])
+    def test_a_late_worker_is_refused_and_that_is_logged(
+        self, queue: TaskQueue, store: Store, clock: HandClock, end: str
+    ) -> None:
+        queue.add("a", "x")
+        late = queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+        other = TaskQueue(store)
+        new = other.claim("w2")
+        assert new.token > late.token
+        with pytest.raises(LockLost, match=r"not w1's any more \(token 1\)"):
+            getattr(queue, end)("a", "w1", late.token)
+        what = {"done": "DONE", "fail": "ERROR", "release": "giving back"}[end]
+        assert records(store, "a")[-1] == (
+            "SKIP",
+            "w1",
+            f"{what} with token 1 was refused: its lock is held by w2 with token 2",
+            {"refused": end, "token": 1, "current_token": 2},
+        )
+        assert queue.get("a").worker == "w2"
+        assert other.done("a", "w2", new.token).state == "done"
+        with pytest.raises(LockLost):
+            getattr(queue, end)("a", "w1", late.token)
+        assert queue.get("a").state == "done"
+
+    def test_a_late_worker_is_refused_by_the_log_alone(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        """It looked at the lock, slept, and wrote its line only when another had claimed the task and given it back."""
+        queue.add("a", "x")
+        late = queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+        other = TaskQueue(store)
+        other.release("a", "w2", other.claim("w2").token)
+        queue._claims()._why_lost = lambda *_: ""  # type: ignore[method-assign]
+        with pytest.raises(LockLost, match="it is ready"):
+            queue.done("a", "w1", late.token)
+        assert queue.get("a").state == "ready"
+
+    def test_a_late_worker_is_refused_while_somebody_else_has_the_lock(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        """Also where the log does not know of it: a person has taken it, or a worker whose claim is about to be written."""
+        queue.add("a", "x")
+        late = queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        held = LockTable(store).acquire("a", "ada", 5)
+        with pytest.raises(LockLost, match=f"its lock is held by ada with token {held.token}. Stop working") as caught:
+            queue.done("a", "w", late.token)
+        assert caught.value.task_id == "a" and queue.get("a").state == "running"
+        clock.pass_time(6)  # nobody has it any more
+        assert queue.done("a", "w", late.token).state == "done"
+
+    def test_a_lock_that_cannot_be_read_says_nothing_against_its_worker(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        LockTable(store).break_lock("a")
+        assert store.create("locks/a", b"\0" * 20)
+        assert queue.done("a", "w", claim.token).state == "done"
+
+    def test_whoever_comes_later_under_the_same_name_keeps_its_lock(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        monkeypatch.setattr(queue._claims(), "_tell", lambda *_: LockTable(store).acquire("a", "w", 60))
+        assert queue.done("a", "w", claim.token).state == "done"
+        found = LockTable(store).look("a")
+        assert found is not None and found[0] is not None and found[0].token == claim.token + 1
+
+    def test_a_claim_is_ended_by_another_process_than_the_one_that_made_it(self, store: Store) -> None:
+        """As from a shell. With the token, or without: then what others did since its last look counts."""
+        looked = TaskQueue(store)
+        looked.add("a", "x")
+        claim = TaskQueue(store).claim("w")
+        assert looked.release("a", "w").state == "ready"
+        claim = TaskQueue(store).claim("w")
+        assert TaskQueue(store).done("a", "w", claim.token).state == "done"
+        for token in (1, None):
+            with pytest.raises(NoTask, match="There is no task b"):
+                TaskQueue(store).done("b", "w", token)
+
+    def test_only_what_was_done_by_this_claim_may_be_said_twice(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        first = queue.claim("w")
+        queue.release("a", "w", first.token)
+        second = queue.claim("w")
+        queue.done("a", "w", second.token)
+        assert queue.done("a", "w", second.token).state == "done"
+        with pytest.raises(LockLost, match="it is done"):
+            queue.done("a", "w", first.token)
+        with pytest.raises(LockLost, match="it is done"):
+            queue.fail("a", "w", second.token)
+
+    def test_every_record_tells_which_claim_it_is_about(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        queue.add("a", "x", max_attempts=5)
+        queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        queue.fail("a", "v", queue.claim("v").token, "boom", delay=5, host="h")
+        clock.pass_time(5)
+        queue.release("a", "w", queue.claim("w").token)
+        queue.fail("a", "w", queue.claim("w").token)
+        queue.fail("a", "w", queue.claim("w").token, "never", delay=5, final=True)
+        queue.retry("a", "ada")
+        queue.done("a", "w", queue.claim("w").token, tests=12)
+        assert records(store, "a") == [
+            ("START", "w", "", {"token": 1, "attempt": 1}),
+            ("START", "v", "taken over from w", {"token": 2, "attempt": 2, "taken_over_from": "w"}),
+            ("ERROR", "v", "boom", {"token": 2, "attempt": 2, "host": "h", "attempts_left": 3, "retry_in": 5}),
+            ("START", "w", "", {"token": 3, "attempt": 3}),
+            ("SKIP", "w", "given back", {"token": 3}),
+            ("START", "w", "", {"token": 4, "attempt": 3}),
+            ("ERROR", "w", "failed", {"token": 4, "attempt": 3, "attempts_left": 2}),
+            ("START", "w", "", {"token": 5, "attempt": 4}),
+            ("ERROR", "w", "never", {"token": 5, "attempt": 4, "attempts_left": 0}),
+            ("START", "w", "", {"token": 6, "attempt": 1}),
+            ("DONE", "w", "", {"token": 6, "attempt": 1, "tests": 12}),
+        ]
+
+    def test_the_log_of_the_queue_tells_who_did_what_and_when(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        queue.add("a", "x")
+        queue.fail("a", "w", queue.claim("w").token, "boom", delay=5, final=True)
+        queue.retry("a", "ada")
+        queue.release("a", "w", queue.claim("w").token, "stopped")
+        queue.cancel("a", "bob", "not needed")
+        queue.retry("a", "ada")
+        queue.done("a", "w", queue.claim("w").token, "well")
+        lines = [json.loads(line) for line in store.read_log(LOG)[0]]
+        assert {line.pop("at") for line in lines} == {to_iso(clock.now())} and {line.pop("id") for line in lines} == {"a"}
+        assert lines == [
+            {"op": "add", "prompt": "x"},
+            {"op": "claim", "worker": "w", "token": 1},
+            {"op": "fail", "worker": "w", "token": 1, "reason": "boom", "delay": 5, "final": True},
+            {"op": "retry", "worker": "ada"},
+            {"op": "claim", "worker": "w", "token": 2},
+            {"op": "release", "worker": "w", "token": 2, "reason": "stopped"},
+            {"op": "cancel", "worker": "bob", "reason": "not needed"},
+            {"op": "retry", "worker": "ada"},
+            {"op": "claim", "worker": "w", "token": 3},
+            {"op": "done", "worker": "w", "token": 3, "reason": "well"},
+        ]
+
+    def test_a_failed_task_comes_behind_its_equals_and_so_does_one_that_is_retried(self, queue: TaskQueue) -> None:
+        for name in "abc":
+            queue.add(name, "x", max_attempts=1 if name == "b" else 2)
+        queue.fail("a", "w", queue.claim("w").token)
+        queue.fail("b", "w", queue.claim("w").token)
+        queue.retry("b", "ada")
+        order = []
+        for _ in range(3):
+            claim = queue.claim("w")
+            order.append(claim.task.id)
+            queue.done(claim.task.id, "w", claim.token)
+        assert order == ["c", "a", "b"]
+
+    def test_a_text_of_a_megabyte_may_be_said(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        assert queue.done("a", "w", queue.claim("w").token, "x" * MAX_REASON_BYTES).state == "done"
+
+    def test_a_worker_whose_lease_ended_unnoticed_may_still_finish(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        assert queue.done("a", "w", claim.token).state == "done"
+
+    @pytest.mark.parametrize("name", ["a", None])
+    def test_who_took_the_lock_but_finds_the_task_done_gets_nothing(
+        self, queue: TaskQueue, store: Store, clock: HandClock, name: str | None
+    ) -> None:
+        """Between the successor's lock and its claim, the late worker says that it is done: it was, and once."""
+        queue.add("a", "x")
+        late = queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+        other = TaskQueue(store)
+        append = other._ledger().append
+        done = []
+
+        def slow(line: bytes) -> bool:
+            queue._claims()._why_lost = lambda *_: ""  # type: ignore[method-assign]  # it looked before the successor came
+            done.append(queue.done("a", "w1", late.token).state)
+            return append(line)
+
+        other._ledger().append = slow  # type: ignore[method-assign]
+        if name:
+            with pytest.raises(WrongState, match=r"^a is done now\.$") as caught:
+                other.claim("w2", name)
+            assert caught.value.task_id == "a"
+        else:
+            with pytest.raises(NoTask, match="Nothing is left to do"):
+                other.claim("w2")
+        assert done == ["done"]
+        assert [state for state, _ in told(store, "a")] == ["START", "DONE"]
+        assert LockTable(store).look("a") is None
+
+    @pytest.mark.parametrize("end", ["done", "fail", "release"])
+    def test_what_was_cut_off_is_completed_by_saying_it_again(
+        self, queue: TaskQueue, store: Store, end: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The line is in the log, and then the disk was full: no record, and the lock still there."""
+        queue.add("a", "x", max_attempts=1)
+        claim = queue.claim("w")
+        with monkeypatch.context() as patch:
+            patch.setattr(StatusLog, "append", _refuse)
+            patch.setattr(LockTable, "release", _refuse)
+            with pytest.raises(StoreError):
+                getattr(queue, end)("a", "w", claim.token)
+        assert LockTable(store).look("a") is not None and len(told(store, "a")) == 1
+        for _ in range(2):
+            getattr(queue, end)("a", "w", claim.token)
+            assert LockTable(store).look("a") is None and len(told(store, "a")) == 2
+
+    def test_a_text_that_the_status_log_would_not_take_changes_nothing(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        with pytest.raises(BadInput, match="Put it in a file"):
+            queue.done("a", "w", claim.token, "x" * 9_000_000)
+        assert queue.get("a").state == "running"
+
+    def test_the_pause_of_an_earlier_attempt_does_not_end_a_later_one(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        for delay in (1.0, 600.0):
+            queue.fail("a", "w", queue.claim("w").token, delay=delay)
+            clock.pass_time(2)
+        for reader in (queue, TaskQueue(store)):
+            with pytest.raises(NoTask, match="may begin in 598 seconds") as caught:
+                reader.claim("w")
+            assert caught.value.ready_in == pytest.approx(598, abs=0.01)
+        assert queue.get("a").ready_at == to_iso(clock.now() + 598)
+        clock.pass_time(599)
+        assert queue.claim("w").task.attempts == 3
+
+
+class TestDying:
+    def test_a_claim_whose_lease_ends_comes_back(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        queue.add("a", "x")
+        queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+        assert queue.get("a").state == "ready" and queue.counts() == {"ready": 1}
+        assert queue.get("a").reason == "its worker w1 is gone"
+        claim = TaskQueue(store).claim("w2")
+        assert (claim.task.id, claim.task.attempts, claim.task.worker) == ("a", 2, "w2")
+        assert told(store, "a")[-1] == ("START", "taken over from w1")
+
+    def test_a_claim_of_a_killed_process_comes_back_at_once(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path)))
+        queue.add("a", "x")
+
+        def die() -> None:
+            TaskQueue(FileStore(str(tmp_path))).claim("w1", bound=True, ttl=300)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        os.waitpid(fork(die), 0)
+        assert queue.claim("w2").task.attempts == 2
+
+    def test_a_claim_whose_lock_a_person_removed_comes_back(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        queue.claim("w1")
+        LockTable(store).break_lock("a")
+        assert queue.claim("w2").task.id == "a"
+
+    def test_a_dead_claim_of_higher_priority_goes_before_what_is_ready(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x", priority=5)
+        queue.add("b", "x")
+        queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+        assert queue.claim("w2").task.id == "a"
+
+    def test_a_dead_claim_goes_before_its_equals_and_the_best_of_them_first(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        for name, priority in (("a", 0), ("b", 5), ("c", 0)):
+            queue.add(name, "x", priority=priority)
+        for name in "ab":
+            queue.claim("w1", name, ttl=5)
+        clock.pass_time(6)
+        other = TaskQueue(store)
+        assert [other.claim("w2").task.id for _ in range(2)] == ["b", "c"]  # who lives is asked once a second
+        queue.add("d", "x")
+        queue.add("e", "x")
+        queue.claim("w1", "d", ttl=1)
+        clock.pass_time(1)
+        assert other.claim("w2").task.id == "a"
+        clock.pass_time(1)
+        assert other.claim("w2").task.id == "d"
+
+    def test_a_task_that_kills_its_workers_ends_as_failed(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+        queue.add("a", "x", max_attempts=2)
+        for worker in ("w1", "w2"):
+            queue.claim(worker, ttl=5)
+            clock.pass_time(6)
+        assert queue.get("a").state == "failed"  # nobody has found it yet
+        with pytest.raises(NoTask) as caught:
+            queue.claim("w3")
+        assert caught.value.why == "finished"
+        assert queue.get("a").reason == "its worker w2 was gone, at the last of 2 attempts"
+        why = "its worker w2 was gone, at the last of 2 attempts"
+        assert records(store, "a")[-1] == ("ERROR", "w3", why, {"token": 3, "attempts": 2})
+        assert LockTable(store).look("a") is None
+
+    def test_who_cannot_be_asked_for_is_not_dead(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        queue.claim("w1", ttl=5)
+        clock.pass_time(6)
+
+        def broken(key: str) -> bytes | None:
+            raise StoreError("the disk does not answer")
+
+        monkeypatch.setattr(store, "read", broken)
+        assert queue.get("a").state == "running" and queue.counts() == {"running": 1}
+        with pytest.raises(NoTask) as caught:
+            queue.claim("w2")
+        assert caught.value.why == "busy"
+
+    def test_a_lock_that_cannot_be_given_back_does_not_undo_what_is_done(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+
+        def broken(key: str, old: bytes) -> bool:
+            raise StoreError("the disk is full")
+
+        monkeypatch.setattr(store, "remove", broken)
+        assert queue.done("a", "w", claim.token).state == "done"
+
+    @pytest.mark.parametrize("slow", ["acquire", "START"])
+    def test_a_lease_that_is_over_at_once_is_no_claim(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, slow: str
+    ) -> None:
+        queue.add("a", "x")
+        what = queue._ledger().locks if slow == "acquire" else queue._ledger().status
+        call = getattr(what, "acquire" if slow == "acquire" else "append")
+
+        def slowly(*args: Any, **options: Any) -> Any:
+            answer = call(*args, **options)
+            clock.pass_time(5)
+            return answer
+
+        monkeypatch.setattr(what, call.__name__, slowly)
+        said = r"^a was claimed, but its lease of 5 seconds was over before that was told\.$"
+        with pytest.raises(WrongState, match=said) as caught:
+            queue.claim("w", "a", ttl=5)
+        assert caught.value.task_id == "a"
+        lines = [json.loads(line) for line in store.read_log(LOG)[0]][1:]
+        back = [{"op": "release", "at": to_iso(clock.now()), "id": "a", "worker": "w", "token": 1}]
+        assert lines[1:] == ([] if slow == "acquire" else back) and len(lines) == (0 if slow == "acquire" else 2)
+
+    def test_why_a_claim_failed_is_told_also_where_it_cannot_be_taken_back(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+
+        def broken(*_: Any) -> Any:
+            monkeypatch.setattr(store, "append", _refuse)
+            raise RuntimeError("the log is gone")
+
+        monkeypatch.setattr(queue._ledger().status, "append", broken)
+        with pytest.raises(RuntimeError, match="the log is gone"):
+            queue.claim("w")
+        assert LockTable(store).look("a") is None
+
+    def test_what_an_agent_printed_is_not_the_record_of_the_end(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        with monkeypatch.context() as broken:
+            broken.setattr(queue._ledger().status, "append", _refuse)
+            with pytest.raises(StoreError):
+                queue.done("a", "w", claim.token, "well")
+        StatusLog(store).append("DONE", "w", "a", "I am done", {"token": claim.token, "from": "output"})
+        assert queue.done("a", "w", claim.token, "well").state == "done"
+        assert told(store, "a")[1:] == [("DONE", "I am done"), ("DONE", "well")]
+
+    def test_killed_between_lock_and_claim_it_was_nobodys(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path)))
+        queue.add("a", "x")
+
+        def die() -> None:
+            dying = TaskQueue(FileStore(str(tmp_path)))
+            dying._ledger().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
+            dying.claim("w1", bound=True)
+
+        os.waitpid(fork(die), 0)
+        assert (tmp_path / "locks" / "a.lock").exists()
+        assert queue.claim("w2").task.attempts == 1
+
+    def test_killed_between_done_and_giving_back_it_is_done(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path)))
+        queue.add("a", "x")
+
+        def die() -> None:
+            dying = TaskQueue(FileStore(str(tmp_path)))
+            claim = dying.claim("w1", bound=True)
+            dying._claims()._tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+            dying.done("a", "w1", claim.token)
+
+        os.waitpid(fork(die), 0)
+        assert queue.get("a").state == "done"
+        with pytest.raises(NoTask, match="Nothing is left"):
+            queue.claim("w2")
+
+    def test_a_claim_that_cannot_be_told_costs_no_attempt(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x", max_attempts=1)
+        for _ in range(4):
+            with monkeypatch.context() as patch:
+                patch.setattr(StatusLog, "append", _refuse)
+                with pytest.raises(StoreError):
+                    queue.claim("w")
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_a_claim_whose_lease_was_over_before_it_was_told_is_nobodys(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        append = StatusLog.append
+
+        def slow(log: StatusLog, *args: Any) -> bytes:
+            clock.pass_time(6)
+            return append(log, *args)
+
+        monkeypatch.setattr(StatusLog, "append", slow)
+        with pytest.raises(NoTask):
+            queue.claim("w1", ttl=5)
+        monkeypatch.undo()
+        assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
+
+    def test_a_lock_that_cannot_be_read_keeps_nobody_from_the_others(self, tmp_path: Path) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path)))
+        for name in "abcd":
+            queue.add(name, "x")
+        for name in "ab":
+            (tmp_path / "locks" / f"{name}.lock").mkdir(parents=True)
+        assert {queue.claim("w").task.id for _ in range(2)} == {"c", "d"}
+        with pytest.raises(StoreError, match=r"/locks/[ab]\.lock: Is a directory"):
+            queue.claim("w")
+
+    def test_a_claim_that_cannot_be_started_is_not_kept(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        monkeypatch.setattr(StatusLog, "append", lambda *_: (_ for _ in ()).throw(RuntimeError("the log is gone")))
+        with pytest.raises(RuntimeError):
+            queue.claim("w")
+        monkeypatch.undo()
+        assert LockTable(store).look("a") is None
+        assert queue.claim("w2").task.worker == "w2"
+
+
+class TestKeeping:
+    def test_a_claim_is_kept_while_a_block_runs_and_is_not_given_back_at_its_end(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w", ttl=60, bound=True)
+        with queue.keep(claim) as lease:
+            assert (lease.task_id, lease.worker, lease.token, lease.ttl) == ("a", "w", claim.token, 60)
+            found = LockTable(store).look("a")
+            assert found is not None and found[0] is not None and found[0].encode() == claim.lock.encode()
+        assert queue.done("a", "w", claim.token).state == "done"
+
+    def test_a_group_that_works_on_the_task_keeps_it_too(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w", ttl=60, bound=True)
+        with queue.keep(claim, group=77):
+            found = LockTable(store).look("a")
+            assert found is not None and found[0] is not None and found[0].holder["group"] == 77
+        found = LockTable(store).look("a")
+        assert found is not None and found[1].active
+
+    def test_who_keeps_it_is_told_when_it_is_lost(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        told: list[LockLost] = []
+        with queue.keep(queue.claim("w"), on_lost=told.append) as lease:
+            LockTable(store).break_lock("a")
+            with pytest.raises(LockLost):
+                lease.check()
+        assert [lost.task_id for lost in told] == ["a"]
+
+    def test_a_claim_that_another_of_the_same_name_took_over_is_not_kept(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        queue.add("a", "x")
+        late = queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        TaskQueue(store).claim("w")
+        with pytest.raises(LockLost):
+            queue.keep(late, group=77)
+
+    def test_a_lock_without_an_end_is_kept_as_one_of_the_usual_length(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        LockTable(store).break_lock("a")
+        lock = LockTable(store).acquire("a", "w", None)
+        assert lock.token is not None
+        with queue.keep(Claim(claim.task, "w", lock.token, lock)) as lease:
+            assert lease.ttl == lock_ttl()
+
+
+@pytest.mark.parametrize(
+    "call", [("claim", "../w"), *((verb, "a", "../w") for verb in ("done", "fail", "release", "retry", "cancel"))]
+)
+def test_a_worker_without_a_proper_name_may_do_nothing(queue: TaskQueue, store: Store, call: tuple[str, ...]) -> None:
+    queue.add("a", "x")
+    with pytest.raises(BadInput, match=r"^worker '../w' is not a valid name"):
+        getattr(queue, call[0])(*call[1:])
+    assert len(store.read_log(LOG)[0]) == 1
+
+
+class TestDirecting:
+    def test_a_failed_task_can_be_tried_again_from_the_start(self, queue: TaskQueue) -> None:
+        queue.add("a", "x", max_attempts=1)
+        queue.fail("a", "w", queue.claim("w").token)
+        assert queue.retry("a", "ada").state == "ready"
+        assert queue.claim("w").task.attempts == 1
+
+    def test_one_that_died_with_its_last_attempt_can_be_tried_again(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x", max_attempts=1)
+        queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        assert queue.retry("a", "ada").state == "ready"
+        assert queue.claim("w").task.attempts == 1
+
+    def test_of_two_who_try_it_again_at_once_neither_becomes_its_worker(
+        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x", max_attempts=1)
+        queue.claim("w", ttl=5)
+        clock.pass_time(6)
+        judge = queue._ledger().state
+
+        def slow(entry: Entry) -> str:
+            state = judge(entry)
+            TaskQueue(store).retry("a", "bob")
+            return state
+
+        monkeypatch.setattr(queue._ledger(), "state", slow)
+        assert queue.retry("a", "ada").state == "ready"
+        assert LockTable(store).look("a") is None
+        assert [record[:3] for record in records(store, "a")[1:]] == [
+            ("ERROR", "swarm", "its worker w was gone, at the last of 1 attempts"),
+            ("START", "swarm", "taken over from w"),
+            ("SKIP", "swarm", "given back"),
+        ]
+        assert queue.claim("w").task.attempts == 1
+
+    def test_killed_while_it_is_tried_again_it_keeps_nobody_from_that(self, tmp_path: Path, clock: HandClock) -> None:
+        store = FileStore(str(tmp_path), clock=clock)
+        queue = TaskQueue(store)
+        queue.add("a", "x", max_attempts=1)
+        queue.claim("w", ttl=5)
+        clock.pass_time(6)
+
+        def die() -> None:
+            dying = TaskQueue(FileStore(str(tmp_path), clock=clock))
+            dying._ledger().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
+            dying.retry("a", "ada")
+
+        os.waitpid(fork(die), 0)
+        found = LockTable(store).look("a")
+        assert found is not None and found[0] is not None and (found[0].worker, found[0].ttl) == ("swarm", 60)
+        assert queue.retry("a", "ada").state == "ready"
+
+    def test_only_what_has_failed_can_be_tried_again(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        with pytest.raises(WrongState, match="a is ready: only a failed or cancelled task") as caught:
+            queue.retry("a", "ada")
+        assert caught.value.task_id == "a"
+        queue.done("a", "w", queue.claim("w").token)
+        with pytest.raises(WrongState, match="a is done"):
+            queue.retry("a", "ada")
+
+    def test_a_cancelled_task_is_not_done(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        assert queue.cancel("a", "ada", "not needed").state == "cancelled"
+        assert told(store, "a") == [("SKIP", "cancelled: not needed")]
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        with pytest.raises(WrongState, match="a is cancelled already") as caught:
+            queue.cancel("a", "ada")
+        assert caught.value.task_id == "a"
+        written = store.read_log(LOG)
+        with pytest.raises(NoTask, match="There is no task b"):
+            queue.cancel("b", "ada")
+        assert store.read_log(LOG) == written
+        assert queue.retry("a", "ada").state == "ready"
+
+    def test_who_claimed_it_just_before_it_was_cancelled_loses_it_too(
+        self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue.add("a", "x")
+        ledger = queue._ledger()
+        append = ledger.append
+
+        def slow(line: bytes) -> bool:
+            TaskQueue(store).claim("w")
+            return append(line)
+
+        monkeypatch.setattr(ledger, "append", slow)
+        assert queue.cancel("a", "ada").state == "cancelled"
+        assert LockTable(store).look("a") is None
+
+    def test_who_works_on_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        queue.cancel("a", "ada")
+        with pytest.raises(LockLost):
+            LockTable(store).heartbeat("a", "w", claim.token)
+        with pytest.raises(LockLost, match="it is cancelled"):
+            queue.done("a", "w", claim.token)
+        assert queue.get("a").state == "cancelled"
+        assert records(store, "a")[1] == ("SKIP", "ada", "cancelled", {})
+
+    def test_cancelling_takes_no_lock_from_who_is_not_its_worker_yet(self, queue: TaskQueue, store: Store) -> None:
+        """It has the lock, and its claim is about to be written: it will be refused, and gives the lock back itself."""
+        queue.add("a", "x")
+        queue.release("a", "w", queue.claim("w").token)
+        lock = LockTable(store).acquire("a", "w", 60)
+        queue.cancel("a", "ada")
+        found = LockTable(store).look("a")
+        assert found is not None and found[0] is not None and found[0].token == lock.token
+
+    def test_what_comes_after_a_failed_task_is_blocked_until_that_is_done(self, queue: TaskQueue) -> None:
+        queue.add_all([TaskSpec("a", "x", max_attempts=1), TaskSpec("b", "x", after=("a",)), TaskSpec("c", "x", after=("b",))])
+        queue.fail("a", "w", queue.claim("w").token)
+        assert queue.blocked() == {"b": "a", "c": "a"}
+        assert queue.is_finished()
+        queue.retry("a", "ada")
+        assert queue.blocked() == {} and not queue.is_finished()
+        for name in "abc":
+            queue.done(name, "w", queue.claim("w").token)
+        assert queue.counts() == {"done": 3}
+
+
+class TestReading:
+    def test_what_is_kept_and_what_is_read_are_the_same(self, store: Store) -> None:
+        queue = TaskQueue(store)
+        queue.add_all([TaskSpec(f"t{number}", "x", priority=number % 3) for number in range(2500)])
+        for _ in range(10):
+            claim = queue.claim("w")
+            queue.done(claim.task.id, "w", claim.token)
+        assert store.kept(LOG) is not None
+        fresh = TaskQueue(store)
+        assert fresh.tasks() == queue.tasks()
+        assert fresh.claim("w").task.id == "t32"
+
+    def test_a_process_that_begins_with_what_was_kept_knows_who_works_on_what(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_fold.Digest, "WORTH_KEEPING", 1)
+        queue = TaskQueue(store)
+        queue.add("a b", "x")
+        queue.claim("w")
+        queue.tasks()
+        monkeypatch.setattr(TaskPicture, "fold", lambda *_: pytest.fail("all that was written has been kept"))
+        fresh = TaskQueue(store)
+        with pytest.raises(NoTask) as caught:
+            fresh.claim("v")
+        assert caught.value.holders == {"a b": "w"}
+
+    def test_a_damaged_line_harms_no_other(self, store: Store, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        for line in (
+            b"",
+            b'{"op": "add", "id": "../../outside", "prompt": "x", "priority": 9}',
+            b'{"op": "add", "id": "z", "prompt": "x", "priority": 1e999}',
+            b"{",
+            b"[]",
+            b'"add"',
+            b'{"op": "add"}',
+            b'{"op": "add", "id": 5}',
+            b'{"op": "claim", "id": "a"}',
+            b"\xff",
+        ):
+            store.append(LOG, line)
+        store.append(LOG, b'{"op": "claim", "id": "a", "token": "x", "worker": "w"}')
+        store.append(LOG, b'{"op": "fly", "id": "a"}')
+        queue.add("b", "x")
+        assert [task.id for task in queue.tasks()] == ["a", "b"]
+        assert queue.claim("w").task.id == "a"
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b'{"op": "add", "id": "x", "prompt": "x", "priority": 1e999}',
+            b'{"op": "add", "id": "x", "prompt": "x", "max_attempts": "3"}',
+            b'{"op": "add", "id": "x", "prompt": 5}',
+            b'{"op": "add", "id": "x", "prompt": "x", "meta": 5}',
+            b'{"op": "add", "id": "x", "prompt": "x", "timeout": "long"}',
+            b'{"op": "add", "id": "x", "command": {"make": 1}}',
+            b'{"op": "add", "id": "x", "prompt": "x", "after": "ab"}',
+            b'{"op": "add", "id": "x", "prompt": "x", "after": [5]}',
+            b'{"op": "add", "id": "../x", "prompt": "x"}',
+            b'{"op": "add", "id": "", "prompt": "x"}',
+            b'{"op": "claim", "id": "a", "token": 1e999, "worker": "w"}',
+            b'{"op": "claim", "id": "a", "token": 7, "worker": ["w"]}',
+            b'{"op": "fail", "id": "b", "token": 1, "delay": 1%s}' % (b"0" * 400),
+            b'{"op": "fail", "id": "b", "token": 1, "delay": "long"}',
+        ],
+    )
+    def test_what_no_swarm_would_write_is_no_event_and_stops_nobody(self, store: Store, line: bytes) -> None:
+        """Nor does it take the lines behind it along."""
+        queue = TaskQueue(store)
+        queue.add("b", "x", priority=1)
+        assert queue.claim("w").token == 1
+        queue.add("a", "x")
+        store.append(LOG, line)
+        queue.add("c", "x", priority=-1)
+        assert [(task.id, task.state) for task in queue.tasks()] == [("b", "running"), ("a", "ready"), ("c", "ready")]
+        assert [queue.claim("w").task.id for _ in range(2)] == ["a", "c"]
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        assert TaskQueue(store).tasks() == queue.tasks()
+        assert queue._ledger().picture.damaged == 1
+
+    @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "picture": [[1]]}', b"\0" * 100])
+    def test_what_is_kept_may_be_damaged(self, tmp_path: Path, damage: bytes) -> None:
+        store = FileStore(str(tmp_path))
+        TaskQueue(store).add("a", "x")
+        store.keep(LOG, damage)
+        assert [task.id for task in TaskQueue(FileStore(str(tmp_path))).tasks()] == ["a"]
+
+    def test_what_is_kept_of_another_log_is_not_used(self, tmp_path: Path) -> None:
+        store = FileStore(str(tmp_path / "one"))
+        TaskQueue(store).add_all([TaskSpec(f"t{number}", "x") for number in range(2500)])
+        kept = store.kept(LOG)
+        assert kept is not None
+        other = FileStore(str(tmp_path / "other"))
+        TaskQueue(other).add("t1", "another")
+        other.keep(LOG, kept)
+        assert [task.spec.prompt for task in TaskQueue(other).tasks()] == ["another"]
+
+    def test_a_worker_goes_on_when_the_state_directory_was_made_anew(self, tmp_path: Path) -> None:
+        """The same tasks, imported again: they are new tasks, and the old ones being done says nothing about them."""
+        queue = TaskQueue(FileStore(str(tmp_path / "s")))
+        specs = [TaskSpec(f"t{number}", "x") for number in range(3)]
+        queue.add_all(specs)
+        for _ in specs:
+            claim = queue.claim("w")
+            queue.done(claim.task.id, "w", claim.token)
+        shutil.rmtree(tmp_path / "s")
+        assert queue.tasks() == []
+        TaskQueue(FileStore(str(tmp_path / "s"))).add_all(specs)
+        assert {queue.claim("w").task.id for _ in specs} == {"t0", "t1", "t2"}
+        assert queue.counts() == {"running": 3}
+
+    @pytest.mark.parametrize("end", ["done", "fail", "release"])
+    def test_who_works_on_a_task_that_went_with_the_state_directory_has_lost_it(self, tmp_path: Path, end: str) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path / "s")))
+        queue.add("a", "x")
+        claim = queue.claim("w")
+        shutil.rmtree(tmp_path / "s")
+        with pytest.raises(LockLost, match="There is no task a any more: the queue was removed, or replaced") as caught:
+            getattr(queue, end)("a", "w", claim.token)
+        assert caught.value.task_id == "a"
+
+    @pytest.mark.parametrize("what", ["claim", "cancel", "retry"])
+    def test_a_task_that_goes_with_the_state_directory_just_now_is_not_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        queue = TaskQueue(FileStore(str(tmp_path / "s")))
+        queue.add("a", "x")
+        if what == "retry":
+            queue.cancel("a", "ada")
+        append = queue._ledger().append
+
+        def slow(line: bytes) -> bool:
+            shutil.rmtree(tmp_path / "s")
+            return append(line)
+
+        monkeypatch.setattr(queue._ledger(), "append", slow)
+        with pytest.raises(NoTask, match="There is no task a") as caught:
+            getattr(queue, what)(*(("w", "a") if what == "claim" else ("a", "w")))
+        assert caught.value.why == "unknown"
+
+    def test_tasks_are_listed_by_states_that_there_are(self, queue: TaskQueue) -> None:
+        queue.add("a", "x")
+        assert [task.id for task in queue.tasks("ready")] == ["a"] and queue.tasks("done") == []
+        with pytest.raises(BadInput) as caught:
+            queue.tasks("x" * 50)
+        states = "ready waiting running done failed cancelled"
+        assert str(caught.value) == f"{'x' * 40!r} is not a state of a task: use one of {states}."
+
+    def test_waiting_ends_when_the_queue_has_changed(self, queue: TaskQueue, store: Store) -> None:
+        queue.add("a", "x")
+        assert queue.wait(0.0) is False
+        TaskQueue(store).add("b", "x")
+        assert queue.wait(5.0) is True
+
+    def test_how_long_to_wait_for_a_delay_is_told(self, queue: TaskQueue, clock: HandClock) -> None:
+        queue.add("a", "x")
+        assert queue.seconds_until_due() is None
+        queue.fail("a", "w", queue.claim("w").token, delay=30)
+        clock.pass_time(29.5)
+        assert queue.seconds_until_due() == pytest.approx(0.5, abs=0.01)
+        with pytest.raises(NoTask) as caught:
+            queue.claim("w")
+        assert caught.value.ready_in == pytest.approx(0.5, abs=0.01)
+        clock.pass_time(5)
+        assert queue.seconds_until_due() == 0.0
+
+    def test_reading_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+        queue = TaskQueue()
+        assert queue.tasks() == [] and queue.counts() == {} and queue.is_finished()
+        with pytest.raises(NoTask):
+            queue.claim("w")
+        assert not isolated_swarm_dir.exists()
+
+
+def test_nobody_ends_anothers_claim_with_its_token(queue: TaskQueue) -> None:
+    queue.add("login", "x")
+    claim = queue.claim("ada")
+    with pytest.raises(LockLost, match="held by ada"):
+        queue.done("login", "bob", claim.token)
+    assert queue.done("login", "ada", claim.token).state == "done"
+
+
+def test_a_line_with_a_number_that_is_none_keeps_nobody_from_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_fold.Digest, "WORTH_KEEPING", 1)
+    store = FileStore(str(tmp_path))
+    queue = TaskQueue(store)
+    queue.add("a", "x")
+    claim = queue.claim("ada")
+    line = b'{"op": "fail", "at": "2026-02-02T10:30:10.123Z", "id": "a", "worker": "ada", "token": %d, "delay": 1e999}'
+    store.append("tasks", line % claim.token)
+    queue.add("b", "x")
+    assert TaskQueue(store).claim("bob").task.id == "b"

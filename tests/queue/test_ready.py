@@ -1,0 +1,87 @@
+"""Which of the ready tasks comes next."""
+
+from __future__ import annotations
+
+from swarm.queue.ready import Link, ReadyList
+
+
+class Item(Link):
+    def __init__(self, name: str, priority: int) -> None:
+        super().__init__()
+        self.id = name
+        self.priority = priority
+
+
+def filled(*items: tuple[str, int]) -> tuple[ReadyList, dict[str, Item]]:
+    ready: ReadyList = ReadyList()
+    known = {name: Item(name, priority) for name, priority in items}
+    for item in known.values():
+        ready.add(item)
+    return ready, known
+
+
+def names(ready: ReadyList, skip: str = "", among: int = 9) -> str:
+    return "".join(item.id for item in ready.best(skip, among))
+
+
+def test_the_highest_priority_comes_first_and_among_equals_the_one_that_is_ready_longest() -> None:
+    ready, _ = filled(("a", 0), ("b", 5), ("c", 0), ("d", 5), ("e", -1))
+    assert [item.id for item in ready.best(())] == ["b"]
+    assert names(ready) == "bd"
+    assert names(ready, skip="bd") == "ac"
+    assert names(ready, skip="abcd") == "e"
+    assert names(ready, skip="abcde") == ""
+
+
+def test_what_is_to_be_first_comes_before_its_equals_also_if_it_was_there() -> None:
+    ready, known = filled(("a", 0), ("b", 0))
+    ready.add(Item("c", 0), first=True)
+    assert names(ready) == "cab"
+    ready.add(known["b"], first=True)
+    assert names(ready) == "bca"
+    ready.add(known["b"], first=True)
+    assert names(ready) == "bca"
+
+
+def test_what_is_there_keeps_its_place_when_it_is_added_again() -> None:
+    ready, known = filled(("a", 0), ("b", 0), ("c", 0))
+    ready.add(known["a"])
+    assert names(ready) == "abc"
+
+
+def test_what_was_taken_out_is_not_found_and_may_come_back() -> None:
+    ready, known = filled(("a", 1), ("b", 1), ("c", 0))
+    ready.discard(known["a"])
+    assert names(ready) == "b"
+    ready.discard(known["b"])
+    assert names(ready) == "c"
+    ready.add(known["a"])
+    assert names(ready) == "a"
+
+
+def test_what_was_in_the_middle_leaves_its_neighbours_in_order() -> None:
+    ready, known = filled(*((name, 0) for name in "abcde"))
+    for name in "cae":
+        ready.discard(known[name])
+    assert names(ready) == "bd"
+    ready.add(known["c"])
+    assert names(ready) == "bdc"
+
+
+def test_taking_out_what_is_not_there_changes_nothing() -> None:
+    ready, known = filled(("a", 1))
+    ready.discard(Item("b", 1))
+    ready.discard(Item("b", 2))
+    assert names(ready) == "a"
+    ready.discard(known["a"])
+    ready.discard(known["a"])
+    assert names(ready) == ""
+
+
+def test_a_list_that_was_emptied_is_as_good_as_new() -> None:
+    ready, known = filled(("a", 1), ("b", 1))
+    for item in known.values():
+        ready.discard(item)
+    ready.add(known["b"])
+    ready.add(known["a"], first=True)
+    assert names(ready) == "ab"

@@ -1,0 +1,138 @@
+"""What a task is: which fields it may have, what is said about those it may not have, and how it is written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from swarm.errors import BadInput
+from swarm.queue.task import MAX_ATTEMPTS, MAX_PRIORITY, Task, TaskSpec, added, event, known_spec, parsed, spec_from
+from swarm.settings import MAX_RECORD_BYTES, MAX_TTL
+
+LONG = "x" * 50
+FIELDS = "Its fields are: id prompt command priority after max_attempts timeout meta."
+
+
+def spec(**fields: Any) -> TaskSpec:
+    return spec_from({"id": "a", "prompt": "x", **fields})
+
+
+def refused(fields: object, *where: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        spec_from(fields, *where)
+    return str(caught.value)
+
+
+def test_a_task_needs_an_id_and_something_to_do() -> None:
+    assert spec() == TaskSpec("a", "x", None, 0, (), 3, None, {})
+    assert spec_from({"id": "a", "command": "make"}) == TaskSpec("a", command="make")
+    assert spec_from({"id": "a", "prompt": "", "command": ["make", ""]}) == TaskSpec("a", command=("make", ""))
+    assert spec(command="") == spec(command=[]) == spec(after=None) == spec(meta=None) == spec(timeout=None) == spec()
+
+
+def test_everything_that_may_be_asked_for_is_taken() -> None:
+    asked = {
+        "id": "a",
+        "prompt": "x",
+        "command": ("make", "x"),
+        "priority": -MAX_PRIORITY,
+        "after": ["b", "c", "b"],
+        "max_attempts": MAX_ATTEMPTS,
+        "timeout": 0.5,
+        "meta": {"k": 1},
+    }
+    assert spec_from(asked) == TaskSpec("a", "x", ("make", "x"), -MAX_PRIORITY, ("b", "c"), MAX_ATTEMPTS, 0.5, {"k": 1})
+    assert spec(priority=MAX_PRIORITY, max_attempts=1, timeout=MAX_TTL).timeout == MAX_TTL
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"prompt": 5}, "the task a: prompt must be text."),
+        ({"prompt": "\0"}, "the task a: prompt contains a NUL character, which no command can be given."),
+        ({"prompt": "\ud800"}, "the task a: prompt is not valid UTF-8."),
+        ({"prompt": ""}, "the task a has neither a prompt nor a command: say what is to be done."),
+        ({"command": 5}, "the task a: command must be text."),
+        ({"command": ["make", 5]}, "the task a: command must be text."),
+        ({"command": ["", "x"]}, "the task a: command begins with an empty word."),
+        ({"after": "b"}, "the task a: after must be a list of task ids."),
+        ({"after": 5}, "the task a: after must be a list of task ids."),
+        ({"after": ["-b"]}, "the task a: after '-b' is not a valid name: it must not start with a dot or a dash."),
+        ({"meta": [1]}, 'the task a: meta must be an object, such as {"owner": "ada"}.'),
+        ({"meta": {"k": {1}}}, "a value of type set cannot be written as JSON."),
+        ({"priority": LONG}, f"the task a: priority is {LONG[:40]!r}, but must be a whole number from -1000000 to 1000000."),
+        ({"priority": 1000001}, "the task a: priority is '1000001', but must be a whole number from -1000000 to 1000000."),
+        ({"priority": -1000001}, "the task a: priority is '-1000001', but must be a whole number from -1000000 to 1000000."),
+        ({"priority": True}, "the task a: priority is 'True', but must be a whole number from -1000000 to 1000000."),
+        ({"max_attempts": 0}, "the task a: max_attempts is '0', but must be a whole number from 1 to 1000000."),
+        ({"max_attempts": 1000001}, "the task a: max_attempts is '1000001', but must be a whole number from 1 to 1000000."),
+        ({"timeout": 0}, "the task a: timeout is '0', but must be a number of seconds, more than 0."),
+        ({"timeout": True}, "the task a: timeout is 'True', but must be a number of seconds, more than 0."),
+        ({"timeout": LONG}, f"the task a: timeout is {LONG[:40]!r}, but must be a number of seconds, more than 0."),
+        ({"timeout": float("inf")}, "the task a: timeout is 'inf', but must be a number of seconds, more than 0."),
+        ({"timeout": 10**400}, f"the task a: timeout is '1{'0' * 39}', but must be a number of seconds, more than 0."),
+        ({LONG: 1}, f"the task has a field {LONG[:40]!r} that a task does not have. {FIELDS}"),
+        ({"tries": 5}, f"the task has a field 'tries' that a task does not have. {FIELDS}"),
+        ({"id": "../x"}, "the task: id '../x' is not a valid name: it must not contain a slash or a backslash."),
+    ],
+)
+def test_what_a_task_may_not_have_is_refused_and_named(fields: dict[str, Any], said: str) -> None:
+    assert refused({"id": "a", "prompt": "x", **fields}) == said
+
+
+def test_where_it_stands_is_said_too() -> None:
+    assert refused(5) == 'the task is not an object with "id" and "prompt" or "command".'
+    assert refused({"id": "a"}, "f.json, task 2").startswith("f.json, task 2 (a) has neither")
+    assert refused({"id": "a", "prompt": 5}, "f.json, task 2") == "f.json, task 2 (a): prompt must be text."
+
+
+def test_a_task_is_written_as_it_was_asked_for_and_what_goes_without_saying_is_not() -> None:
+    assert added(TaskSpec("a", "x"), "now") == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
+    full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": [1]})
+    for one in (full, TaskSpec("a", command="make"), TaskSpec("a", "x")):
+        assert known_spec(parsed(added(one, "now").decode())) == one
+    assert list(full.fields()) == ["id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta"]
+
+
+def test_an_event_leaves_out_what_there_is_not_to_say() -> None:
+    assert (
+        event("done", at="now", worker="", token=None, reason="x", delay=0)
+        == b'{"op": "done", "at": "now", "reason": "x", "delay": 0}'
+    )
+    fits = "x" * (MAX_RECORD_BYTES - len(event("done", reason="x")) + 1)
+    assert len(event("done", reason=fits)) == MAX_RECORD_BYTES
+    with pytest.raises(BadInput) as caught:
+        event("done", reason=fits + "x")
+    said = f"the record has {MAX_RECORD_BYTES + 1} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
+    assert str(caught.value) == said
+
+
+def test_a_task_is_shown_with_everything_that_is_known_of_it() -> None:
+    full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": 1})
+    shown = Task(full, "running", 2, "w", 7, "since", "why", "soon", "then").fields()
+    assert shown == {
+        "id": "a",
+        "state": "running",
+        "prompt": "x",
+        "command": ["make", "x"],
+        "priority": 1,
+        "after": ["b"],
+        "attempts": 2,
+        "max_attempts": 4,
+        "timeout": 9.5,
+        "meta": {"k": 1},
+        "worker": "w",
+        "token": 7,
+        "since": "since",
+        "reason": "why",
+        "ready_at": "soon",
+        "added_at": "then",
+    }
+    new = Task(TaskSpec("a", command="make"), "ready", 0, "", None, "then", "", "", "then").fields()
+    assert (new["command"], new["worker"], new["token"]) == ("make", None, None)
+    assert new["reason"] is None and new["ready_at"] is None
+
+
+def test_attempts_may_stand_in_a_file_and_a_new_task_has_none() -> None:
+    assert spec_from({"id": "a", "prompt": "x", "attempts": 5}) == TaskSpec("a", "x")

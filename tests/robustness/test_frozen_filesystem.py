@@ -1,0 +1,232 @@
+"""A filesystem that is frozen in the middle: processes sleep inside their system calls, and all wake at the same moment.
+
+Who is stopped before a call has not walked its path yet; who sleeps inside has. Only a frozen disk tells the two apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from swarm import TaskLockManager
+from swarm.errors import LockHeld, LockLost
+from swarm.locks.table import LockTable
+from swarm.stores.file import swap
+from swarm.stores.file.store import FileStore
+from swarm.stores.file.swap import Handover
+from swarm.stores.file.syscalls import Filesystem
+from tests.locks.test_takeover import table, write_expired
+from tests.stores.file.test_log import Writers, open_journal, read_all, whole
+from tests.support.disks import Disk, loop_mounted, needs_root
+from tests.support.processes import Counting, Stopped, fork
+
+pytestmark = needs_root
+
+CHANGES = ("mkdir", "rmdir", "link", "rename", "symlink", "unlink", "write_new", "draw")
+RIVALS = 3
+LEASE = 10_000.0
+
+Make = Callable[[Path, float, Filesystem], LockTable]
+
+OPERATIONS: dict[str, Callable[[LockTable], object]] = {
+    "takeover": lambda locks: locks.acquire("t", "sleeper", LEASE).token,
+    "heartbeat": lambda locks: locks.heartbeat("t", "sleeper").token,
+    "release": lambda locks: locks.release("t", "sleeper").token,
+}
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    with loop_mounted(tmp_path_factory.mktemp("ground") / "disk", "128M") as made:
+        yield made
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_of_all_who_wake_from_a_freeze_one_has_the_lock_and_is_told_so(
+    operation: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "PATIENCE", 0.0)  # the worst moment: every open gate is taken for stale
+    rounds = [
+        frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms) for at in range(1, 9) for again in "ab"
+    ]
+    assert [told for told, owner in rounds if told != [owner]] == []
+    assert len({owner for _, owner in rounds}) > 1, "always the same one won: they did not compete"
+
+
+def test_the_freeze_catches_hands_that_are_reached_through_a_symlink(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing the symlink stops whoever is stopped before its rename, and nobody who sleeps inside: two winners."""
+    monkeypatch.setattr(swap, "PATIENCE", 0.0)
+    wrong = 0
+    for number in range(60):
+        told, _ = frozen_round(disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links)
+        wrong += len(told) > 1
+        if wrong >= 3:
+            return
+    pytest.fail(f"two winners in {wrong} of 60 rounds only: the freeze proves little")
+
+
+def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) -> tuple[list[str], str]:
+    """Who was told that it has the lock, and whose it is, after a freeze. One sleeps inside the rename that ends its
+    operation; the rivals, for whom the lease is over, each inside the call number `at` of those that change anything."""
+    if operation == "takeover":
+        write_expired(path, 1)
+        (path / "locks" / "t0.lock").rename(path / "locks" / "t.lock")
+    else:
+        table(path).acquire("t", "sleeper", 60)
+    later = {"sleeper": 1000.0 if operation == "takeover" else 0.0, **{f"rival-{me}": 1000.0 for me in range(RIVALS)}}
+
+    def work(step: Callable[[], None], who: str) -> object:
+        calls = ("rename",) if who == "sleeper" else CHANGES
+        locks = make(path, later[who], Counting(Filesystem(), step, calls))  # type: ignore[arg-type]
+        return OPERATIONS[operation](locks) if who == "sleeper" else locks.acquire("t", who, LEASE).token
+
+    processes = {
+        who: Stopped(lambda step, who=who: work(step, who), 1 if who == "sleeper" else at)  # type: ignore[misc]
+        for who in later
+    }
+    assert not processes["sleeper"].finished
+    with disk.frozen():
+        for process in reversed(processes.values()):  # the sleeper last: whoever slept first is woken first
+            process.wake()
+            await_sleep(process)
+    answers = {who: process.answer() for who, process in processes.items()}
+    assert {answer for answer in answers.values() if isinstance(answer, str)} <= {"LockHeld", "LockLost", "NotYours"}
+    lock = path / "locks" / "t.lock"
+    owner = json.loads(lock.read_text())["worker"] if lock.exists() else "nobody"
+    if operation != "takeover":
+        answers.pop("sleeper")  # its lease was over for the others, whether or not it was told that it went on or ended
+    return [who for who, answer in answers.items() if isinstance(answer, int)], owner
+
+
+def await_sleep(process: Stopped) -> None:
+    """Returns when the process sleeps inside a system call that a freeze holds up."""
+    deadline = time.monotonic() + 10
+    while not process.finished and Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D":
+        assert time.monotonic() < deadline, "it goes on although the filesystem is frozen"
+        time.sleep(0.0005)
+
+
+def swarms(path: Path, later: float, filesystem: Filesystem) -> LockTable:
+    return table(path, later=later, filesystem=filesystem)
+
+
+def through_links(path: Path, later: float, filesystem: Filesystem) -> LockTable:
+    locks = table(path, later=later, filesystem=filesystem)
+    assert isinstance(locks.store, FileStore)
+    right = locks.store._records("locks")
+    linked = LinkedHands(right._live, right._private, ensure=right._ensure, fs=right._fs)
+    locks.store._spaces["locks"] = linked
+    return locks
+
+
+class LinkedHands(Handover):
+    """The broken scheme: a hand is a symlink to a directory that stays, and is destroyed by removing the symlink."""
+
+    def _make_hand(self) -> str:
+        hand = "h" + os.urandom(8).hex()
+        self._fs.mkdir(f"{self._hands}/body-of-{hand}")
+        self._fs.symlink(f"body-of-{hand}", f"{self._hands}/{hand}")
+        self._hand = (os.getpid(), hand)
+        return hand
+
+    def _kill(self, hand: str) -> None:
+        self._discard(f"{self._hands}/{hand}")
+
+
+def test_no_append_is_lost_or_torn_by_a_freeze(disk: Disk, tmp_path: Path) -> None:
+    log = open_journal(disk.seen / "log", max_bytes=300_000)
+
+    def append(line: bytes) -> None:
+        log.append(line)
+        time.sleep(0.002)  # the disk is small
+
+    writers = Writers(tmp_path / "notes", append)
+    for _ in range(6):
+        writers.start()
+    try:
+        for _ in range(12):
+            time.sleep(0.05)
+            with disk.frozen():
+                time.sleep(0.03)
+                victim = random.choice(list(writers.children))
+                os.kill(victim, signal.SIGKILL)  # it ends when it wakes
+            os.waitpid(victim, 0)
+            del writers.children[victim]
+            writers.start()
+            log.rotate()
+        with disk.frozen():
+            for writer in writers.children:
+                os.kill(writer, signal.SIGKILL)
+    finally:
+        writers.stop()
+    lines = read_all(log)
+    found = whole(lines)
+    assert len(found) == len(set(found)) == len(lines) > 100, "torn, or there twice"
+    assert writers.returned() - set(found) == set(), "appends that returned are not in the log"
+    for writer in range(1, writers.started + 1):
+        numbers = [number for who, number in found if who == writer]
+        assert numbers == sorted(numbers), "a writer's records are out of order"
+
+
+def test_a_holder_frozen_beyond_its_lease_is_told_while_it_is_frozen_and_has_one_successor(disk: Disk, tmp_path: Path) -> None:
+    store = FileStore(str(disk.seen / "held"))
+    steady = store.clock.steady
+    hears, says = os.pipe()
+
+    def hold() -> None:
+        claims = []
+        with TaskLockManager("holder", store).hold("t", ttl=1.0) as lease:
+            os.write(says, b"held")
+            try:
+                while True:
+                    asked = steady()
+                    lease.check()
+                    claims.append(asked)
+                    time.sleep(0.002)
+            except LockLost as error:
+                os.write(says, b"lost")
+                lost = str(error)
+        note(tmp_path / "holder", {"claims": claims, "lost": lost, "token": lease.token})
+
+    def take_over(me: int) -> None:
+        found: dict[str, object] = {}
+        holder = "holder"
+        while not found and holder == "holder":
+            try:
+                lock = LockTable(store).acquire("t", f"rival-{me}", 60)
+                found = {"token": lock.token, "at": lock.holder["at"]}
+            except LockHeld as held:
+                holder = held.holder
+                time.sleep(0.002)
+        note(tmp_path / f"rival-{me}", found)
+
+    children = [fork(hold)]
+    try:
+        os.close(says)
+        assert os.read(hears, 4) == b"held"
+        with disk.frozen():
+            children += [fork(take_over, me) for me in range(4)]
+            assert os.read(hears, 4) == b"lost", "while the filesystem is frozen: nobody is made to wait for it"
+    finally:
+        codes = [os.waitpid(child, 0)[1] for child in children]
+        os.close(hears)
+    assert codes == [0] * 5
+    holder = json.loads((tmp_path / "holder").read_text())
+    rivals = [json.loads((tmp_path / f"rival-{me}").read_text()) for me in range(4)]
+    (winner,) = [rival for rival in rivals if rival]
+    assert holder["lost"].startswith("The lease of t ran out")
+    assert max(holder["claims"]) < winner["at"]
+    assert winner["token"] > holder["token"]
+    record = json.loads((disk.seen / "held" / "locks" / "t.lock").read_text())
+    assert record["token"] == winner["token"], "who woke up damaged its successor's lock"
+
+
+def note(path: Path, what: dict[str, object]) -> None:
+    path.write_text(json.dumps(what))

@@ -1,0 +1,391 @@
+"""What lies in swarm's own directories may be of any kind, left there by a crash, a backup, a person or a stranger.
+
+Whatever it is: a lock that somebody holds stays held, a task that nobody holds can be had, every whole record is read, and
+nothing outside the state directory is touched. Where that cannot be, the error names the entry, and removing it is the cure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from swarm.errors import LockHeld, StoreError
+from swarm.locks.table import LockTable
+from swarm.status.log import StatusLog
+from swarm.stores.file import swap, tokens
+from swarm.stores.file.store import FileStore
+from tests.support.command_line import run
+
+T = TypeVar("T")
+MANY = settings(max_examples=4 * settings().max_examples)
+HAND = "h" + "0" * 16
+EXPIRED = b'{"worker": "gone", "expires_at": "2020-01-01"}'
+
+
+def socket_at(path: str) -> None:
+    short = f"{tempfile.gettempdir()}/swarm-test-{os.getpid()}"  # a socket can be made under a name of 108 bytes at most
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(short)
+    os.rename(short, path)
+
+
+def file_with(data: bytes) -> Callable[[str], None]:
+    def make(path: str) -> None:
+        Path(path).write_bytes(data)
+
+    return make
+
+
+def directory_with(*names: str) -> Callable[[str], None]:
+    def make(path: str) -> None:
+        os.mkdir(path)
+        for name in names:
+            Path(path, name).write_bytes(b'{"task_id": "foreign"}\n')
+
+    return make
+
+
+def nested(path: str) -> None:
+    os.makedirs(f"{path}/inner/most")
+
+
+def link_to(target: str) -> Callable[[str], None]:
+    return lambda path: os.symlink(target, path)
+
+
+KINDS: dict[str, Callable[[str], None]] = {
+    "file": file_with(b"not what belongs here"),
+    "empty file": file_with(b""),
+    "directory": os.mkdir,
+    "directory with a file": directory_with("junk"),
+    "directory with a part": directory_with("part"),
+    "directory in a directory": nested,
+    "fifo": os.mkfifo,
+    "socket": socket_at,
+    "link to itself": lambda path: os.symlink(os.path.basename(path), path),
+    "link to a hand": link_to(HAND),
+    "link out": link_to("../../../treasure"),
+    "link out by a file": link_to("../../../treasure/gold"),
+    "link to the root": link_to("/"),
+    "dangling link": link_to("nowhere"),
+    "long link": link_to("x" * 300),
+    "longest link": link_to("9" * 4000),
+    "strange link": link_to(os.fsdecode(b"a\nb\xff\x1b[31m")),
+    "number": link_to("7"),
+    "negative number": link_to("-5"),
+    "strange number": link_to("²"),
+}
+NOW = int(time.time())
+
+
+def further_name(path: str) -> None:
+    """What is counted as a gate of the record that the name begins with."""
+    anchor = anchor_of(path.rpartition("/.locks/")[0], os.path.basename(path).partition("~")[0] or "x")
+    os.makedirs(os.path.dirname(anchor), exist_ok=True)
+    if not os.path.lexists(anchor):
+        Path(anchor).touch()
+    if os.path.isdir(anchor) and not os.path.islink(anchor):
+        Path(path).touch()
+    elif path != anchor:
+        os.link(anchor, path, follow_symlinks=False)
+
+
+def anchor_of(state: str, name: str) -> str:
+    return f"{state}/.locks/anchors/{ord(name[-1]) % swap.ANCHORS}"
+
+
+KINDS["further name of an anchor"] = further_name
+ANCHORS = {os.path.basename(anchor_of("", task)) for task in ("held", "old", "free", "torn")}
+SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tokens.SHARDS) for task in ("held", "old", "free", "torn")}
+PLACES = {
+    "gates": [
+        *(f"old~{HAND}~{second}" for second in (0, NOW - 10, NOW, NOW + 10_000, "9" * 200)),
+        f"old~h{'f' * 16}~{NOW}",
+        *(f"held~{HAND}~{second}" for second in (NOW - 10_000, NOW)),
+        f"free~h{'1' * 16}~{NOW}",
+        f"torn~~{HAND}~{NOW}",
+        f"torn~{HAND}~{NOW}",
+        f"old~{HAND}",
+        f"old~{HAND}~x",
+        f"old~{HAND}~²",
+        "old~",
+        "old~x",
+        "~~",
+        "²",
+        "a\nb",
+        "x" * 250,
+        "x" * 226 + f"~{HAND}~{NOW}",
+        os.fsdecode(b"\xff~\xff"),
+    ],
+    "anchors": [*sorted(ANCHORS), "x", "²", "a\nb"],
+    "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
+    "epochs": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
+    "tickets": [*SHARDS.values(), "x", "²", "a\nb"],
+}
+PLANTED = some.sampled_from(sorted(PLACES)).flatmap(
+    lambda place: some.tuples(some.just(place), some.sampled_from(PLACES[place]), some.sampled_from(sorted(KINDS)))
+)
+AGES = some.sampled_from([0.0, 10.0, 10_000.0, -10_000.0])
+
+
+@contextmanager
+def around(treasure: str = "gold") -> Iterator[Path]:
+    """A state directory beside a treasure; fails if the treasure was touched."""
+    root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
+    try:
+        (root / "treasure").mkdir()
+        (root / "treasure" / treasure).write_text("gold")
+        (root / "state").mkdir()
+        before = os.stat(root / "treasure").st_mtime_ns
+        with mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")), mock.patch.object(swap, "PATIENCE", 0.0):
+            yield root / "state"
+        assert os.listdir(root / "treasure") == [treasure] and os.stat(root / "treasure").st_mtime_ns == before
+        assert (root / "treasure" / treasure).read_text() == "gold"
+    finally:
+        shutil.rmtree(root)
+
+
+def plant(path: str, kind: str, age: float) -> None:
+    if os.path.lexists(path):
+        remove(path)
+    KINDS[kind](path)
+    os.utime(path, (time.time() - age,) * 2, follow_symlinks=False)
+
+
+def remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def cured(work: Callable[[], T], excuses: list[str]) -> T:
+    """What `work` gives, once every entry that its errors name has been removed. Only an excuse may be named."""
+    while True:
+        try:
+            return work()
+        except StoreError as error:
+            told = str(error)
+        named = [path for path in excuses if f"{path}:" in told or f"{path} " in told or f"{path}/" in told]
+        assert len(named) == 1, told
+        remove(named[0])
+        excuses.remove(named[0])
+
+
+def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
+    """Whether this is a counter that cannot be drawn from, an anchor that can have no gates, or a hand with a gate that cannot be
+    destroyed."""
+    if place == "hands":
+        has_gate = any(gate == "gates" and f"~{name}~" in entry for (gate, entry, _), _ in plants)
+        return kind == "directory in a directory" and has_gate
+    if place == "anchors":
+        return name in ANCHORS and "directory" in kind
+    return (place == "tickets" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
+
+
+@MANY
+@given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
+@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", f"old~{HAND}~{NOW}", "link to a hand"), 0.0)])
+@example(
+    [(("gates", f"old~h{'f' * 16}~{NOW}", "dangling link"), 0.0), (("hands", "h" + "f" * 16, "directory in a directory"), 0.0)]
+)
+@example([(("epochs", "999999999", "dangling link"), 0.0)])
+@example([(("anchors", "4", "directory with a file"), 0.0)])
+@example([(("anchors", "4", "further name of an anchor"), 0.0)])
+@example([(("anchors", "4", "link out"), 0.0), (("gates", f"old~{HAND}~{NOW}", "further name of an anchor"), 0.0)])
+def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
+    with around() as state:
+        mine = LockTable(FileStore(str(state)))
+        lock = mine.acquire("held", "owner", 10_000)
+        for task, data in (("old", EXPIRED), ("torn", b"{")):
+            (state / "locks" / f"{task}.lock").write_bytes(data)
+            os.utime(state / "locks" / f"{task}.lock", (1, 1))
+        planted, excuses = [], []
+        for (place, name, kind), age in plants:
+            path = f"{state}/.locks/{place}/{name}"
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            if path not in planted and not (place == "tickets" and os.path.exists(path)):  # a counter lost is a counter lost
+                plant(path, kind, age)
+                planted.append(path)
+                excuses += [path] if is_excuse(place, name, kind, plants) else []
+
+        record = (state / "locks" / "held.lock").read_bytes()
+        assert run("lock", "list").code == 0
+        assert run("lock", "acquire", "held", "thief").code == 1
+        table = LockTable(FileStore(str(state)))
+        with pytest.raises(LockHeld):
+            table.acquire("held", "thief", 60)
+        assert (state / "locks" / "held.lock").read_bytes() == record
+
+        for task in ("old", "free", "torn"):
+            assert run("lock", "acquire", task, "v").code in ((0, 3) if excuses else (0,))
+            if table.look(task) is None or not table.look(task)[1].active:  # type: ignore[index]
+                assert cured(lambda task=task: table.acquire(task, "v", 60), excuses).worker == "v"  # type: ignore[misc]
+            with pytest.raises(LockHeld):
+                LockTable(FileStore(str(state))).acquire(task, "thief", 60)
+        table.store._records("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
+        assert cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
+        assert cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
+        again = cured(lambda: table.acquire("held", "successor", 60), excuses)
+        assert again.token is not None and lock.token is not None and again.token > lock.token
+
+
+@pytest.mark.parametrize("age", [10.0, -10.0, 100_000.0])
+def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ever(age: float) -> None:
+    with around() as state, mock.patch.object(swap, "PATIENCE", 3.0):
+        table = LockTable(FileStore(str(state)))
+        table.acquire("other", "w", 60)
+        (state / "locks" / "old.lock").write_bytes(EXPIRED)
+        (state / ".locks" / "hands" / HAND).mkdir()
+        gate = f"{state}/.locks/gates/old~{HAND}~{int(time.time())}"
+        plant(gate, "further name of an anchor", 0.0)
+        with pytest.raises(LockHeld):
+            table.acquire("old", "v", 60)
+        remove(gate)
+        plant(f"{state}/.locks/gates/old~{HAND}~{int(time.time() - age)}", "further name of an anchor", 0.0)
+        assert table.acquire("old", "v", 60).worker == "v"
+
+
+OWN = ["locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_link_in_place_of_one_of_swarms_directories_is_refused(name: str) -> None:
+    with around() as state:
+        store = FileStore(str(state))
+        LockTable(store).acquire("t", "w", 60)
+        StatusLog(store).append("START", "w", "t")
+        assert store.rotate("status")
+        StatusLog(store).append("START", "w", "t")
+        store.close()
+        shutil.rmtree(state / name)
+        (state / name).symlink_to("../" * (1 + name.count("/")) + "treasure")
+        command = ("log", "rotate") if name == ".status" else ("lock", "acquire", "u", "w")
+        answer = run(*command)
+        assert answer.code == 3 and f"{name} is a symbolic link".encode() in answer.err
+
+
+# The parts of the log ---------------------------------------------------------------------------------------
+
+ENDS = ["abc", "-5", "0x10", "1e2", " 5", "²", "٣", "1000000", "9" * 4000, "+5"]
+NAMES = [
+    "0000000001-x",
+    "0000000003-x",
+    "0000000050-x",
+    "0000000000-x",
+    "²-x",
+    "٣-x",
+    "9" * 19 + "-x",
+    "x",
+    "a\nb",
+    os.fsdecode(b"\xff-x"),
+    "-",
+]
+
+
+def lines(found: Any) -> list[int]:
+    return [json.loads(line)["meta"]["n"] for line in found]
+
+
+def read_all(state: Path) -> list[int]:
+    return lines(line for line, _, _ in StatusLog(FileStore(str(state))).follow("", silence=0.0))
+
+
+@contextmanager
+def log_of_four() -> Iterator[tuple[Path, list[Path]]]:
+    """Records 1 to 4, of which the first three were put aside one by one."""
+    with around("part") as state:
+        for number in range(1, 5):
+            store = FileStore(str(state))
+            StatusLog(store).append("START", "w", "t", meta={"n": number})
+            store.close()
+            assert number == 4 or store.rotate("status")
+        yield state, sorted((state / ".status").iterdir())
+
+
+def expect_records(state: Path, expected: list[int]) -> None:
+    """By every way of reading, also after more is appended and put aside."""
+    for number in (5, 6):
+        log = StatusLog(FileStore(str(state)))
+        assert read_all(state) == lines(log.tail(100)) == lines(line for line, _ in log.query("t")) == expected
+        assert lines(run("log", "query", "t").out.splitlines()) == expected
+        assert run("log", "validate").code == 0
+        log.append("START", "w", "t", meta={"n": number})
+        expected = [*expected, number]
+        assert log.store.rotate("status"), "residue does not keep the log from being rotated"
+        assert read_all(state) == expected
+
+
+@MANY
+@given(some.lists(some.tuples(some.sampled_from(NAMES), some.sampled_from(sorted(KINDS))), min_size=1, max_size=4), AGES)
+def test_nothing_among_the_parts_hides_a_record(plants: list[tuple[str, str]], age: float) -> None:
+    with log_of_four() as (state, _):
+        for name, kind in plants:
+            holds_a_part = kind == "directory with a part" and name.partition("-")[0].isascii() and name[0].isdigit()
+            if not holds_a_part or len(name) > 18:  # otherwise it is a part, as good as any other
+                plant(f"{state}/.status/{name}", kind, age)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_that_makes_no_sense_counts_as_the_files_own(end: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        (parts[at] / "end").unlink()
+        (parts[at] / "end").symlink_to(end)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["file", "directory", "fifo", "socket", "link to itself", "link out", "long link"])
+def test_an_end_that_is_no_number_counts_as_the_files_own(kind: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        plant(str(parts[at] / "end"), kind, 0.0)
+        expect_records(state, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("harm", ["part removed", "part and end removed", "emptied", "cut short", "end within the line"])
+def test_a_part_that_is_gone_or_torn_takes_no_other_with_it(harm: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        if harm in ("part removed", "part and end removed"):
+            (parts[at] / "part").unlink()
+        if harm in ("part and end removed", "end within the line"):
+            (parts[at] / "end").unlink()
+        if harm in ("emptied", "cut short"):
+            os.truncate(parts[at] / "part", 0 if harm == "emptied" else 10)
+        if harm == "end within the line":
+            (parts[at] / "end").symlink_to("10")
+        expect_records(state, [number for number in (1, 2, 3, 4) if number != at + 1])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link to itself", "link out by a file", "socket"])
+def test_a_part_that_is_no_file_is_an_error_that_names_it(kind: str, at: int) -> None:
+    with log_of_four() as (state, parts):
+        plant(str(parts[at] / "part"), kind, 0.0)
+        planted = [str(parts[at] / "part")]
+        assert run("log", "query", "t").code == run("log", "validate").code == 3
+        StatusLog(FileStore(str(state))).append("START", "w", "t", meta={"n": 5}) if at < 2 else None
+        expected = [number for number in (1, 2, 3, 4) if number != at + 1] + ([5] if at < 2 else [])
+        assert cured(lambda: read_all(state), planted) == expected
+        assert planted == []
+
+
+def test_a_log_that_leads_nowhere_is_an_error_and_no_endless_loop() -> None:
+    with around() as state:
+        (state / "status.log").symlink_to("nowhere/at/all")
+        assert run("log", "append", "START", "w", "t").code == 3

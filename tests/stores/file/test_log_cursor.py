@@ -1,0 +1,164 @@
+"""Reading on behind one's own line, or anywhere else in the live file, gives what reading the log anew gives, whatever was done
+to its files, and opens nothing for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.stores.file.log import Journal
+from swarm.stores.file.log_cursor import adjoins
+from swarm.stores.file.syscalls import make_dirs
+from tests.support.log_place import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path / "state", monkeypatch)
+
+
+def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(place: Place) -> None:
+    log, other = place.somebody(), place.somebody()
+    log.append(b"one")
+    other.append(b"two")
+    assert log.read("", 1000)[0] == [b"one", b"two"]
+    opened, listed = place.count("open"), place.count("scandir")
+    for number in range(3):
+        cursor = log.append(b"mine")
+        assert log.read(cursor, 1000) == ([], cursor)
+        last = other.append(b"%d" % number)
+        assert log.read(cursor, 1000) == ([b"%d" % number], last)
+        assert log.read(cursor, 0) == ([b"%d" % number], last)
+    assert opened == [] and listed == []
+
+
+@pytest.mark.parametrize("text", [b"new\nthe\n", b"one\nxx\nyy\n", b"ones\nx\nyyyyyyyyy\n", b"", b"on"])
+def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, place: Place) -> None:
+    log = place.somebody()
+    assert log.read(log.append(b"one"), 1000)[0] == []
+    cursor = log.append(b"two")
+    place.live.write_bytes(text)
+    assert log.read(cursor, 1000) == place.somebody().read(cursor, 1000)
+
+
+def test_a_file_written_anew_with_as_many_bytes_has_more(place: Place) -> None:
+    log = place.somebody()
+    cursor = log.append(b"one")
+    assert log.read(cursor, 1000)[0] == [] and not log.has_more(cursor)
+    place.live.write_bytes(b"two\n")
+    assert log.has_more(cursor) and log.read(cursor, 1000)[0] == [b"two"]
+
+
+@pytest.mark.parametrize("call", ["stat", "pread"])
+def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, place: Place) -> None:
+    log = place.somebody()
+    log.read(log.append(b"zero"), 1000)
+    cursor = log.append(b"one")
+    place.somebody().append(b"two")
+
+    def rotated() -> None:
+        other = place.somebody()
+        assert other.rotate()
+        other.append(b"three")
+
+    place.before(call, rotated)
+    seen: list[bytes] = []
+    while not seen or seen[-1] != b"three":
+        lines, cursor = log.read(cursor, 1000)
+        seen += lines
+    assert seen == [b"two", b"three"] and log.read(cursor, 1000) == ([], cursor)
+
+
+def test_what_a_late_writer_adds_to_a_file_that_was_put_aside_does_not_count(place: Place) -> None:
+    log = place.somebody()
+    cursor = log.append(b"one")
+    assert log.read(cursor, 1000) == ([], cursor)
+    with place.live.open("ab") as late:
+        assert place.somebody().rotate()
+        late.write(b"late\n")
+    assert log.read(cursor, 1000)[0] == []
+    place.somebody().append(b"two")
+    assert log.read(cursor, 1000)[0] == [b"two"]
+
+
+def test_it_goes_on_when_what_was_put_aside_is_removed(place: Place) -> None:
+    log = place.somebody()
+    log.append(b"one")
+    assert log.rotate()
+    cursor = log.append(b"two")
+    assert log.read(cursor, 1000) == ([], cursor)
+    shutil.rmtree(place.parts)
+    last = log.append(b"three")
+    assert log.read(cursor, 1000) == ([b"three"], last)
+
+
+STEPS = st.one_of(
+    st.sampled_from(["append", "append", "append", "rotate", "remove", "replace", "empty", "tear", "rewrite"]),
+    st.tuples(st.just("read"), st.integers(0, 30), st.sampled_from([0, 5, 1000])),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        live, parts = f"{home}/status.log", f"{home}/.status"
+        log, reader = (Journal(live, parts, ensure=make_dirs) for _ in range(2))
+        cursors = ["", "1:0"]
+        for number, step in enumerate(steps):
+            if step == "append":
+                cursors.append(log.append(b"line %d" % (number % 3)))
+            elif step == "rotate":
+                log.rotate()
+            elif step == "remove":
+                Path(live).unlink(missing_ok=True)
+            elif isinstance(step, tuple):
+                _, which, limit = step
+                cursor = cursors[-1 - which % len(cursors)]
+                expected = Journal(live, parts, ensure=make_dirs).read(cursor, limit)
+                assert reader.read(cursor, limit) == expected
+                cursors.append(expected[1])
+            elif os.path.exists(live):
+                if step == "replace":
+                    Path(f"{home}/new").write_bytes(b"line 0\nline 1\nanother\n")
+                    os.rename(f"{home}/new", live)
+                elif step == "empty":
+                    os.truncate(live, 0)
+                elif step == "rewrite":
+                    Path(live).write_bytes(b"line 1\nrewritten %d\n" % number)
+                else:
+                    with open(live, "ab") as file:
+                        file.write(b"torn")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_all"),
+    [
+        ("1:10:abc", "1:14:abc", True),
+        ("1:10:abc", "1:15:abc", False),
+        ("1:10:abc", "1:13:abc", False),
+        ("1:10:abc", "2:14:abc", False),
+        ("1:10:abc", "1:14:abd", False),
+        ("1:0", "1:4:abc", False),
+        ("1:10", "1:14", False),
+        ("", "1:4:abc", False),
+    ],
+)
+def test_cursors_tell_whether_a_line_was_all_that_came(before: str, after: str, is_all: bool) -> None:
+    assert adjoins(before, after, b"one") is is_all
+
+
+def test_a_line_that_ends_a_torn_one_is_not_all_that_came(place: Place) -> None:
+    log = place.somebody()
+    cursor = log.append(b"one")
+    with place.live.open("ab") as file:
+        file.write(b"torn")
+    after = log.append(b"two")
+    assert not adjoins(cursor, after, b"two")
+    assert log.read(cursor, 1000) == ([b"torn", b"two"], after)

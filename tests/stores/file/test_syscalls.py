@@ -1,0 +1,233 @@
+"""The calls by which lock files change: each does one thing, also to what others planted in the way."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import posix
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from swarm.stores.file import syscalls
+from swarm.stores.file.syscalls import Filesystem, make_dirs
+from tests.conftest import open_descriptors
+
+FS = Filesystem()
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    gc.collect()  # what other tests have left is none of ours
+    before = open_descriptors()
+    yield
+    assert open_descriptors() <= before  # what other tests left to the collector may be closed meanwhile
+
+
+class TestFiles:
+    @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
+    def test_what_is_written_is_read_whole(self, size: int, tmp_path: Path) -> None:
+        data = os.urandom(size)
+        FS.write_new(f"{tmp_path}/a", data)
+        assert FS.read(f"{tmp_path}/a") == data and FS.size(f"{tmp_path}/a") == size
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+
+    def test_a_write_that_takes_several_calls_is_whole_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = os.write
+        monkeypatch.setattr(posix, "write", lambda fd, data: real(fd, data[:3]))
+        FS.write_new(f"{tmp_path}/a", b"0123456789")
+        assert (tmp_path / "a").read_bytes() == b"0123456789"
+
+    def test_what_exists_is_not_written_over(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"old")
+        with pytest.raises(FileExistsError):
+            FS.write_new(f"{tmp_path}/a", b"new")
+        assert (tmp_path / "a").read_bytes() == b"old"
+
+    def test_a_link_is_neither_read_nor_drawn_from(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"x")
+        (tmp_path / "link").symlink_to("a")
+        for call in (lambda: FS.read(f"{tmp_path}/link"), lambda: FS.draw(f"{tmp_path}/link", sync=False)):
+            with pytest.raises(OSError, match="symbolic links") as refused:
+                call()
+            assert refused.value.errno == errno.ELOOP
+        assert FS.size(f"{tmp_path}/link") == 1 and (tmp_path / "a").read_bytes() == b"x"
+
+    def test_a_planted_pipe_hangs_nobody(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        assert FS.read(f"{tmp_path}/pipe") == b""
+        with pytest.raises(OSError, match="No such device or address"):
+            FS.draw(f"{tmp_path}/pipe", sync=False)
+
+    def test_each_draw_gives_a_number_of_its_own(self, tmp_path: Path) -> None:
+        assert [FS.draw(f"{tmp_path}/a", sync=False) for _ in range(3)] == [1, 2, 3]
+        assert FS.size(f"{tmp_path}/a") == 3 and (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+
+    @pytest.mark.parametrize("sync", [False, True])
+    def test_a_draw_is_brought_to_the_disk_where_asked(self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        synced: list[int] = []
+        monkeypatch.setattr(posix, "fsync", synced.append)
+        FS.draw(f"{tmp_path}/a", sync=sync)
+        assert len(synced) == sync
+
+    def test_an_age_counts_in_either_direction(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
+        for offset in (-100, 100):
+            os.utime(tmp_path / "a", (time.time() + offset, time.time() + offset))
+            assert 90 < FS.age(f"{tmp_path}/a") < 110
+
+    def test_what_is_there_exists_also_a_link_to_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to("nothing")
+        assert FS.exists(f"{tmp_path}/link") is True and FS.exists(f"{tmp_path}/nothing") is False
+        (tmp_path / "file").touch()
+        with pytest.raises(NotADirectoryError):
+            FS.exists(f"{tmp_path}/file/below")
+
+
+class TestDirectories:
+    def test_they_are_private(self, tmp_path: Path) -> None:
+        FS.mkdir(f"{tmp_path}/a")
+        make_dirs(f"{tmp_path}/b/c/d")
+        for name in ("a", "b", "b/c", "b/c/d"):
+            assert (tmp_path / name).stat().st_mode & 0o777 == syscalls.DIR_MODE == 0o700
+
+    def test_what_is_in_one(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
+        (tmp_path / "b").mkdir()
+        assert sorted(FS.names(str(tmp_path))) == ["a", "b"]
+        assert sorted(FS.own_names(str(tmp_path))) == ["a", "b"]
+        for names in (FS.names, FS.own_names):
+            with pytest.raises(NotADirectoryError):
+                names(f"{tmp_path}/a")
+            with pytest.raises(FileNotFoundError):
+                names(f"{tmp_path}/nothing")
+
+    def test_what_lies_behind_a_link_is_not_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "b").mkdir()
+        (tmp_path / "link").symlink_to("b")
+        with pytest.raises(NotADirectoryError) as refused:
+            FS.own_names(f"{tmp_path}/link")
+        assert refused.value.args == (errno.ENOTDIR, "Not a directory")
+        assert refused.value.filename == f"{tmp_path}/link"
+
+    def test_bringing_one_to_the_disk_follows_a_link_that_somebody_chose(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[str] = []
+        monkeypatch.setattr(posix, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        (tmp_path / "file").touch()
+        FS.sync_dir(f"{tmp_path}/link")
+        assert synced == [str(tmp_path / "real")]
+        with pytest.raises(NotADirectoryError):
+            FS.sync_dir(f"{tmp_path}/file")
+
+    def test_making_what_exists_changes_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir(mode=0o755)
+        (tmp_path / "link").symlink_to("a")
+        for name in ("a", "link"):
+            make_dirs(f"{tmp_path}/{name}")
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+
+    def test_a_file_in_the_way_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
+        with pytest.raises(NotADirectoryError, match="is a file, not a directory") as refused:
+            make_dirs(f"{tmp_path}/a")
+        assert refused.value.args == (errno.ENOTDIR, "is a file, not a directory")
+        assert refused.value.filename == f"{tmp_path}/a"
+        assert refused.value.__suppress_context__
+
+    def test_somebody_who_makes_it_at_the_same_moment_is_welcome(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        real, calls = os.mkdir, []
+
+        def meanwhile(path: str, mode: int) -> None:
+            calls.append(path)
+            if len(calls) == 3:
+                real(path, mode)
+            real(path, mode)
+
+        monkeypatch.setattr(posix, "mkdir", meanwhile)
+        make_dirs(f"{tmp_path}/a/b")
+        assert calls == [f"{tmp_path}/a/b", f"{tmp_path}/a", f"{tmp_path}/a/b"]
+
+    def test_where_nothing_can_be_made_at_all_that_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(path: str, mode: int) -> None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+        monkeypatch.setattr(posix, "mkdir", failing)
+        with pytest.raises(FileNotFoundError) as error:
+            make_dirs("/a/b")
+        assert error.value.filename == "/"
+
+    @pytest.mark.skipif(
+        not os.path.isdir("/proc/self"), reason="what says that nothing is there, and takes nothing, is Linux's /proc"
+    )
+    def test_where_nothing_can_be_made_it_gives_up(self) -> None:
+        with pytest.raises(FileNotFoundError, match="cannot be made there: '/proc/nope'"):
+            make_dirs("/proc/nope/results")
+
+    def test_one_that_is_removed_while_we_look_at_it_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        refused = [FileExistsError(errno.EEXIST, "it was there a moment ago")]
+        mkdir = os.mkdir
+
+        def removed_meanwhile(path: str, mode: int) -> None:
+            if refused:
+                raise refused.pop()
+            mkdir(path, mode)
+
+        monkeypatch.setattr(posix, "mkdir", removed_meanwhile)
+        make_dirs(f"{tmp_path}/a")
+        assert (tmp_path / "a").is_dir() and not refused
+
+
+class TestMarks:
+    """One more name of a file, which is counted."""
+
+    @pytest.fixture
+    def anchor(self, tmp_path: Path) -> str:
+        Filesystem().put(f"{tmp_path}/anchor")
+        return f"{tmp_path}/anchor"
+
+    def test_each_is_counted_while_it_is_there(self, anchor: str, tmp_path: Path) -> None:
+        fs = Filesystem()
+        counted = [fs.links(anchor)]
+        for name in ("one", "two"):
+            fs.mark(anchor, f"{tmp_path}/{name}")
+            counted.append(fs.links(anchor))
+        fs.unlink(f"{tmp_path}/one")
+        assert [*counted, fs.links(anchor)] == [1, 2, 3, 2]
+
+    def test_it_is_made_only_where_there_is_none(self, anchor: str, tmp_path: Path) -> None:
+        fs = Filesystem()
+        fs.mark(anchor, f"{tmp_path}/one")
+        with pytest.raises(FileExistsError):
+            fs.mark(anchor, f"{tmp_path}/one")
+        assert fs.links(anchor) == 2
+
+    def test_where_there_is_no_file_there_is_nothing_to_count_and_nothing_to_mark(self, tmp_path: Path) -> None:
+        fs = Filesystem()
+        assert fs.links(f"{tmp_path}/none") == 0
+        with pytest.raises(FileNotFoundError):
+            fs.mark(f"{tmp_path}/none", f"{tmp_path}/one")
+
+    def test_what_is_put_a_second_time_stays_as_it_is(self, anchor: str, tmp_path: Path) -> None:
+        fs = Filesystem()
+        fs.mark(anchor, f"{tmp_path}/one")
+        fs.put(anchor)
+        assert fs.links(anchor) == 2 and Path(anchor).read_bytes() == b""
+
+    def test_a_second_is_as_far_away_as_it_is_in_either_direction(self) -> None:
+        fs = Filesystem()
+        assert fs.since(fs.this_second()) < 2
+        assert 99 < fs.since(str(int(time.time()) - 100)) < 102 and 98 < fs.since(str(int(time.time()) + 100)) < 101

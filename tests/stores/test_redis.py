@@ -1,0 +1,398 @@
+"""What is special about the store on Redis and Valkey: what it sends, and what becomes of it when the server does not behave."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import BadInput, StoreError
+from swarm.stores.address import Address
+from swarm.stores.contract import Store, open_store
+from swarm.stores.redis import RedisStore
+from swarm.testing import CHECKS
+from tests.support.processes import fork
+from tests.support.proxy import Proxy, certificate
+from tests.support.servers import running
+from tests.support.valkey_server import ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with running(ValkeyServer(tmp_path_factory.mktemp("valkey"))) as server:
+        yield server
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"t{abs(hash(request.node.nodeid))}"
+
+
+@pytest.fixture
+def store(server: ValkeyServer, name: str) -> Iterator[RedisStore]:
+    store = RedisStore(Address(server.url(name)))
+    yield store
+    store.close()
+
+
+def command(server: ValkeyServer, *words: str) -> bytes:
+    """What the server says to a command, without any client of ours."""
+    with socket.create_connection(("127.0.0.1", server.port)) as wire:
+        wire.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
+        return wire.recv(1 << 16)
+
+
+def lines(store: Store) -> list[bytes]:
+    return store.read_log("status")[0]
+
+
+class TestLostAnswers:
+    """The server has done it, or will, and nobody was told."""
+
+    @pytest.fixture
+    def proxy(self, server: ValkeyServer) -> Iterator[Proxy]:
+        with Proxy(server.port) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def far(self, proxy: Proxy, name: str) -> Iterator[RedisStore]:
+        store = RedisStore(Address(f"redis://127.0.0.1:{proxy.port}/0?namespace={name}&timeout=3"))
+        store.read("locks/warm")
+        yield store
+        store.close()
+
+    def test_an_append_is_not_doubled(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+        far.append("status", b"before")  # from now on the server knows the script
+        proxy.losing = 1
+        cursor = far.append("status", b"once")
+        far.append("status", b"after")
+        assert proxy.lost == 1
+        assert lines(store) == [b"before", b"once", b"after"]
+        assert store.read_log("status", cursor)[0] == [b"after"]
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            (lambda store: store.create("locks/new", b"1"), True),
+            (lambda store: store.create("locks/there", b"1"), False),
+            (lambda store: store.replace("locks/there", b"old", b"new"), True),
+            (lambda store: store.replace("locks/there", b"other", b"new"), False),
+            (lambda store: store.remove("locks/there", b"old"), True),
+            (lambda store: store.remove("locks/there", b"other"), False),
+        ],
+    )
+    def test_what_became_of_a_change_is_found_out(
+        self, change: Callable[[Store], bool], expected: bool, proxy: Proxy, far: RedisStore
+    ) -> None:
+        far.create("locks/there", b"old")
+        proxy.losing = 2
+        assert change(far) is expected
+        assert proxy.lost == 2
+
+    def test_a_ticket_may_be_drawn_twice_but_none_is_given_twice(self, proxy: Proxy, far: RedisStore) -> None:
+        first = far.ticket("locks/a")
+        proxy.losing = 1
+        assert far.ticket("locks/a") > first
+
+    def test_a_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+        """A lock is taken at the second try, and given back; then the first try arrives. It must not leave a lock behind."""
+        proxy.holding = True
+        threading.Timer(0.3, setattr, (proxy, "holding", False)).start()
+        assert far.create("locks/a", b"mine")
+        assert far.remove("locks/a", b"mine")
+        assert len(proxy.let_through()) >= 1
+        assert store.read("locks/a") is None
+
+    def test_a_line_that_arrives_late_is_not_written(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+        proxy.holding = True
+        threading.Timer(0.3, setattr, (proxy, "holding", False)).start()
+        far.append("status", b"once")
+        assert len(proxy.let_through()) >= 1
+        assert lines(store) == [b"once"]
+
+    def test_who_gave_up_and_did_something_else_is_not_overtaken(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+        proxy.holding = True
+        with pytest.raises(StoreError, match="may have been made: look before you repeat it"):
+            far.create("locks/a", b"mine")
+        proxy.holding = False
+        assert not far.remove("locks/a", b"mine"), "there is none yet"
+        proxy.let_through()
+        assert store.read("locks/a") is None
+
+
+class TestTrouble:
+    def test_one_that_is_not_there_is_an_error_in_time(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match=r"cannot be reached: .*refused.*tried for 0.5 seconds") as caught:
+            open_store(f"redis://127.0.0.1:{port}/0?timeout=0.5").read("locks/a")
+        assert time.monotonic() - begun < 5
+        assert caught.value.exit_code == 3
+
+    def test_one_that_is_silent_is_an_error_in_time(self, server: ValkeyServer, name: str) -> None:
+        store = RedisStore(Address(server.url(name, timeout="0.6")))
+        store.read("locks/a")
+        server.pause()
+        try:
+            begun = time.monotonic()
+            for verb in (lambda: store.read("locks/a"), lambda: store.append("status", b"x"), store.clock.now):
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    verb()
+            assert time.monotonic() - begun < 10
+        finally:
+            server.resume()
+        assert store.read("locks/a") is None, "it goes on by itself"
+        store.close()
+
+    def test_what_was_confirmed_survives_a_kill_and_the_store_goes_on(self, tmp_path: Path) -> None:
+        with running(ValkeyServer(tmp_path)) as server:
+            store = RedisStore(Address(server.url()))
+            for number in range(50):
+                store.append("status", b"%d" % number)
+                store.create(f"locks/{number}", b"x")
+            token = store.ticket("locks/a")
+            cursor = store.tail("status", 0)[1]
+            server.kill()
+            starter = threading.Timer(0.3, server.start)
+            starter.start()
+            after = store.append("status", b"after")
+            starter.join()
+            assert lines(store) == [*(b"%d" % number for number in range(50)), b"after"]
+            assert len(store.keys("locks")) == 50
+            assert store.ticket("locks/a") > token
+            assert store.read_log("status", cursor) == ([b"after"], after)
+            store.close()
+
+    def test_a_server_that_was_emptied_is_noticed_by_whoever_is_connected(
+        self, server: ValkeyServer, store: RedisStore, name: str
+    ) -> None:
+        before = store.append("status", b"old")
+        command(server, "DEL", f"{{{name}}}:meta", f"{{{name}}}:log:status")
+        after = store.append("status", b"new")
+        assert not store.resumes(before, after)
+        found, cursor = store.read_log("status", before)
+        assert found == [b"new"] and not store.resumes(before, cursor)
+
+    def test_a_replica_takes_no_writes_and_says_so(self, server: ValkeyServer, tmp_path: Path, name: str) -> None:
+        options = ("--replicaof", f"127.0.0.1 {server.port}")
+        with running(ValkeyServer(tmp_path, options=options)) as replica:
+            store = RedisStore(Address(replica.url(name, timeout="0.5")))
+            with pytest.raises(StoreError, match="read only replica"):
+                store.create("locks/a", b"x")
+
+    def test_an_address_that_makes_no_sense_says_so_and_not_its_secret(self) -> None:
+        for url in (
+            "redis://:geheim@h:port/0",
+            "redis://h/0?socket_timeout=geheim",
+            "redis://u:ge/heim@h/0",
+            "redis://h/0?geheim=1",
+        ):
+            with pytest.raises((BadInput, StoreError)) as caught:
+                open_store(url).read("locks/a")
+            assert ":geheim@" not in str(caught.value) and "ge/heim" not in str(caught.value)
+
+
+SECRET = "p@ss/w:ö?d"
+QUOTED = "p%40ss%2Fw%3A%C3%B6%3Fd"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    directory = tmp_path_factory.mktemp("guarded")
+    with running(ValkeyServer(directory, safe=False, options=("--requirepass", SECRET))) as server:
+        yield server
+
+
+class TestSecrets:
+    def test_by_url(self, guarded: ValkeyServer) -> None:
+        store = open_store(guarded.url().replace("redis://", f"redis://:{QUOTED}@"))
+        assert store.create("locks/url", b"x")
+        assert "p@ss" not in store.where("locks/url") and QUOTED not in store.where("locks/url")
+
+    def test_by_the_variable_of_its_own_tools(self, guarded: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("REDISCLI_AUTH", SECRET)
+        assert open_store(guarded.url()).create("locks/variable", b"x")
+
+    def test_a_wrong_one_is_refused_at_once_and_not_shown(self, guarded: ValkeyServer) -> None:
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match=r"refuses: .*Check user and password") as caught:
+            open_store(guarded.url().replace("redis://", "redis://:wrong-secret@")).read("locks/a")
+        assert "wrong-secret" not in str(caught.value)
+        assert time.monotonic() - begun < 5, "it is not tried again"
+
+    def test_none_is_refused(self, guarded: ValkeyServer) -> None:
+        with pytest.raises(StoreError, match="REDISCLI_AUTH"):
+            open_store(guarded.url()).read("locks/a")
+
+
+class TestDoctor:
+    @pytest.mark.parametrize(
+        ("setting", "value", "state", "text"),
+        [
+            ("appendonly", "no", "warning", "keeps no append-only file"),
+            ("appendfsync", "everysec", "warning", "syncs its append-only file everysec"),
+            ("maxmemory-policy", "allkeys-lru", "fault", "forgets keys"),
+            ("maxmemory-policy", "volatile-ttl", "warning", "forgets sessions"),
+            ("maxmemory", "100kb", "fault", "its memory is full"),
+        ],
+    )
+    def test_a_setting_that_breaks_a_promise_is_told_with_the_command_that_mends_it(
+        self, setting: str, value: str, state: str, text: str, tmp_path: Path
+    ) -> None:
+        with running(ValkeyServer(tmp_path)) as server:
+            store = RedisStore(Address(server.url()))
+            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            command(server, "CONFIG", "SET", setting, value)
+            (concern,) = [concern for concern in store.concerns() if concern[0] != "ok"]
+            assert concern[0] == state and text in concern[1]
+            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern[2]).groups()  # type: ignore[union-attr]
+            command(server, *subject.split(), name, mended)
+            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            store.close()
+
+    def test_where_settings_may_not_be_read_that_is_told(self, server: ValkeyServer, name: str) -> None:
+        command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
+        store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
+        assert any("may not be read" in text for _, text, _ in store.concerns())
+        store.close()
+
+    def test_the_documented_rights_are_enough_and_the_doctor_warns(self, server: ValkeyServer) -> None:
+        command(server, "ACL", "SETUSER", "least", "on", ">pw", "+@all", "-@dangerous", "~{least}:*", "&{least}:*")
+        store = RedisStore(Address(server.url("least").replace("redis://", "redis://least:pw@")))
+        for check in CHECKS:
+            if check.__name__ in ("replace_only_what_was_compared", "tickets_grow", "a_closed_store_may_be_used_again"):
+                check(store)
+                command(server, "FLUSHALL")
+        assert [state for state, _, _ in store.concerns()] == ["warning"]
+        store.close()
+
+
+def test_over_a_unix_socket(server: ValkeyServer, name: str) -> None:
+    store = open_store(f"redis+unix://{server.socket}?namespace={name}")
+    assert store.create("locks/a", b"x")
+    store.close()
+
+
+def test_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None:
+    """The server of the wheel cannot speak it: something in front of it does, as in many a data centre."""
+    path = certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(path)
+    with Proxy(server.port, tls) as proxy:
+        url = f"rediss://127.0.0.1:{proxy.port}/0?namespace={name}"
+        assert open_store(f"{url}&ssl_ca_certs={path}").create("locks/a", b"x")
+        with pytest.raises(StoreError, match="certificate verify failed"):
+            open_store(f"{url}&timeout=0.5").read("locks/a")
+
+
+class TestSchema:
+    def test_ten_processes_make_it_at_once(self, server: ValkeyServer, name: str, tmp_path: Path) -> None:
+        begin = tmp_path / "begin"
+
+        def make() -> None:
+            while not begin.exists():
+                pass
+            store = open_store(server.url(name))
+            store.append("status", store.append("status", b"x").partition(".")[0].encode())
+
+        children = [fork(make) for _ in range(10)]
+        begin.touch()
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 10
+        store = open_store(server.url(name))
+        assert len({line for line in lines(store) if line != b"x"}) == 1, "all see the same one"
+
+    def test_a_newer_one_is_refused(self, server: ValkeyServer, store: RedisStore, name: str) -> None:
+        command(server, "HSET", f"{{{name}}}:meta", "version", "2", "incarnation", "01234567")
+        with pytest.raises(StoreError, match=r"made by a newer swarm \(version 2; this one knows 1\)"):
+            store.read("locks/a")
+
+    @pytest.mark.parametrize("words", [("SET", "x"), ("HSET", "name", "value"), ("HSET", "version", "one")])
+    def test_what_is_not_swarms_is_refused_and_left_alone(
+        self, words: tuple[str, ...], server: ValkeyServer, store: RedisStore, name: str
+    ) -> None:
+        verb, *rest = words
+        command(server, verb, f"{{{name}}}:meta", *rest)
+        with pytest.raises(StoreError, match=r"is not swarm's. Choose another namespace"):
+            store.append("status", b"x")
+        assert command(server, "EXISTS", f"{{{name}}}:log:status") == b":0\r\n"
+
+    def test_namespaces_are_apart(self, server: ValkeyServer, store: RedisStore, name: str) -> None:
+        other = open_store(server.url(f"{name}b"))
+        assert store.create("locks/a", b"1") and other.create("locks/a", b"2")
+        store.append("status", b"mine")
+        assert lines(other) == [] and other.keys("locks") == ["locks/a"]
+
+
+def test_a_waiter_is_woken_and_does_not_look_again_and_again(store: RedisStore) -> None:
+    for _ in range(3):
+        cursor = store.tail("status", 0)[1]
+        threading.Timer(0.1, store.append, ("status", b"news")).start()
+        begun = time.monotonic()
+        assert store.wait("status", cursor, 30)
+        assert 0.05 < time.monotonic() - begun < 0.7
+    store.create("locks/a", b"one")
+    for old, new in ((b"one", b"two"), (b"two", b"three")):
+        threading.Timer(0.1, store.replace, ("locks/a", old, new)).start()
+        begun = time.monotonic()
+        store.watch("locks/a", old, 30)
+        assert 0.05 < time.monotonic() - begun < 0.7
+
+
+def test_who_has_watched_goes_on_with_the_same_wires(server: ValkeyServer, store: RedisStore) -> None:
+    """Also when more was announced than was waited for: it is not taken for an answer to what is asked next."""
+
+    def dialled() -> int:
+        return int(command(server, "INFO", "stats").partition(b"total_connections_received:")[2].split()[0])
+
+    store.create("locks/a", b"0")
+    store.watch("locks/a", b"another", 30)  # from here on there are two wires
+    before = dialled()
+    for number in range(20):
+        old, new = b"%d" % number, b"%d" % (number + 1)
+        changing = threading.Thread(target=flicker, args=(server, store.address.namespace, old, new))
+        changing.start()
+        store.watch("locks/a", old, 30)
+        changing.join()
+        assert store.read("locks/a") == new and store.ticket("locks/a") == number + 1
+        assert store.append("status", new) and lines(store)[-1] == new
+    assert dialled() - before == 20 + 1  # those of the others, and of asking
+
+
+def flicker(server: ValkeyServer, namespace: str, old: bytes, new: bytes) -> None:
+    """Changes a lock in steps, each of which is announced."""
+    other = open_store(server.url(namespace))
+    other.read("locks/a")
+    for step in (b"x", b"y", new):
+        assert other.replace("locks/a", old, step)
+        old = step
+    other.close()
+
+
+def test_a_forked_child_has_wires_of_its_own(store: RedisStore) -> None:
+    store.append("status", b"parent")
+
+    def work() -> None:
+        for number in range(20):
+            store.append("status", b"child %d" % number)
+
+    child = fork(work)
+    for number in range(20):
+        store.append("status", b"parent %d" % number)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(lines(store)) == 41 and len(set(lines(store))) == 41
+
+
+def test_without_the_client_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['redis'] = None; from swarm.stores.contract import open_store; open_store('redis://h/0')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "-m pip install 'swarm-coordination[redis]'" in done.stderr

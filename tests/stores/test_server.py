@@ -1,0 +1,361 @@
+"""What the stores on servers share: addresses, clocks, wires, cursors, and what is kept beside them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import BadInput, StoreError
+from swarm.locks.record import judge, new_lock
+from swarm.stores.address import Address
+from swarm.stores.cache import KeptFiles
+from swarm.stores.file.state_dir import StateDir
+from swarm.stores.server import cursors
+from swarm.stores.server.clock import ServerClock
+from swarm.stores.server.session_pool import Broken, Link, Slot
+from swarm.system import process
+from swarm.system.clock import Clock
+from tests.conftest import HandClock
+from tests.support.processes import fork
+
+
+class TestAddress:
+    def test_its_parts(self) -> None:
+        address = Address("postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require")
+        assert (address.scheme, address.user, address.password, address.path) == ("postgresql", "me", "p@ss", "/db")
+        assert (address.namespace, address.timeout, address.options) == ("team_a", 2.5, {"sslmode": "require"})
+        assert address.places(5432) == [("h1", 1), ("h2", 5432)]
+        assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
+        assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
+
+    def test_without_anything_said_it_is_the_usual(self) -> None:
+        address = Address("redis://")
+        assert (address.namespace, address.timeout, address.places(6379)) == ("swarm", 10.0, [("localhost", 6379)])
+        assert address.shown == "redis://" and not address.has_secret
+
+    def test_a_host_may_be_an_ipv6_address(self) -> None:
+        assert Address("etcd://[::1]:2379,[fe80::2]").places(1) == [("::1", 2379), ("fe80::2", 1)]
+
+    @pytest.mark.parametrize("hosts", ["h:0", "h:65536", "h:x", ":5", "h:²"])
+    def test_a_port_that_is_none_is_refused(self, hosts: str) -> None:
+        with pytest.raises(BadInput, match="names no host and port"):
+            Address(f"etcd://{hosts}").places(2379)
+
+    @pytest.mark.parametrize("name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
+    def test_a_namespace_that_some_server_would_not_take_is_refused(self, name: str) -> None:
+        with pytest.raises(BadInput, match="namespace is"):
+            Address(f"redis://h/0?namespace={name}")
+
+    @pytest.mark.parametrize("timeout", ["", "0", "-1", "nan", "inf", "1e3", "99999", "1.0000", "x"])
+    def test_a_timeout_that_is_no_time_is_refused(self, timeout: str) -> None:
+        with pytest.raises(BadInput, match="timeout is"):
+            Address(f"redis://h/0?timeout={timeout}")
+
+    @pytest.mark.parametrize("url", ["redis://u:pa/ss@h/0", "redis://u:pa#ss@h/0", "redis://u:pa?ss@h/0", "redis://u:p@"])
+    def test_a_password_that_was_not_quoted_is_refused_and_not_shown(self, url: str) -> None:
+        with pytest.raises(BadInput) as caught:
+            Address(url)
+        assert "pa" not in str(caught.value).replace("password", "") and "ss@" not in str(caught.value)
+
+    def test_what_others_say_is_shown_without_secrets(self) -> None:
+        address = Address("postgresql://u:p%20%40x@h/db?sslpassword=key%2Fword&password=third")
+        for text in ("bad: p @x", "bad: p%20%40x", "key/word is wrong", "third"):
+            assert not any(secret in address.scrubbed(text) for secret in ("p @x", "p%20%40x", "key/word", "third"))
+        assert address.has_secret
+
+    def test_a_secret_of_nothing_or_of_a_letter_does_not_garble_what_others_say(self) -> None:
+        assert Address("redis://h/0?password=").scrubbed("cannot execute") == "cannot execute"
+        assert not Address("redis://h/0?password=").has_secret
+        assert Address("redis://:x@h/0").scrubbed("cannot execute x") == "cannot execute …"
+
+    def test_what_is_shown_leads_to_the_same_store(self) -> None:
+        url = "postgresql://me@/db?namespace=a&host=/run/my%20sockets&port=5433"
+        assert Address(Address(url).shown).url("x") == Address(url).url("x")
+        assert "geheim" not in Address("redis://h/0?password=geheim&client_secret=geheim").shown
+
+
+class TestClock:
+    @pytest.fixture
+    def hand(self) -> HandClock:
+        return HandClock()
+
+    def clock(self, hand: HandClock, answers: list[tuple[float, float]], took: float = 0.0) -> ServerClock:
+        def ask() -> tuple[float, float]:
+            hand.pass_time(took)
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+
+        clock = ServerClock(ask)
+        clock.steady = hand.steady  # type: ignore[method-assign]
+        return clock
+
+    def test_what_this_machine_believes_does_not_matter(self, hand: HandClock) -> None:
+        clock = self.clock(hand, [(1000.0, 1000.0)])
+        assert clock.now() == clock.latest() == pytest.approx(1000)
+        hand.pass_time(5)
+        hand.jump(10_000)
+        assert 1004.99 < clock.now() < 1005 < clock.latest() < 1005.01, "the two clocks may run apart a little"
+
+    def test_an_answer_that_took_long_is_worth_less(self, hand: HandClock) -> None:
+        clock = self.clock(hand, [(1000.0, 1000.0)], took=3)
+        assert clock.now() == pytest.approx(1000) and clock.latest() == pytest.approx(1003)
+
+    def test_bounds_narrow_with_every_answer(self, hand: HandClock) -> None:
+        clock = self.clock(hand, [(1000.0, 1001.0)])
+        clock.now()
+        hand.pass_time(0.7)
+        clock.learn(hand.steady(), hand.steady(), 1001.0, 1002.0)
+        assert clock.now() == pytest.approx(1001, abs=0.001) and clock.latest() == pytest.approx(1001.7, abs=0.001)
+
+    def test_a_clock_that_was_set_is_believed_anew(self, hand: HandClock) -> None:
+        clock = self.clock(hand, [(1000.0, 1000.0)])
+        clock.now()
+        clock.learn(hand.steady(), hand.steady(), 500.0, 500.0)
+        assert clock.now() == clock.latest() == pytest.approx(500)
+
+    def test_it_asks_again_after_a_while_and_after_the_steady_clock_went_back(self, hand: HandClock) -> None:
+        clock = self.clock(hand, [(1000.0, 1000.0), (2000.0, 2000.0), (3000.0, 3000.0)])
+        assert clock.now() == pytest.approx(1000)
+        hand.pass_time(10.1)
+        assert clock.now() == pytest.approx(2000)
+        hand._steady -= 100
+        assert clock.now() == pytest.approx(3000)
+
+    @pytest.mark.parametrize("took", [0.0, 0.4, 2.0])
+    def test_a_lease_is_never_over_for_others_before_it_is_for_its_holder(self, hand: HandClock, took: float) -> None:
+        """However long the answers took, on either side."""
+        real = hand.steady
+
+        def at_the_server() -> tuple[float, float]:
+            hand.pass_time(took / 2)
+            said = real() + 1_000_000
+            hand.pass_time(took / 2)
+            return said, said
+
+        holder, other = (ServerClock(at_the_server) for _ in range(2))
+        for clock, host in ((holder, "one"), (other, "two")):
+            clock.steady = real  # type: ignore[method-assign]
+            clock.identity = lambda host=host: (host, "")  # type: ignore[method-assign, misc]
+        lock = new_lock("t", "w", 10, 1, holder)
+        begun = lock.holder["at"]
+        hand.pass_time(10 - (real() - begun) - 0.002)
+        assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
+
+    @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.0005, 0.0009, 0.00099])
+    def test_what_is_cut_off_a_time_in_writing_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
+        """A record tells whole milliseconds; the answer of a server next door takes less."""
+        holder, other = (self.clock(hand, [(1000 + fraction, 1000 + fraction)]) for _ in range(2))
+        for clock, host in ((holder, "one"), (other, "two")):
+            clock.identity = lambda host=host: (host, "")  # type: ignore[method-assign, misc]
+            clock.now()
+        lock = new_lock("t", "w", 5, 1, holder)
+        hand.pass_time(5 - 0.00001)
+        assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
+
+
+class TestLink:
+    @pytest.fixture
+    def wires(self) -> list[str]:
+        return []
+
+    def link(self, wires: list[str], timeout: str = "0.3") -> Link[str]:
+        def dial(_: float) -> str:
+            wires.append(f"open {len(wires)}")
+            return wires[-1]
+
+        return Link(Address(f"redis://h/0?timeout={timeout}"), dial, lambda wire: wires.append(f"closed {wire}"))
+
+    def test_a_wire_is_used_again(self, wires: list[str]) -> None:
+        link = self.link(wires)
+        assert link.call(lambda slot: slot.wire) == link.call(lambda slot: slot.wire) == "open 0"
+        assert wires == ["open 0"]
+
+    def test_what_is_broken_is_tried_with_another_as_the_same_turn(self, wires: list[str]) -> None:
+        seen: list[tuple[str, str, int]] = []
+
+        def work(slot: Slot[str]) -> str:
+            seen.append((slot.wire, slot.session, slot.turn))
+            if len(seen) < 3:
+                raise Broken("cut")
+            return "done"
+
+        link = self.link(wires)
+        assert link.call(work) == "done"
+        assert len({wire for wire, _, _ in seen}) == 3 and len({(session, turn) for _, session, turn in seen}) == 1
+        link.call(work)
+        assert seen[-1][1] == seen[0][1] and seen[-1][2] == seen[0][2] + 1
+
+    def test_time_is_up_sometime(self, wires: list[str]) -> None:
+        def work(_: Slot[str]) -> None:
+            raise Broken("cut\n  twice.")
+
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match=r"redis://h/0 cannot be reached: cut twice\. .*0.3 seconds.*may have been made"):
+            self.link(wires).call(work)
+        assert 0.1 < time.monotonic() - begun < 5
+        assert sum(wire.startswith("open") for wire in wires) == sum(wire.startswith("closed") for wire in wires) > 2
+
+    def test_where_nothing_was_sent_it_says_nothing_of_changes(self) -> None:
+        def dial(_: float) -> str:
+            raise Broken("refused")
+
+        with pytest.raises(StoreError, match="Is the server running") as caught:
+            Link(Address("redis://h/0?timeout=0.1"), dial, lambda wire: None).call(lambda slot: None)
+        assert "may have been made" not in str(caught.value)
+
+    @pytest.mark.parametrize("error", [StoreError("no"), KeyboardInterrupt()])
+    def test_any_other_error_hangs_up_and_the_session_goes_on(self, error: BaseException, wires: list[str]) -> None:
+        link = self.link(wires)
+        session = link.call(lambda slot: slot.session)
+
+        def work(_: Slot[str]) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            link.call(work)
+        assert wires == ["open 0", "closed open 0"]
+        assert link.call(lambda slot: (slot.session, slot.turn)) == (session, 3)
+
+    def test_threads_do_not_wait_for_each_other(self, wires: list[str]) -> None:
+        link = self.link(wires, timeout="10")
+        meet = threading.Barrier(4, timeout=10)
+        sessions: list[str] = []
+
+        def work(slot: Slot[str]) -> None:
+            meet.wait()
+            sessions.append(slot.session)
+
+        threads = [threading.Thread(target=link.call, args=(work,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(set(sessions)) == 4
+
+    def test_a_forked_child_opens_its_own_and_closes_none_of_its_parents(self, wires: list[str], tmp_path: Path) -> None:
+        link = self.link(wires)
+        session = link.call(lambda slot: slot.session)
+
+        def child() -> None:
+            assert link.call(lambda slot: slot.session) != session
+            link.close()
+            assert wires == ["open 0", "open 1", "closed open 1"], wires
+
+        assert os.waitpid(fork(child), 0)[1] == 0
+        assert link.call(lambda slot: slot.wire) == "open 0"
+
+    def test_closed_it_opens_again(self, wires: list[str]) -> None:
+        link = self.link(wires)
+        session = link.call(lambda slot: slot.session)
+        link.close()
+        assert link.call(lambda slot: (slot.session, slot.wire)) == (session, "open 2")
+
+    def test_tries_become_rarer(self, wires: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses: list[float] = []
+        monkeypatch.setattr(time, "sleep", pauses.append)
+        monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
+
+        def work(_: Slot[str]) -> None:
+            raise Broken("cut")
+
+        with pytest.raises(StoreError):
+            self.link(wires, timeout="3").call(work)
+        assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5, 0.5]
+
+
+class TestLogs:
+    def test_cursors(self) -> None:
+        for position in ((0,), (7,), (1700000000000, 3)):
+            text = cursors.cursor("0123abcd", position)
+            assert cursors.parse_cursor(text) == ("0123abcd", position)
+        assert cursors.parse_cursor("") == ("", ())
+
+    @pytest.mark.parametrize(
+        "text", ["12", "0123abcd", "0123abcd.", "0123ABCD.1", "0123abcd.-1", "0123abcd.1-", "0123abcd.1 ", "1:0", "²"]
+    )
+    def test_what_is_no_cursor_is_refused(self, text: str) -> None:
+        with pytest.raises(BadInput, match="is not a cursor of this store"):
+            cursors.parse_cursor(text)
+
+    def test_a_cursor_of_another_store_does_not_resume(self) -> None:
+        assert cursors.resumes("", "0123abcd.5")
+        assert cursors.resumes("0123abcd.5", "0123abcd.5") and cursors.resumes("0123abcd.9", "0123abcd.10")
+        assert not cursors.resumes("0123abcd.10", "0123abcd.9")
+        assert not cursors.resumes("0123abcd.5", "1123abcd.6")
+
+    @pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
+    @pytest.mark.parametrize("limit", [0, 1, 1 << 20])
+    def test_portions_are_as_large_as_they_should_be(self, size: int, limit: int) -> None:
+        log = [b"%d " % number + b"x" * size for number in range(60)]
+        asked: list[int] = []
+
+        def fetch(after: cursors.Position, count: int) -> list[tuple[cursors.Position, bytes]]:
+            asked.append(count)
+            found: list[tuple[cursors.Position, bytes]] = [((number + 1,), line) for number, line in enumerate(log)]
+            return found[after[0] : after[0] + count]
+
+        portions = cursors.Portions()
+        read: list[bytes] = []
+        at: cursors.Position = (0,)
+        while True:
+            lines, at = portions.gather("status", fetch, at, limit)
+            if not lines:
+                break
+            assert sum(map(len, lines)) < max(limit, 1) + 2 * (size + 10) + limit
+            assert limit or len(lines) == 1
+            read += lines
+        assert read == log and at == (60,)
+
+    def test_of_a_log_with_short_lines_more_are_fetched_at_first(self) -> None:
+        log: list[tuple[cursors.Position, bytes]] = [((number,), b"short") for number in range(1, 10)]
+        asked: list[int] = []
+
+        def fetch(after: cursors.Position, count: int) -> list[tuple[cursors.Position, bytes]]:
+            asked.append(count)
+            return log[after[0] : after[0] + count]
+
+        portions = cursors.Portions()
+        assert portions.gather("a", fetch, (0,), 1 << 20)[1] == (9,)
+        assert asked == [2, 8]
+        log += [((number,), b"short") for number in range(10, 24)]
+        assert portions.gather("a", fetch, (9,), 1 << 20)[1] == (23,)
+        assert asked == [2, 8, 16]
+        assert len(portions.gather("a", fetch, (0,), 0)[0]) == 1
+        log.append(((24,), b"x" * 100_000))
+        portions.gather("a", fetch, (23,), 1 << 20)
+        portions.gather("a", fetch, (24,), 1 << 20)
+        portions.gather("b", fetch, (24,), 1 << 20)
+        assert asked == [2, 8, 16, 1, 16, 2, 2]
+
+
+class TestKept:
+    def kept(self, tmp_path: Path, whose: str) -> KeptFiles:
+        return KeptFiles(str(tmp_path), StateDir(str(tmp_path), trusted=True), whose=whose)
+
+    def test_each_store_has_its_own(self, tmp_path: Path) -> None:
+        for whose in ("redis://a", "redis://b", ""):
+            self.kept(tmp_path, whose).keep("status", whose.encode())
+        for whose in ("redis://a", "redis://b", ""):
+            assert self.kept(tmp_path, whose).kept("status") == whose.encode()
+        assert len(list((tmp_path / ".kept").iterdir())) == 3
+
+    def test_what_cannot_be_kept_is_an_error_that_says_why(self, tmp_path: Path) -> None:
+        (tmp_path / ".kept").write_text("in the way")
+        with pytest.raises(StoreError, match="cannot be used"):
+            self.kept(tmp_path, "x").keep("status", b"1")
+        with pytest.raises(StoreError, match="cannot be used"):
+            self.kept(tmp_path, "x").kept("status")
+
+
+def test_a_clone_of_this_machine_is_not_taken_for_this_one_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines made from one image often have the same name and machine-id; their boots differ."""
+    monkeypatch.setattr(process, "_machine", lambda: "cloned")
+    server = ServerClock(lambda: (1000.0, 1000.0))
+    server.identity = lambda: ("another boot", "")  # type: ignore[method-assign]
+    lock = new_lock("t", "w", 60, 1, server, process.identity())
+    for clock, active in ((ServerClock(lambda: (1001.0, 1001.0)), True), (Clock(), False)):
+        clock.now = lambda: 1001.0  # type: ignore[method-assign]
+        assert judge(lock, clock, lambda: 0.0).active is active

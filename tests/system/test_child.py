@@ -1,0 +1,334 @@
+"""A child begins when it is told to, becomes what it is told, and is ended with all of its group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from swarm.errors import CannotRun
+from swarm.system import process
+from swarm.system.child import Child
+from tests.support.at_a_terminal import wait_until
+from tests.support.processes import fork
+from tests.support.wrapped_command import state_of
+
+Make = Callable[..., Child]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes children, none of which outlives the test."""
+    made: list[Child] = []
+
+    def child(**how: bool | int) -> Child:
+        made.append(Child(**how))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield child
+    for one in made:
+        one.abandon()
+        assert one.end(0)
+
+
+def code_of(child: Child) -> int:
+    wait_until(lambda: child.poll() is not None)
+    code = child.poll()
+    assert code is not None
+    return code
+
+
+def lines_of(path: Path, count: int) -> list[str]:
+    """Once so many are there."""
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= count)
+    return path.read_text().splitlines()
+
+
+class TestBeginning:
+    def test_nothing_happens_before_it_is_told(self, make: Make, tmp_path: Path) -> None:
+        child = make()
+        time.sleep(0.05)
+        assert child.poll() is None
+        child.begin(["touch", str(tmp_path / "ran")])
+        assert code_of(child) == 0
+        assert (tmp_path / "ran").exists()
+
+    def test_one_that_is_abandoned_never_runs(self, make: Make, tmp_path: Path) -> None:
+        for stopped in (False, True):
+            child = make(group=True)
+            if stopped:
+                os.kill(child.pid, signal.SIGSTOP)
+            child.abandon()
+            with pytest.raises(ProcessLookupError):
+                os.kill(child.pid, 0)
+            assert child.is_over()
+
+    def test_one_whose_parent_was_killed_while_it_told_never_runs(self, tmp_path: Path) -> None:
+        """Half of what it was told is in the pipe."""
+        ready, told = os.pipe()
+
+        def half() -> None:
+            child = Child()
+            os.write(told, str(child.pid).encode())
+            os.kill(child.pid, signal.SIGSTOP)  # so that it does not read
+            child.begin(["touch", str(tmp_path / "ran")], {"X": "x" * 1_000_000})
+
+        parent = fork(half)
+        os.close(told)
+        waiting = int(os.read(ready, 16))
+        os.close(ready)
+        wait_until(lambda: state_of(parent).startswith("S") and state_of(waiting).startswith("T"))
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        os.kill(waiting, signal.SIGCONT)
+        wait_until(lambda: state_of(waiting)[:1] in ("", "Z"))
+        assert not (tmp_path / "ran").exists()
+
+    def test_its_environment_is_what_it_was_told_or_ours(
+        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WORD", "ours")
+        for told, seen in (
+            (None, "ours"),
+            ({"WORD": "任务\n" + os.fsdecode(b"\xff"), "PATH": os.environ["PATH"]}, "任务\n\udcff"),
+        ):
+            with (tmp_path / "out").open("wb") as out:
+                child = make(stdout=out.fileno())
+                child.begin(["sh", "-c", 'printf %s "$WORD"'], told)
+            assert code_of(child) == 0
+            assert os.fsdecode((tmp_path / "out").read_bytes()) == seen
+
+    def test_it_is_looked_for_in_the_path_that_it_was_told(self, make: Make, tmp_path: Path) -> None:
+        (tmp_path / "tool").write_text("#!/bin/sh\nexit 6\n")
+        (tmp_path / "tool").chmod(0o755)
+        child = make()
+        child.begin(["tool"], {"PATH": str(tmp_path)})
+        assert code_of(child) == 6
+
+    @pytest.mark.parametrize(("name", "code"), [("nowhere-at-all", 127), ("", 127), ("/", 126)])
+    def test_one_that_cannot_be_run_says_so_and_has_ended(self, name: str, code: int, make: Make) -> None:
+        child = make(group=True)
+        with pytest.raises(CannotRun) as refused:
+            child.begin([name])
+        assert refused.value.exit_code == code
+        assert child.is_over()
+
+    def test_one_that_was_killed_before_tells_it_with_its_exit_code(self, make: Make) -> None:
+        child = make()
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        child.begin(["true"], {"X": "x" * 100_000})
+        assert (code_of(child), child.ended_by) == (137, signal.SIGKILL)
+
+    def test_where_no_process_can_be_made_that_is_told_and_nothing_stays_open(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full() -> int:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        before = os.listdir("/dev/fd")
+        monkeypatch.setattr(os, "fork", full)
+        with pytest.raises(CannotRun, match=r"cannot run another process: Resource temporarily unavailable\."):
+            make()
+        assert os.listdir("/dev/fd") == before
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+    def test_nothing_stays_open_after_it_has_begun(self, make: Make) -> None:
+        before = os.listdir("/dev/fd")
+        make().begin(["true"])
+        make().abandon()
+        assert os.listdir("/dev/fd") == before
+
+
+class TestItself:
+    def test_its_streams_are_those_that_were_given(self, make: Make, tmp_path: Path) -> None:
+        (tmp_path / "in").write_text("hello\n")
+        with (tmp_path / "in").open() as given, (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+            child = make(stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno())
+        child.begin(["sh", "-c", "cat; echo oops >&2"])
+        assert code_of(child) == 0
+        assert (tmp_path / "out").read_text() == "hello\n"
+        assert (tmp_path / "err").read_text() == "oops\n"
+
+    def test_they_may_be_one_file_or_change_places(self, make: Make, tmp_path: Path) -> None:
+        with (tmp_path / "both").open("w") as both:
+            child = make(stdout=both.fileno(), stderr=both.fileno())
+        child.begin(["sh", "-c", "echo one; echo two >&2"])
+        assert code_of(child) == 0
+        assert (tmp_path / "both").read_text() == "one\ntwo\n"
+        swap = "from swarm.system.child import Child; c = Child(stdout=2, stderr=1)\n"
+        swap += "c.begin(['sh', '-c', 'echo out; echo err >&2'])\n"
+        swap += "while c.poll() is None: pass"
+        done = subprocess.run([sys.executable, "-c", swap], capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == ("err\n", "out\n")
+
+    def test_handlers_of_ours_are_not_its_own(self, make: Make, tmp_path: Path) -> None:
+        heard = tmp_path / "heard"
+        before = signal.signal(signal.SIGUSR1, lambda *_: heard.touch())
+        try:
+            child = make()
+            os.kill(child.pid, signal.SIGUSR1)
+            assert code_of(child) == 128 + signal.SIGUSR1
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert not heard.exists()
+
+    def test_one_who_waits_holds_nothing_of_another(self, make: Make) -> None:
+        """Else the other would wait for it."""
+        first, second, third = make(), make(), make()
+        second.begin(["true"])
+        assert code_of(second) == 0
+        third.abandon()
+        first.begin(["true"])
+        assert code_of(first) == 0
+
+    def test_a_group_of_its_own_is_there_before_it_begins(self, make: Make) -> None:
+        assert os.getpgid(make().pid) == os.getpgid(0)
+        child = make(group=True)
+        assert os.getpgid(child.pid) == child.pid
+
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of Python 3.12: what is forked does little
+    def test_it_works_in_a_thread(self, make: Make, tmp_path: Path) -> None:
+        codes = []
+
+        def work() -> None:
+            child = make(group=True, mortal=True)
+            child.begin(["sh", "-c", "exit 3"])
+            codes.append(code_of(child))
+            child = make(group=True)
+            child.begin(["sleep", "600"])
+            codes.append(child.end(5))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(30)
+        assert codes == [3, True]
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
+    def test_a_mortal_one_dies_with_its_parent_and_another_does_not(self, tmp_path: Path) -> None:
+        ready, told = os.pipe()
+
+        def lead() -> None:
+            for mortal in (True, False):
+                child = Child(group=True, mortal=mortal)
+                child.begin(["sleep", "600"])
+                os.write(told, f"{child.pid}\n".encode())
+            signal.pause()
+
+        parent = fork(lead)
+        mortal = immortal = 0
+        with os.fdopen(ready) as pids:
+            mortal, immortal = int(pids.readline()), int(pids.readline())
+        os.close(told)
+        try:
+            os.kill(parent, signal.SIGKILL)
+            os.waitpid(parent, 0)
+            wait_until(lambda: process.group_gone(mortal))
+            assert not process.group_gone(immortal)
+        finally:
+            os.kill(immortal, signal.SIGKILL)
+
+
+class TestEnding:
+    def test_it_gets_sigterm_and_may_tidy_up(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make(group=True)
+        tidy = f"trap 'echo tidy >> {out}; exit 9' TERM; echo ready >> {out}; while :; do sleep 0.02; done"
+        child.begin(["sh", "-c", tidy])
+        lines_of(out, 1)
+        assert child.end(10)
+        assert (child.poll(), child.ended_by) == (9, 0)
+        assert lines_of(out, 2) == ["ready", "tidy"]
+
+    def test_who_does_not_mind_is_killed_earlier_when_there_is_less_time_than_the_grace(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make(group=True)
+        child.begin(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
+        lines_of(out, 1)
+        before = time.monotonic()
+        assert child.end(60, lambda: before + 0.3 - time.monotonic())
+        assert 0.3 <= time.monotonic() - before < 10
+
+    def test_who_does_not_mind_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make(group=True)
+        child.begin(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
+        lines_of(out, 1)
+        before = time.monotonic()
+        assert child.end(0.3)
+        assert 0.3 <= time.monotonic() - before < 5
+        assert child.ended_by == signal.SIGKILL
+
+    def test_so_is_all_of_its_group(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make(group=True)
+        child.begin(["sh", "-c", f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep 600 & wait"])
+        lines_of(out, 1)
+        assert not child.is_over()
+        assert child.end(0.2)
+        assert process.group_gone(child.pid)
+
+    def test_also_when_it_has_ended_itself(self, make: Make) -> None:
+        child = make(group=True)
+        child.begin(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 4"])
+        assert code_of(child) == 4
+        assert not child.is_over()
+        assert child.end(10)
+        assert child.poll() == 4
+
+    def test_also_those_who_are_stopped(self, make: Make) -> None:
+        child = make(group=True)
+        child.begin(["sleep", "600"])
+        child.send(signal.SIGSTOP)
+        wait_until(lambda: child.poll() is None and child.stopped_by == signal.SIGSTOP)
+        before = time.monotonic()
+        assert child.end(10)
+        assert (child.ended_by, time.monotonic() - before < 5) == (signal.SIGTERM, True)
+
+    def test_one_without_a_group_is_ended_alone(self, make: Make, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        child = make()
+        child.begin(["sh", "-c", f"sleep 600 >/dev/null 2>&1 & echo $! >> {out}; wait"])
+        other = int(lines_of(out, 1)[0])
+        assert child.end(10)
+        assert not state_of(other).startswith("Z")
+        os.kill(other, signal.SIGKILL)
+
+    def test_one_that_is_over_is_sent_nothing(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its number may be another's."""
+        sent: list[int] = []
+        for group in (True, False):
+            child = make(group=group)
+            child.begin(["true"])
+            assert child.end(10)
+            monkeypatch.setattr(os, "killpg", lambda pid, number: sent.append(pid))
+            monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+            child.send(signal.SIGTERM)
+            assert child.end(0)
+            monkeypatch.undo()
+        assert sent == []
+
+    def test_where_somebody_cannot_be_ended_that_is_told(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        child = make(group=True)
+        child.begin(["sleep", "600"])
+        monkeypatch.setattr("swarm.system.child._KILLED_WITHIN", 0.05)
+
+        def denied(group: int, number: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "killpg", denied)
+        assert not child.end(0.05)
+        monkeypatch.undo()
+
+    def test_how_one_ended_whom_another_has_reaped_nobody_knows(self, make: Make) -> None:
+        child = make()
+        child.begin(["true"])
+        os.waitpid(child.pid, 0)
+        assert child.poll() == 255

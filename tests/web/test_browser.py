@@ -1,0 +1,612 @@
+"""The page in a real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Route, expect, sync_playwright
+
+from swarm.queue.queue import TaskQueue
+from swarm.queue.task import TaskSpec
+from swarm.stores.file.store import FileStore
+from tests.support.web_server import Swarm, WebServer
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"\'><svg onload=window.pwned=1>'
+
+ATTEMPTS = """async ([reading, acting]) => {
+    const tried = {};
+    const told = (answer) => (answer.type === "opaque" ? "opaque" : answer.status);
+    const get = async (name, url, options) => { tried[name] = await fetch(url, options).then(told, () => "refused"); };
+    const cancel = `${acting}/api/tasks/target/cancel`;
+    const headers = { "content-type": "application/json", "x-swarm-action": "yes" };
+    await get("read", `${reading}/api/board`);
+    await get("blind", `${reading}/api/board`, { mode: "no-cors" });
+    await get("cancel", cancel, { method: "POST", credentials: "include", body: "{}", headers });
+    await get("form", cancel, { method: "POST", mode: "no-cors", credentials: "include", body: "{}" });
+    tried.events = await new Promise((done) => {
+        const stream = new EventSource(`${reading}/api/events`);
+        stream.onopen = () => done("open");
+        stream.onerror = () => { stream.close(); done("refused"); };
+    });
+    tried.frame = await new Promise((done) => {
+        const frame = document.createElement("iframe");
+        frame.onload = () => { try { done(frame.contentDocument ? "same" : "refused"); } catch { done("refused"); } };
+        frame.src = reading;
+        document.body.append(frame);
+    });
+    return tried;
+}"""
+NAMELESS = """() => {
+    const named = (it) => {
+        const by = it.getAttribute("aria-labelledby");
+        const label = it.closest("label");
+        return it.getAttribute("aria-label") || (by && document.getElementById(by)) || (label ?? it).textContent.trim();
+    };
+    const all = document.querySelectorAll("button, input, select, section, dialog[open], [role=listbox], [role=region]");
+    return [...all].filter((it) => it.checkVisibility() && !named(it)).map((it) => it.outerHTML.slice(0, 80));
+}"""
+POOR_CONTRAST = """() => {
+    const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+    const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+    const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+    const ground = (it) => {
+        for (; it; it = it.parentElement) {
+            const found = parse(getComputedStyle(it).backgroundColor);
+            if (found[3] !== 0) return found;
+        }
+        return [255, 255, 255];
+    };
+    const ratio = (it) => {
+        const [more, less] = [light(parse(getComputedStyle(it).color)), light(ground(it))].sort((a, b) => b - a);
+        return (more + 0.05) / (less + 0.05);
+    };
+    const says = (it) => [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    return [...document.querySelectorAll("body *")].filter((it) => says(it) && it.checkVisibility() && ratio(it) < 4.5)
+        .map((it) => `${it.className || it.tagName} ${it.textContent.slice(0, 20)} ${ratio(it).toFixed(2)}`);
+}"""
+TOO_WIDE = """() => [...document.querySelectorAll("section, .head, .controls, .problem, .worker")]
+    .filter((it) => it.getBoundingClientRect().right > 361).map((it) => it.id || it.className)"""
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    launched = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="module")
+def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    swarm = Swarm(tmp_path_factory.mktemp("looking") / "swarm")
+    with swarm.server:
+        yield swarm
+
+
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    swarm = Swarm(tmp_path_factory.mktemp("acting") / "swarm", "--allow-actions", "--as", "ada")
+    with swarm.server:
+        yield swarm
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Opens the page of a swarm, live. Whatever it complains about fails the test."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def open_one(server: WebServer, *, width: int = 1280, scheme: str = "light", quiet: bool = True) -> Page:
+        options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "reduced_motion": "reduce"}
+        contexts.append(browser.new_context(**options))  # type: ignore[arg-type]
+        page = contexts[-1].new_page()
+        page.set_default_timeout(15_000)
+        if quiet:
+            page.on("console", lambda said: complaints.append(said.text) if _complains(said) else None)
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+        page.goto(server.url)
+        page.wait_for_selector("#link[data-is=live]")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def _complains(said: ConsoleMessage) -> bool:
+    """A server that says no, or ends before its page, is no fault of the page."""
+    return said.type in ("error", "warning") and not said.text.startswith("Failed to load resource")
+
+
+def test_it_shows_live_what_happens(looking: Swarm, open_page: Open) -> None:
+    page = open_page(looking.server)
+    looking.queue.add("live-task", "Say hello")
+    expect(page.locator("#task-list .row", has_text="live-task")).to_be_visible()
+    claim = looking.queue.claim("worker-7", "live-task", ttl=300)
+    expect(page.locator("#worker-list .worker", has_text="worker-7")).to_contain_text("live-task")
+    expect(page.locator("#lock-rows tr", has_text="live-task")).to_contain_text(re.compile(r"[45] min"))
+    looking.log.append("WAIT", "worker-7", "live-task", "which database?")
+    problem = page.locator("#problem-list .problem", has_text="which database?")
+    expect(problem).to_contain_text("swarm task show live-task")
+    expect(page.locator("#announcer")).to_contain_text("which database?")
+    expect(page).to_have_title(re.compile(r"^\(\d+\) swarm$"))
+    expect(page.locator("#log-list .row", has_text="which database?")).to_be_visible()
+    expect(page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=wait]")).to_have_count(1)
+    looking.queue.done("live-task", "worker-7", claim.token)
+    expect(problem).to_have_count(0)
+    expect(page.locator("#task-list .row", has_text="live-task")).to_contain_text("done")
+    expect(page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=done]")).to_have_count(1)
+    expect(page.locator("button", has_text="Release")).to_have_count(0)
+
+
+def test_what_agents_write_is_shown_and_never_run(looking: Swarm, open_page: Open) -> None:
+    name = "<img src=x onerror=window.pwned=1>"
+    looking.queue.add(name, EVIL + "\n\x1b[31mred\x1b[0m", meta={"<b>": EVIL})
+    looking.queue.claim(EVIL[:100].replace("/", "|"), name)
+    looking.log.append("HELP", "w\u202egnp.exe", name, EVIL + " \x1b]0;title\x07 \u202edrowssap \u200b end")
+    looking.log.append("ERROR", "w", "forger", 'one\n23:59:59 DONE boss payroll "all paid"\r\nthree')
+    page = open_page(looking.server)
+    row = page.locator("#log-list .row", has_text="drowssap").first
+    expect(row).to_contain_text("<script>window.pwned=1</script>")
+    expect(row.locator(".ctl", has_text="U+202E").first).to_be_visible()
+    assert "␛" in row.inner_text() and "\x1b" not in row.inner_text() and "\u202e" not in row.inner_text()
+    forged = page.locator("#log-list .row", has_text="payroll")
+    expect(forged).to_have_count(1)
+    expect(forged).to_contain_text("one↵23:59:59 DONE boss payroll")
+    assert page.locator("#log-list .row", has_text="payroll").evaluate("row => row.offsetHeight") <= 33, "one line, one row"
+    page.locator("#task-list .row", has_text="onerror").first.click()
+    expect(page.locator("#drawer pre").first).to_contain_text("<svg onload=window.pwned=1>")
+    page.keyboard.press("Escape")
+    page.fill("#log-search", "drowssap")
+    expect(page.locator("#log-count")).to_contain_text("found")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("main img, main script, #drawer img, #drawer script").count() == 0
+
+
+def test_nothing_but_its_own_files_can_run_in_it(looking: Swarm, open_page: Open) -> None:
+    page = open_page(looking.server, quiet=False)
+    blocked = """() => {
+        const script = document.createElement("script");
+        try { script.textContent = "window.pwned = 1"; } catch { return "refused"; }
+        document.body.append(script);
+        return window.pwned ? "ran" : "refused";
+    }"""
+    assert page.evaluate(blocked) == "refused"
+    assert (
+        page.evaluate("() => { try { document.body.innerHTML = '<b>x</b>'; return 'ran' } catch { return 'refused' } }")
+        == "refused"
+    )
+    outside = "fetch('http://127.0.0.1:9/').then(() => 'ran', () => 'refused')"
+    assert page.evaluate(outside) == "refused"
+
+
+def test_a_lock_is_released_after_a_question(acting: Swarm, open_page: Open) -> None:
+    acting.locks.acquire("stuck", "w", 600)
+    page = open_page(acting.server)
+    assert page.url.endswith("/"), "the token has left the address"
+    row = page.locator("#lock-rows tr", has_text="stuck")
+    row.get_by_role("button", name="Release stuck").click()
+    expect(page.locator("#confirm-title")).to_have_text("Release the lock of stuck?")
+    expect(page.locator("#confirm-no")).to_be_focused()
+    page.keyboard.press("Escape")
+    assert acting.locks.look("stuck") is not None, "who is not sure does nothing"
+    row.get_by_role("button", name="Release stuck").click()
+    page.fill("#confirm-name", "grace")
+    page.click("#confirm-yes")
+    expect(row).to_have_count(0)
+    assert acting.locks.look("stuck") is None
+    expect(page.locator("#log-list .row", has_text="lock broken by grace (web)")).to_be_visible()
+
+
+def test_what_the_person_has_not_seen_is_not_done(acting: Swarm, open_page: Open) -> None:
+    acting.locks.acquire("moved", "w", 600)
+    page = open_page(acting.server)
+    page.locator("#lock-rows tr", has_text="moved").get_by_role("button", name="Release moved").click()
+    acting.locks.release("moved", "w")
+    acting.locks.acquire("moved", "successor", 600)
+    with page.expect_response("**/release") as answered:
+        page.click("#confirm-yes")
+    assert answered.value.status == 409
+    expect(page.locator("#confirm-wrong")).to_contain_text("held by successor")
+    assert acting.locks.look("moved") is not None
+
+
+def test_a_task_is_tried_again_and_cancelled_from_its_page(acting: Swarm, open_page: Open) -> None:
+    acting.queue.add("wobbly", "Try it", max_attempts=1)
+    acting.queue.fail("wobbly", "w", acting.queue.claim("w", "wobbly").token, "no luck")
+    page = open_page(acting.server)
+    page.locator("#problem-list .problem", has_text="no luck").get_by_role("button", name="Retry wobbly", exact=True).click()
+    page.click("#confirm-yes")
+    expect(page.locator("#task-list .row", has_text="wobbly")).to_contain_text("ready")
+    page.locator("#task-list .row", has_text="wobbly").click()
+    expect(page.locator("#drawer .history")).to_contain_text("ada (web)")
+    page.locator("#drawer").get_by_role("button", name="Cancel").click()
+    page.fill("#confirm-reason", "not needed")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer .facts")).to_contain_text("cancelled")
+    assert acting.queue.get("wobbly").state == "cancelled"
+
+
+def test_a_page_of_another_origin_gets_nothing(looking: Swarm, acting: Swarm, browser: Browser, tmp_path: Path) -> None:
+    """A page that somebody visits in the same browser, which knows the address and has the cookie."""
+    (tmp_path / "index.html").write_text("<!doctype html><title>evil</title>")
+    acting.queue.add("target", "x")
+    handler = functools.partial(_Silent, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as evil:
+        threading.Thread(target=evil.serve_forever, daemon=True).start()
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(acting.server.url)
+        page.wait_for_selector("#link[data-is=live]")
+        page.goto(f"http://127.0.0.1:{evil.server_port}/")
+        seen: list[int] = []
+        page.on("response", lambda answer: seen.append(answer.status) if "/api/" in answer.url else None)
+        tried = page.evaluate(ATTEMPTS, [looking.server.origin, acting.server.origin])
+        context.close()
+        evil.shutdown()
+    refused = {"read": "refused", "cancel": "refused", "events": "refused", "frame": "refused"}
+    assert {name: tried[name] for name in refused} == refused
+    assert tried["blind"] in ("opaque", "refused") and tried["form"] in ("opaque", "refused"), "which tells it nothing"
+    assert set(seen) <= {403, 405}
+    assert acting.queue.get("target").state == "ready"
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_it_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page: Open) -> None:
+    for at in range(3):
+        looking.queue.add(f"key-{at}", "x", priority=50 - at)
+    page = open_page(looking.server)
+    expect(page.locator("#task-list .row", has_text="key-0")).to_be_visible()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip", "first a way past everything"
+    page.keyboard.press("/")
+    expect(page.locator("#task-search")).to_be_focused()
+    page.keyboard.type("key-")
+    expect(page.locator("#task-list .row")).to_have_count(3)
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    expect(page.locator("#task-list .row[aria-selected=true]")).to_contain_text("key-1")
+    chosen = page.locator("#task-list").get_attribute("aria-activedescendant")
+    expect(page.locator(f"#{chosen}")).to_contain_text("key-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer-title")).to_have_text("key-1")
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).to_be_hidden()
+    expect(page.locator("#task-list")).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Escape")
+    page.keyboard.press("l")
+    expect(page.locator("#log-search")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
+    looking.log.append("START", "w", "while-paused")
+    expect(page.locator("#log-note")).to_contain_text("newer records wait")
+    expect(page.locator("#log-list .row", has_text="while-paused")).to_have_count(0)
+    page.keyboard.press("p")
+    expect(page.locator("#log-list .row", has_text="while-paused")).to_have_count(1)
+    seen = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.className || document.activeElement.tagName"))
+    assert {"theme", "help-button", "task-search", "task-list", "log-search", "log-list"} <= seen, "Tab is nowhere trapped"
+
+
+def test_everything_that_can_be_used_has_a_name(acting: Swarm, open_page: Open) -> None:
+    acting.locks.acquire("named", "w", 5)
+    acting.log.append("WAIT", "w", "named", "hm?")
+    page = open_page(acting.server)
+    expect(page.locator("#problem-list .problem", has_text="hm?")).to_be_visible()
+    for landmark in ("banner", "main", "contentinfo"):
+        expect(page.get_by_role(landmark)).to_have_count(1)
+    assert [heading.inner_text() for heading in page.locator("main h2").all()] == [
+        "Waits for a person, and problems",
+        "Workers",
+        "Tasks",
+        "Locks",
+        "Who worked on what",
+        "Log",
+    ]
+    assert page.evaluate(NAMELESS) == []
+    snapshot = page.locator("main").aria_snapshot()
+    assert "listbox" in snapshot and 'button "Copy swarm log query named"' in snapshot
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_light_or_dark_and_legible_in_both(acting: Swarm, open_page: Open, scheme: str) -> None:
+    acting.log.append("HELP", "w", "legible", "an \x1b escape")
+    acting.log.append("ERROR", "w", "legible-2", "oh")
+    page = open_page(acting.server, scheme=scheme)
+    expect(page.locator("#problem-list .problem", has_text="oh")).to_be_visible()
+    brightness = "() => getComputedStyle(document.body.parentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
+    assert (page.evaluate(brightness) > 128) == (scheme == "light")
+    assert page.evaluate(POOR_CONTRAST) == [], "WCAG AA"
+    page.keyboard.press("t")
+    page.keyboard.press("t")
+    assert page.evaluate(brightness) < 128, "the person's choice counts"
+    page.reload()
+    page.wait_for_selector("#link[data-is=live]")
+    assert page.evaluate(brightness) < 128, "and is remembered"
+
+
+def test_on_a_phone_nothing_has_to_be_moved_sideways(looking: Swarm, open_page: Open) -> None:
+    long = "a-very-long-name-of-a-task-that-does-not-end-" * 4
+    looking.queue.add(long[:190], "x" * 500)
+    looking.queue.claim("w" * 150, long[:190])
+    looking.log.append("HELP", "w" * 150, long[:190], "no_space_in_this_text" * 20)
+    page = open_page(looking.server, width=360)
+    expect(page.locator("#problem-list .problem", has_text="no_space_in_this_text")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate(TOO_WIDE) == []
+    page.locator("#task-list .row").first.click()
+    assert page.evaluate("document.getElementById('drawer').getBoundingClientRect().width") <= 360
+
+
+def test_five_thousand_tasks_stay_smooth(tmp_path: Path, open_page: Open) -> None:
+    """What makes it smooth, since times differ from machine to machine: only the rows that can be seen exist."""
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.queue.add_all([TaskSpec(f"bulk-{at:05d}", f"Check batch {at}") for at in range(5000)])
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#tasks-count")).to_have_text("5,000")
+        assert page.locator("#task-list .row").count() <= 40
+        assert page.evaluate("document.querySelectorAll('*').length") < 1500
+        page.evaluate("document.getElementById('task-list').scrollTop = 4000 * 50")
+        expect(page.locator("#task-list .row", has_text="bulk-04000")).to_be_visible()
+        assert page.locator("#task-list .row").count() <= 40
+        page.evaluate("document.getElementById('task-list').scrollTop = 0")
+        expect(page.locator("#task-list .row", has_text="bulk-00009")).to_be_visible()
+        swarm.queue.cancel("bulk-00003", "ada")
+        expect(page.locator("#states button", has_text="Cancelled")).to_contain_text("1")
+        page.fill("#task-search", "bulk-04999")
+        expect(page.locator("#task-list .row")).to_have_count(1)
+        page.fill("#task-search", "")
+        page.locator("#states button", has_text="Cancelled").click()
+        expect(page.locator("#task-list .row")).to_have_count(1)
+        swarm.queue.add_all([TaskSpec(f"more-{at:05d}", "x") for at in range(3000)])
+        page.locator("#states button", has_text="All").click()
+        expect(page.locator("#tasks-count")).to_have_text("8,000")
+
+
+def test_a_server_that_is_killed_and_comes_back_is_found_again(tmp_path: Path, open_page: Open) -> None:
+    state = tmp_path / "swarm"
+    TaskQueue(FileStore(str(state))).add("before", "x")
+    with WebServer((), {"SWARM_STATE_DIR": str(state)}) as first:
+        page = open_page(first, quiet=False)
+        expect(page.locator("#task-list .row", has_text="before")).to_be_visible()
+        port = first.port
+    expect(page.locator("#link")).to_have_attribute("data-is", "lost")
+    expect(page.locator("#banner")).to_contain_text("does not answer")
+    TaskQueue(FileStore(str(state))).add("meanwhile", "x")
+    with WebServer(("--port", str(port)), {"SWARM_STATE_DIR": str(state)}):
+        expect(page.locator("#link")).to_have_attribute("data-is", "live")
+        expect(page.locator("#task-list .row", has_text="meanwhile")).to_be_visible()
+        expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_the_log_is_searched_beyond_what_the_page_holds(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.log.append("START", "w", "needle", "in the haystack")
+    line = json.dumps(
+        {"timestamp": "2026-02-02T10:30:10.123Z", "type": "DONE", "worker": "w", "task_id": "hay", "message": "hay"}
+    )
+    with open(tmp_path / "swarm" / "status.log", "a", encoding="utf-8") as file:
+        file.write(f"{line}\n" * 6000)
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#log-count")).to_have_text("the latest 1,000")
+        assert page.locator("#log-list .row").count() <= 40
+        page.fill("#log-search", "HAYSTACK needle")
+        expect(page.locator("#log-list .row")).to_have_count(1)
+        page.fill("#log-search", "")
+        page.select_option("#log-type", "START")
+        expect(page.locator("#log-list .row")).to_have_count(1)
+
+
+def test_tasks_and_records_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.queue.add_all([TaskSpec("old-1", "x"), TaskSpec("old-2", "x")])
+    swarm.log.append("START", "w", "old-record")
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#task-list .row")).to_have_count(2)
+        (tmp_path / "swarm").rename(tmp_path / "elsewhere")
+        expect(page.locator("#task-list .row")).to_have_count(0)
+        expect(page.locator("#tasks-note")).to_have_text("No tasks.")
+        expect(page.locator("#log-note")).to_have_text("The log is empty.")
+        assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, "nothing needs no room"
+        anew = Swarm(tmp_path / "swarm")
+        anew.queue.add("new", "x")
+        anew.log.append("START", "w", "new-record")
+        expect(page.locator("#task-list .row")).to_contain_text(["new"])
+        expect(page.locator("#log-list .row")).to_contain_text(["new-record"])
+
+
+def test_the_focus_stays_when_what_has_it_is_made_anew_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
+    swarm.locks.acquire("a", "w", 500)
+    swarm.locks.acquire("b", "w", 501)
+    with swarm.server:
+        page = open_page(swarm.server)
+        page.wait_for_timeout(1500)
+        focused = "document.activeElement.ariaLabel ?? document.activeElement.textContent"
+        page.get_by_role("button", name="Running").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate(focused) == "Running0", "chosen, and so drawn anew"
+        page.get_by_role("button", name="Release b").focus()
+        swarm.locks.heartbeat("a", "w")
+        expect(page.locator("#lock-rows tr").first).to_contain_text("b")
+        expect(page.get_by_role("button", name="Release b")).to_be_focused()
+        page.keyboard.press("Enter")
+        swarm.locks.heartbeat("b", "w")
+        page.wait_for_timeout(1500)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Release b")).to_be_focused()
+        swarm.locks.release("b", "w")
+        expect(page.locator("#lock-rows tr")).to_have_count(1)
+        assert page.evaluate(focused) == "a", "what stands there now, but not its button"
+        swarm.locks.release("a", "w")
+        expect(page.locator("#lock-rows tr")).to_have_count(0)
+        expect(page.locator("#locks")).to_be_focused()
+        for key, section in (("1", "problems"), ("2", "workers")):
+            page.keyboard.press(key)
+            expect(page.locator(f"#{section}")).to_be_focused()
+
+
+def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swarm, open_page: Open) -> None:
+    acting.locks.acquire("slow-1", "w", 600)
+    acting.locks.acquire("slow-2", "w", 600)
+    page = open_page(acting.server)
+    held: list[Route] = []
+    page.route("**/release", lambda route: held.append(route))  # noqa: PLW0108 (playwright writes on it)
+    page.get_by_role("button", name="Release slow-1").click()
+    page.focus("#confirm-name")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    assert len(held) == 1
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Release slow-2").click()
+    held[0].continue_()
+    expect(page.locator("#lock-rows tr", has_text="slow-1")).to_have_count(0)
+    expect(page.locator("#confirm")).to_be_visible()
+    expect(page.locator("#confirm-title")).to_have_text("Release the lock of slow-2?")
+    page.focus("#confirm-yes")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(300)
+    held[1].continue_()
+    expect(page.locator("#confirm")).to_be_hidden()
+    assert acting.locks.look("slow-2") is None
+
+
+def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    with swarm.server:
+        page = open_page(swarm.server)
+        assert swarm.server.process
+        os.kill(swarm.server.process.pid, signal.SIGSTOP)
+        try:
+            page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")
+            expect(page.locator("#link")).to_have_text("No connection")
+            expect(page.locator("#banner")).to_contain_text("does not answer")
+        finally:
+            os.kill(swarm.server.process.pid, signal.SIGCONT)
+        expect(page.locator("#link")).to_have_text("Live")
+        swarm.queue.add("after-the-silence", "x")
+        expect(page.locator("#task-list .row", has_text="after-the-silence")).to_be_visible()
+
+
+def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, open_page: Open) -> None:
+    broken = 'retry: 100\n\nevent: away\ndata: {"text": "the disk is full"}\n\n'
+    asked: list[str] = []
+
+    def first_breaks(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) > 1:
+            route.continue_()
+        else:
+            route.fulfill(content_type="text/event-stream", body=broken)
+
+    swarm = Swarm(tmp_path / "swarm")
+    with swarm.server:
+        page = open_page(swarm.server)
+        page.route("**/api/events*", first_breaks)
+        page.reload()
+        expect(page.locator("#link")).to_have_text("No connection")
+        expect(page.locator("#link")).to_have_text("Store away")
+        expect(page.locator("#banner")).to_have_text("the disk is full")
+        assert len(asked) == 2
+        swarm.queue.add("there-again", "x")
+        expect(page.locator("#link")).to_have_text("Live")
+
+
+def test_tasks_that_change_while_all_are_loaded_are_shown_as_they_are(tmp_path: Path, open_page: Open) -> None:
+    swarm = Swarm(tmp_path / "swarm")
+    swarm.queue.add_all([TaskSpec("early", "x"), TaskSpec("late", "x")])
+    with swarm.server:
+        page = open_page(swarm.server)
+        expect(page.locator("#task-list .row")).to_have_count(2)
+
+        def claimed_meanwhile(route: Route) -> None:
+            claim = swarm.queue.claim("w", "late")
+            swarm.until("/api/tasks?state=running", lambda found: found["tasks"])
+            page.wait_for_timeout(500)
+            route.continue_()
+            assert claim.token
+
+        page.route("**/api/tasks?state=ready*", claimed_meanwhile)
+        page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")  # it begins anew
+        expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
+        page.wait_for_timeout(1000)
+        expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
+
+
+def test_the_log_is_searched_also_while_it_is_held_and_by_what_was_chosen_last(looking: Swarm, open_page: Open) -> None:
+    looking.log.append("ERROR", "w", "held-1", "needle")
+    looking.log.append("SKIP", "w", "held-2", "hay")
+    page = open_page(looking.server)
+    page.click("#pause")
+    page.fill("#log-search", "needle")
+    expect(page.locator("#log-count")).to_have_text("1 found")
+    expect(page.locator("#log-list .row")).to_have_count(1)
+    page.fill("#log-search", "")
+    page.click("#pause")
+    expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
+    slow: list[Route] = []
+    page.route("**/api/log?*", lambda route: slow.append(route))  # noqa: PLW0108 (playwright writes on it)
+    page.select_option("#log-type", "ERROR")
+    page.wait_for_timeout(300)
+    page.select_option("#log-type", "")
+    slow[0].continue_()
+    page.wait_for_timeout(500)
+    expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
+
+
+def test_no_name_looks_like_another_for_what_cannot_be_seen_in_it(looking: Swarm, open_page: Open) -> None:
+    seen = ["\u200b", "\u200d", "\u034f", "\u115f", "\u3164", "\ufe0f", "\u2800", "\U000e0100", "\u2066", "\u00ad"]
+    for sign in seen:
+        looking.log.append("SKIP", f"an{sign}n", "unseen", "x")
+    family, persian = "👨\u200d👩\u200d👧 ❤\ufe0f 1\ufe0f\u20e3", "می\u200cخواهم"
+    looking.log.append("SKIP", "w", "unseen", f"{family} {persian}")
+    page = open_page(looking.server)
+    page.fill("#log-search", "unseen")
+    expect(page.locator("#log-list .row")).to_have_count(len(seen) + 1)
+    names = page.locator("#log-list .row .worker-name").all_inner_texts()
+    assert sorted(names) == sorted(["w", *(f"anU+{ord(sign):04X}n" for sign in seen)])
+    assert page.locator("#log-list .row .message", has_text="👨").inner_text() == f"{family} {persian}"
