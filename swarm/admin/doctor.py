@@ -26,7 +26,7 @@ from swarm.queue.task import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import ServerStore, Store
-from swarm.stores.default import Home
+from swarm.stores.default import Home, store_url
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import SWEEP_AGE
 from swarm.system import process
@@ -71,7 +71,7 @@ def examine() -> list[Check]:
 
 def _on_the_ground(case: Case) -> Iterator[Check]:
     try:
-        store = Home().store() if settings.store_url() else FileStore(case.root, trusted=case.chosen)
+        store = Home().store() if store_url() else FileStore(case.root, trusted=case.chosen)
     except SwarmError as error:
         yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
         return

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from swarm import settings
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError, SwarmError, WrongState
-from swarm.inputs import check_name
+from swarm.inputs import check_name, check_ttl
 from swarm.locks.lease import Lease
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
@@ -44,7 +43,7 @@ class AgentSession:
     def __init__(self, store: Store, worker: str, ttl: float, *, errand: tuple[str, int] | None = None) -> None:
         self.store = store
         self.worker = check_name(worker, "worker")
-        self.ttl = settings.check_ttl(ttl, fractions=True)
+        self.ttl = check_ttl(ttl, fractions=True)
         self.queue = TaskQueue(store)
         self._errand = errand
         self._locks = LockTable(store)

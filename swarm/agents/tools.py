@@ -14,10 +14,10 @@ from typing import Any
 from swarm.agents.session import AgentSession
 from swarm.board.board import Viewer
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
+from swarm.inputs import check_wait
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
 from swarm.queue.task import DONE, FAILED
-from swarm.settings import check_wait
 from swarm.status.log import StatusLog
 from swarm.terminal.text import duration
 

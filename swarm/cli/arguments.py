@@ -11,6 +11,7 @@ from swarm.errors import BadInput
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
 
 class Call:
@@ -84,7 +85,22 @@ class Command:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
         call = Call([*positional, *after], dict(options), options)
         if "--store" in call.options:
-            from swarm.settings import choose_store
+            from swarm.stores.default import choose_store
 
             choose_store(call.options["--store"])
         return call
+
+
+def parse_meta(text: str | None) -> dict[str, Any] | None:
+    """The value of --meta, None if it was not given."""
+    if text is None:
+        return None
+    from swarm.formats import json_codec
+
+    try:
+        meta = json_codec.loads(text, strict=True)
+    except ValueError as error:
+        raise BadInput(f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'.") from None
+    if not isinstance(meta, dict):
+        raise BadInput("--meta must be a JSON object, such as '{\"retry_count\": 1}'.")
+    return meta

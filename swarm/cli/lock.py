@@ -6,7 +6,7 @@ from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import check_name, parse_token, parse_ttl, parse_wait
 from swarm.locks.record import Lock, Verdict
 from swarm.locks.table import LockTable
 from swarm.stores.default import Home
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def acquire(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
-    ttl = settings.parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
+    ttl = parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     table = _table()
     try:
-        lock = table.acquire(task, worker, ttl, wait=settings.parse_wait(call.options.get("--wait", "0"), "--wait"))
+        lock = table.acquire(task, worker, ttl, wait=parse_wait(call.options.get("--wait", "0"), "--wait"))
         try:
             if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
                 output.out(f"Lock acquired: {task}\n{_details(lock)}")
@@ -188,7 +188,7 @@ def _task(call: Call) -> str:
 
 def _token(call: Call) -> int | None:
     text = call.options.get("--token")
-    return None if text is None else settings.parse_token(text)
+    return None if text is None else parse_token(text)
 
 
 def _told(trouble: str) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from swarm import settings
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, parse_meta
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.inputs import check_name
-from swarm.settings import MAX_RECORD_BYTES
+from swarm.inputs import MAX_RECORD_BYTES, check_name
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.default import Home
 from swarm.terminal import output
@@ -20,7 +18,7 @@ def append(call: Call) -> int:
     if reason == "-":
         reason = output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n")
     log = _log()
-    line = log.append(call.get(0), call.get(1), call.get(2), reason, settings.parse_meta(call.options.get("--meta")))
+    line = log.append(call.get(0), call.get(1), call.get(2), reason, parse_meta(call.options.get("--meta")))
     output.out(line + b"\n")
     return 0
 

@@ -115,7 +115,7 @@ def _chosen_store(argv: Sequence[str]) -> Sequence[str]:
         return argv
     if not equals and len(argv) < 2:
         raise BadInput("--store needs a value, such as redis://host/0.")
-    from swarm.settings import choose_store
+    from swarm.stores.default import choose_store
 
     choose_store(url if equals else argv[1])
     return argv[1 if equals else 2 :]

@@ -10,13 +10,14 @@ from swarm.agents import identity
 from swarm.agents.session import AgentSession
 from swarm.cli.arguments import Call, Command
 from swarm.errors import StoreError
+from swarm.inputs import parse_ttl
 from swarm.stores.default import Home
 from swarm.terminal import output
 
 
 def run(call: Call) -> int:
     worker = identity.worker(call.options.get("--worker"))
-    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     try:
         from swarm.agents.mcp_server import serve
     except ImportError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from swarm import settings
 from swarm.admin.migrate import migrate
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
 from swarm.formats import json_codec
+from swarm.stores.address import refuse_secret
 from swarm.stores.contract import Store, open_store
+from swarm.stores.default import parse_store
 from swarm.terminal import output
 
 _EVERY = 1000  # lines between two words about it
@@ -41,8 +42,8 @@ def _opened(text: str, what: str) -> Store:
     if not url:
         raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE that has it.")
     if url == text:
-        settings.refuse_secret(url, what)
-    url = settings.parse_store(url, what)
+        refuse_secret(url, what)
+    url = parse_store(url, what)
     if "://" not in url and what == "FROM" and not os.path.isdir(url):
         raise BadInput(f"FROM is {url[:200]!r}, and there is no such directory.")
     return open_store(url)

@@ -9,7 +9,7 @@ from swarm.agents import identity
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import check_name, parse_token, parse_ttl
 from swarm.locks.path_pattern import checked_pattern, names_of, project_root
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
@@ -48,7 +48,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     """All patterns or none."""
     worker = identity.worker(call.options.get("--worker"))
     task, token = _task(call, worker)
-    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     agent = identity.find()
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
@@ -128,7 +128,7 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     task = call.options.get("--task") or settings.task()
     if task:
         token = settings.token_for(task)
-        return check_name(task, "task_id"), settings.parse_token(token) if token else None
+        return check_name(task, "task_id"), parse_token(token) if token else None
     if "--ttl" in call.options:
         return "", None
     mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]

@@ -15,7 +15,7 @@ from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, CannotRun, LockHeld, LockLost, StoreError
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import check_name, parse_ttl, parse_wait
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
@@ -25,6 +25,7 @@ from swarm.system.child import Child
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
 from swarm.terminal.output import quoted
+from swarm.workers.command import task_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 def run(call: Call) -> int:
     task, worker = check_name(call.get(0), "task_id"), _worker(call)
-    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
-    wait = settings.parse_wait(call.options.get("--wait", "0"), "--wait")
-    grace = settings.parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
+    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    wait = parse_wait(call.options.get("--wait", "0"), "--wait")
+    grace = parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
     held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
     table = LockTable(Home().store())
     child = Child(group=True, mortal=True)
@@ -86,7 +87,7 @@ class _Work:
     def _run(self, command: Sequence[str], grace: float) -> int | None:
         """Its exit code, None if it was stopped since the lease is lost."""
         try:
-            environment = settings.environment_for(self._lease.task_id, self._lease.worker, self._lease.token)
+            environment = task_environment(self._lease.task_id, self._lease.worker, self._lease.token)
             code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
         except CannotRun as error:
             self._record("ERROR", str(error), exit_code=error.exit_code)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from swarm import settings
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, parse_meta
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, parse_ttl, parse_wait
 from swarm.queue import claim_report
 from swarm.queue.queue import Task, TaskQueue
 from swarm.queue.task import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.queue.waiting import claim_patiently
-from swarm.settings import MAX_RECORD_BYTES
 from swarm.terminal import output
 from swarm.terminal.output import shown
 
@@ -35,7 +34,7 @@ def add(call: Call) -> int:
         "after": call.every("--after"),
         "max_attempts": _whole(call, "--max-attempts", DEFAULT_MAX_ATTEMPTS),
         "timeout": _seconds(call, "--timeout"),
-        "meta": settings.parse_meta(call.options.get("--meta")),
+        "meta": parse_meta(call.options.get("--meta")),
     }
     task = TaskQueue().add(call.get(0), **fields)  # type: ignore[arg-type]
     if not _json(call, {"added": True, "task": task.fields()}):
@@ -110,7 +109,7 @@ def show(call: Call) -> int:
 def claim(call: Call) -> int:
     queue, worker = TaskQueue(), _worker(call)
     task = call.positional[0] if call.positional else None
-    ttl = settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None
+    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None
     try:
         claimed = claim_patiently(queue, lambda: queue.claim(worker, task, ttl=ttl), _seconds(call, "--wait") or 0.0)
     except (NoTask, LockHeld, WrongState) as error:
@@ -224,7 +223,7 @@ def _person() -> str:
 def _token(call: Call) -> int | None:
     """The token that was given, or the one that whoever started us has for this very task."""
     text = call.options.get("--token", settings.token_for(call.get(0)))
-    return settings.parse_token(text) if text else None
+    return parse_token(text) if text else None
 
 
 def _text(call: Call, index: int) -> str:
@@ -244,7 +243,7 @@ def _whole(call: Call, option: str, default: int) -> int:
 
 def _seconds(call: Call, option: str) -> float | None:
     text = call.options.get(option)
-    return None if text is None else settings.parse_wait(text, option)
+    return None if text is None else parse_wait(text, option)
 
 
 def _read(path: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.formats import json_codec
+from swarm.inputs import parse_wait
 from swarm.queue.task import DONE
 from swarm.queue.waiting import wait_for
 from swarm.stores.default import Home
@@ -13,7 +13,7 @@ from swarm.terminal import output
 
 def wait(call: Call) -> int:
     task, what = call.get(0), call.options.get("--for", DONE)
-    timeout = settings.parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None
+    timeout = parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None
     away = output.told_once()
     answer = wait_for(
         Home().store(), task, what, timeout, lambda: output.err(f"Nobody knows {task} yet: waiting for it.\n"), away

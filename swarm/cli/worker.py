@@ -11,7 +11,7 @@ from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import check_name, parse_ttl, parse_wait
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint, shown
 from swarm.workers import command
@@ -40,10 +40,10 @@ def run(call: Call) -> int:
     worker = SmartWorker(
         name,
         agent,
-        ttl=settings.parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None,
-        timeout=settings.parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None,
-        grace=settings.parse_wait(call.options.get("--grace", str(GRACE)), "--grace"),
-        backoff=settings.parse_wait(call.options.get("--backoff", str(BACKOFF)), "--backoff"),
+        ttl=parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None,
+        timeout=parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None,
+        grace=parse_wait(call.options.get("--grace", str(GRACE)), "--grace"),
+        backoff=parse_wait(call.options.get("--backoff", str(BACKOFF)), "--backoff"),
         on_event=told.event,
         on_line=told.line if told.shows_output else None,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from swarm import settings
 from swarm.errors import LockHeld, LockLost, NotYours
-from swarm.inputs import check_name
+from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import HEARTBEAT_INTERVAL, Lease
 from swarm.locks.record import Lock, judge
 from swarm.locks.table import SPACE, LockTable
@@ -55,7 +55,7 @@ class TaskLockManager:
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
         """Takes the lock if it is free or expired; False at once if somebody holds it, also this worker."""
         check_name(task_id, "task_id")
-        ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl)
+        ttl = self._get_ttl() if ttl is None else check_ttl(ttl)
         try:
             lock = self._table().acquire(task_id, self.worker_id, ttl)
         except LockHeld:
@@ -124,9 +124,9 @@ class TaskLockManager:
         by whoever notices first: the heartbeat's thread, `check()`, or the end of the block.
         """
         check_name(task_id, "task_id")
-        ttl = self._get_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
+        ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         self._locks.pop(task_id, None)  # of an acquisition before this one
-        return Lease(self._table(), task_id, self.worker_id, ttl, wait=settings.check_wait(wait), on_lost=on_lost)
+        return Lease(self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost)
 
     def token(self, task_id: str) -> int | None:
         """The fencing token of the lock that this object acquired for the task, None if it did not."""

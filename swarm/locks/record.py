@@ -9,7 +9,7 @@ for; where they differ from the record, somebody has edited it, and the wall clo
 from __future__ import annotations
 
 from swarm.formats import json_codec
-from swarm.settings import MAX_TTL
+from swarm.inputs import MAX_TTL
 from swarm.system import process
 from swarm.system.clock import Clock, from_iso
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from swarm import settings
 from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
-from swarm.inputs import check_name
+from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.queue.claims import Claim, Claims
 from swarm.queue.ledger import Ledger
@@ -109,7 +109,7 @@ class TaskQueue:
         free again as soon as this process is gone. `commands_only`: only one that has a command of its own. Raises NoTask if
         there is none to be had, LockHeld if the named one is another's, WrongState if it is not to be done."""
         check_name(worker, "worker")
-        ttl = settings.lock_ttl() if ttl is None else settings.check_ttl(ttl, fractions=True)
+        ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         with self._mutex:
             if task_id is not None:
                 return self._claims().named(check_name(task_id, "task_id"), worker, ttl, bound=bound)
@@ -142,7 +142,7 @@ class TaskQueue:
     ) -> Task:
         """The attempt failed: the task is ready again after `delay` seconds, or failed if this was its last attempt or `final`.
         Raises LockLost as `done` does."""
-        fields = {"reason": reason, "delay": settings.check_wait(delay) or None, "final": final or None}
+        fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
         return self._end("fail", task_id, worker, token, fields, meta)
 
     def release(self, task_id: str, worker: str, token: int | None = None, reason: str = "") -> Task:

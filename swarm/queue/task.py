@@ -12,7 +12,7 @@ from typing import Any
 
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL, check_name
 from swarm.queue.events import (
     CANCELLED,
     DEFAULT_MAX_ATTEMPTS,
@@ -26,7 +26,6 @@ from swarm.queue.events import (
     WAITING,
     parsed,
 )
-from swarm.settings import MAX_RECORD_BYTES, MAX_TTL
 
 __all__ = [
     "CANCELLED",

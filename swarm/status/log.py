@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from swarm.errors import BadInput, Unreachable
 from swarm.formats import json_codec
-from swarm.inputs import check_name
-from swarm.settings import MAX_RECORD_BYTES
+from swarm.inputs import MAX_RECORD_BYTES, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -98,5 +98,16 @@ class Address:
         return float(text)
 
 
+def refuse_secret(url: str, what: str) -> None:
+    """Refuses an address that was typed with a password in it."""
+    if "://" not in url or url.startswith("file://"):
+        return
+    if Address(url).has_secret:
+        raise BadInput(
+            f"{what} contains a password, which everybody on this machine can read while the command runs (ps). "
+            "Give it in a variable instead: the whole address in SWARM_STORE, or the password as the server's own tools take it."
+        )
+
+
 def _is_secret(option: str) -> bool:
     return any(word in option.lower() for word in ("pass", "secret", "token"))

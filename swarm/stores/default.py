@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from swarm import settings
 from swarm.errors import BadInput
+from swarm.inputs import absolute_path
 from swarm.stores.file.store import FileStore
 
 TYPE_CHECKING = False
@@ -22,11 +23,11 @@ class Home:
     def store(self) -> Store:
         if self._given is not None:
             return self._given
-        url = settings.store_url()
+        url = store_url()
         return self._named_store(url) if url else self._file_store()
 
     def prepare(self, space: str = "") -> None:
-        if self._given is None and not settings.store_url():
+        if self._given is None and not store_url():
             self._file_store().prepare(space)
 
     def _named_store(self, url: str) -> Store:
@@ -45,6 +46,34 @@ class Home:
         if self._own is None or (self._own.root, self._own.log_max_bytes, self._own.durable) != (path, limit, durable):
             self._own = FileStore(path, trusted=chosen, log_max_bytes=limit, durable=durable)
         return self._own
+
+
+def store_url() -> str:
+    """The store that SWARM_STORE names, a directory as an absolute path; "" if the state directory is the store."""
+    url = settings.store()
+    return parse_store(url, "SWARM_STORE") if url else ""
+
+
+def parse_store(text: str, what: str) -> str:
+    """The address of a store as a person types it; a directory as an absolute path. A server's address that lacks something must
+    not be taken for a directory: each machine would have a swarm of its own."""
+    if "://" in text:
+        return text
+    first, slash, _ = text.partition("/")
+    if not slash or any(sign in first for sign in ":=@ "):
+        raise BadInput(f"{what} names neither a server, such as redis://host/0, nor a directory: write that with a /, as ./here.")
+    return absolute_path(text)
+
+
+def choose_store(url: str) -> None:
+    """What --store says: from now on for this process, and for every one that it starts."""
+    from os import environ
+
+    from swarm.stores.address import refuse_secret
+
+    refuse_secret(url, "--store")
+    environ["SWARM_STORE"] = url
+    environ["SWARM_STORE"] = store_url()  # also for what is started in another directory
 
 
 def _kept(store: str) -> Kept:

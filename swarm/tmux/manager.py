@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from swarm import settings
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
+from swarm.stores.default import store_url
 from swarm.stores.file.state_dir import StateDir
 from swarm.system import process
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
@@ -206,7 +207,7 @@ class TmuxSwarmManager:
         if known and known.status is AgentStatus.RUNNING:
             return "running"
         words = list(command) if len(command) > 1 else ["env", *command]  # one word alone would be given to a shell
-        with self._tmux.private_file(setting("SWARM_STORE", settings.store_url())) as store:
+        with self._tmux.private_file(setting("SWARM_STORE", store_url())) as store:
             if not known or known.status is AgentStatus.GONE:
                 new_pane(self._tmux, name, words, self._environment(name), store, start_options(self.state_dir))
             else:

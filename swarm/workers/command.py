@@ -53,13 +53,20 @@ def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
 
 def environment_for(claim: Claim) -> dict[str, str]:
     """What the command finds in its environment; a prompt that is too long for it only stands on standard input."""
-    environment = settings.environment_for(claim.task.id, claim.worker, claim.token)
+    environment = task_environment(claim.task.id, claim.worker, claim.token)
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
     environment.pop("SWARM_PROMPT", None)  # of a worker that we run in
     prompt = claim.task.spec.prompt
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = prompt
     return environment
+
+
+def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
+    """The environment of a command that works on a task: who it is, and this swarm, whatever its working directory."""
+    place = settings.state_dir()[0]
+    names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
+    return {**os.environ, **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
 
 
 def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:

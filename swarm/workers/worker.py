@@ -14,7 +14,7 @@ from typing import Any
 
 from swarm import settings
 from swarm.errors import BadInput, NoTask, StoreError
-from swarm.inputs import check_name
+from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
@@ -66,10 +66,10 @@ class SmartWorker:
         self._home = Home(store)
         self._agent = command.split(agent) if agent is not None else []
         self._results = results
-        self._ttl = None if ttl is None else settings.check_ttl(ttl, fractions=True)
+        self._ttl = None if ttl is None else check_ttl(ttl, fractions=True)
         self._timeout = None if timeout is None else _positive(timeout, "timeout")
-        self._grace = settings.check_wait(grace)
-        self._backoff = settings.check_wait(backoff)
+        self._grace = check_wait(grace)
+        self._backoff = check_wait(backoff)
         self._on_event = on_event
         self._on_line = on_line
         self._attempt: Attempt | None = None
@@ -164,6 +164,6 @@ class SmartWorker:
 
 
 def _positive(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= settings.MAX_TTL:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:
         raise BadInput(f"{what} is {value!r}, but must be a number of seconds, more than 0.")
     return value

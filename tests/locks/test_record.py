@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from swarm.inputs import MAX_TTL
 from swarm.locks.record import Lock, Verdict, decode, holder_gone, judge, new_lock, orphaned, refreshed, stamp_counts, with_token
-from swarm.settings import MAX_TTL
 from swarm.system import process
 from swarm.system.clock import to_iso
 from tests.conftest import HandClock
