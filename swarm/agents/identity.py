@@ -13,6 +13,7 @@ from swarm import settings
 from swarm.errors import BadInput
 from swarm.inputs import check_name
 from swarm.system import process
+from swarm.system.ancestry import parentage
 
 _STARTERS = {
     *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
@@ -20,6 +21,7 @@ _STARTERS = {
     *("bwrap", "codex-linux-san", "sandbox-exec"),  # as long as the system lets a name be
 }
 _INITS = {"catatonit", "docker-init", "dumb-init", "init", "launchd", "sleep", "systemd", "tail", "tini"}
+_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # constants of Linux
 _WITH_TERMINALS = {"claude", "codex"}  # which give a command a terminal of its own, where nobody sits
 
 
@@ -40,7 +42,7 @@ class AgentProcess:
                 "--worker NAME or in SWARM_WORKER; its hook for SessionStart tells an agent its name."
             )
         name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in self.name).lstrip("._-")
-        host, container = os.uname().nodename, process.nameless_container()
+        host, container = os.uname().nodename, _nameless_container()
         number = f"{container}-{self.pid}" if container else f"{self.pid}"
         try:
             return check_name(f"{name or 'agent'}@{host}-{number}", "worker")
@@ -57,8 +59,8 @@ def find() -> AgentProcess:
     """The agent of this process."""
     found = AgentProcess(os.getpid(), "")
     pid = os.getppid()
-    while (parent := process.parentage(pid)) is not None:
-        if parent.name in _INITS or process.is_first(pid):
+    while (parent := parentage(pid)) is not None:
+        if parent.name in _INITS or _is_first(pid):
             return found
         found = AgentProcess(pid, parent.name)
         if parent.name.lstrip("-") not in _STARTERS or (parent.leads_terminal and not _gives_terminals(parent.parent)):
@@ -68,5 +70,16 @@ def find() -> AgentProcess:
 
 
 def _gives_terminals(pid: int) -> bool:
-    starter = process.parentage(pid)
+    starter = parentage(pid)
     return starter is not None and starter.name in _WITH_TERMINALS
+
+
+def _is_first(pid: int) -> bool:
+    """Whether it is the machine's first process, whatever that is called; the first of a container is like any other."""
+    return pid == 1 and process.namespace("pid") == _FIRST_PID_NS
+
+
+def _nameless_container() -> str:
+    """The number of the container that we are in, if it goes by the name of its machine, as others may; "" elsewhere."""
+    number = process.namespace("pid")
+    return number[5:-1] if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS else ""

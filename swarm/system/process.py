@@ -24,21 +24,9 @@ RESTARTED = "restarted"  # its machine was
 ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot look
 UNKNOWN = "unknown"  # the system does not tell
 
-_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # constants of Linux
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Fields of /proc/<pid>/stat, counted after the command's name.
-_STATE, _PARENT, _GROUP, _SESSION, _TERMINAL, _THREADS, _START_TICKS = 0, 1, 2, 3, 4, 17, 19
-
-
-class Parentage:
-    """Where a process stands among others; `leads_terminal`: it is what somebody's terminal runs, such as a login shell."""
-
-    __slots__ = ("leads_terminal", "name", "parent")
-
-    def __init__(self, name: str, parent: int, leads_terminal: bool) -> None:
-        self.name = name
-        self.parent = parent
-        self.leads_terminal = leads_terminal
+_STATE, _GROUP, _THREADS, _START_TICKS = 0, 2, 17, 19
 
 
 def identity(pid: int = 0) -> dict[str, object]:
@@ -51,27 +39,6 @@ def identity(pid: int = 0) -> dict[str, object]:
         "pid": pid or os.getpid(),
         "start": int(stat[_START_TICKS]) if stat else 0,
     }
-
-
-def parentage(pid: int) -> Parentage | None:
-    """Where a process of this namespace stands; None where the system does not tell."""
-    data = _read(f"/proc/{pid}/stat") if pid > 0 and _proc_is_ours() else ""
-    if not data:
-        return _parentage_by_ps(pid) if pid > 0 else None
-    stat = _split(data)
-    leads = stat[_SESSION] == str(pid) and stat[_TERMINAL] != "0"
-    return Parentage(data[data.find("(") + 1 : data.rfind(")")], int(stat[_PARENT]), leads)
-
-
-def is_first(pid: int) -> bool:
-    """Whether it is the machine's first process, whatever that is called; the first of a container is like any other."""
-    return pid == 1 and namespace("pid") == _FIRST_PID_NS
-
-
-def nameless_container() -> str:
-    """The number of the container that we are in, if it goes by the name of its machine, as others may; "" elsewhere."""
-    number = namespace("pid")
-    return number[5:-1] if number != _FIRST_PID_NS and namespace("uts") == _FIRST_UTS_NS else ""
 
 
 def age() -> float:
@@ -162,8 +129,12 @@ def namespace(kind: str) -> str:
         return ""
 
 
+def stat_text(pid: int) -> str:
+    """What /proc says of a process, "" where it shows another pid namespace than ours: there the number is another's."""
+    return _read(f"/proc/{pid}/stat") if _proc_is_ours() else ""
+
+
 def _stat_of(pid: int) -> list[str]:
-    """What /proc says of a process, [] where it shows another pid namespace than ours: there the number is somebody else's."""
     return _stat(str(pid)) if _proc_is_ours() else []
 
 
@@ -209,22 +180,6 @@ def _all_dead(group: int) -> list[str] | None:
     except OSError:
         return None
     return dead
-
-
-def _parentage_by_ps(pid: int) -> Parentage | None:
-    """For systems without /proc."""
-    import subprocess
-    from os.path import basename, exists
-
-    if exists("/proc/self/stat"):
-        return None
-
-    command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]
-    try:
-        told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout.split(None, 2)
-        return Parentage(basename(told[2].strip()), int(told[0]), "s" in told[1] and "+" in told[1])
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
-        return None
 
 
 def _machine() -> str:

@@ -29,7 +29,7 @@ from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.contract import open_store
 from swarm.stores.default import Home
-from swarm.system import process
+from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
 from tests.documents.test_documents import blocks, blurred, quoted, tables
 from tests.support.mcp_client import Wire, agent, ask, command, refused
@@ -553,7 +553,7 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(queue: Tas
 
 def test_an_agent_whom_nobody_named_is_called_after_the_process_that_started_the_server(isolated_swarm_dir: Path) -> None:
     with Wire(isolated_swarm_dir, "") as wire:
-        me = process.parentage(os.getpid())
+        me = parentage(os.getpid())
         assert me and wire.call("board")["you"] == AgentProcess(os.getpid(), me.name).worker
 
 
