@@ -23,7 +23,8 @@ from bench.stores import Ground
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 
 CROWDS = (1, 8, 32)
 RUNNING = (10, 100, 500)

@@ -12,7 +12,8 @@ from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
 from swarm.status.log import StatusLog
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 
 Url = Callable[[int, str], str]  # by port and namespace
 

@@ -36,7 +36,7 @@ from proof.server_controls import READS_ALONE
 from proof.witness import TIMEOUT, Witness, wrong_with
 from proof.worker import Plan
 from swarm.status.log import LOG
-from swarm.stores.contract import open_store
+from swarm.stores.registry import open_store
 from tests.support.etcd_cluster import ClusterApart, cluster_apart
 from tests.support.etcd_server import EtcdServer
 

@@ -26,7 +26,8 @@ from proof.worker import Plan, Worker, is_away
 from swarm.errors import NotYours, StoreError
 from swarm.locks.table import LockTable
 from swarm.status.log import LOG
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 from tests.support.processes import fork
 from tests.support.servers import Server
 

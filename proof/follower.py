@@ -14,7 +14,8 @@ from pathlib import Path
 from proof.worker import Plan, is_away
 from swarm.errors import StoreError
 from swarm.status.log import LOG
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 
 _PORTIONS = (0, 300, 3_000, 20_000)  # bytes that are asked for at a time
 _WAIT = 0.2  # seconds

@@ -18,7 +18,8 @@ from unittest.mock import patch
 
 from swarm.errors import StoreError
 from swarm.locks.table import LockTable
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 from tests.support.servers import Server, running
 from tests.support.valkey_server import ValkeyServer
 

@@ -19,7 +19,8 @@ from proof.worker import is_away
 from swarm.errors import StoreError, SwarmError
 from swarm.locks.table import LockTable
 from swarm.status.log import LOG
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 from tests.support.processes import fork
 
 TIMEOUT = 1.0  # seconds that a question is tried for

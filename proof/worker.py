@@ -26,10 +26,11 @@ from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.status.log import LOG, StatusLog
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.file import swap
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
+from swarm.stores.registry import open_store
 from swarm.system import process
 
 EVERYBODY = "everybody"  # a name under which many take locks, so that only the token tells whose one is

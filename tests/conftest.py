@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
+from swarm.stores.registry import open_store
 from swarm.system.clock import Clock
 from tests.support.etcd_server import EtcdServer
 from tests.support.postgres_server import PostgresServer

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from swarm import settings
+from swarm.admin.server_checks import check_server, reach_command
 from swarm.admin.state_dir_check import FAULT, OK, WARNING, Check, ground
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.table import LockTable
+from swarm.queue.events import DONE, RUNNING
+from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import TaskPicture
-from swarm.queue.task import DONE, RUNNING
-from swarm.queue.task import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import ServerStore, Store
@@ -31,8 +32,7 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import SWEEP_AGE
 from swarm.system import process
 from swarm.system.clock import from_iso, to_iso
-from swarm.terminal.output import quoted
-from swarm.terminal.text import duration
+from swarm.terminal.text import duration, quoted
 
 __all__ = ["CHECKS", "FAULT", "OK", "WARNING", "Case", "Check", "examine"]
 
@@ -75,14 +75,14 @@ def _on_the_ground(case: Case) -> Iterator[Check]:
     except SwarmError as error:
         yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
         return
-    if hasattr(store, "concerns"):
+    if hasattr(store, "server_settings"):
         server = cast(ServerStore, store)
         try:
             yield _reached(server)
         except SwarmError as error:
-            yield Check("store", FAULT, str(error), server.check_command())
+            yield Check("store", FAULT, str(error), reach_command(server.address))
             return
-        yield from _guarded("store", lambda: (Check("store", *concern) for concern in server.concerns()))
+        yield from _guarded("store", lambda: check_server(server))
     case.store = store
     case.locks = LockTable(store)
     for name, check in CHECKS:

@@ -14,7 +14,7 @@ from swarm import settings
 from swarm.errors import LockHeld, StoreError
 from swarm.locks.lease import Lease
 from swarm.locks.table import SPACE, LockTable
-from swarm.queue.task import LOG as TASKS
+from swarm.queue.events import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
 

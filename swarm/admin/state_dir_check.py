@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from swarm.terminal.output import quoted
+from swarm.terminal.text import quoted
 
 OK, WARNING, FAULT = "ok", "warning", "fault"
 

@@ -15,8 +15,7 @@ from swarm.errors import NoTask
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
-from swarm.terminal.output import quoted, shown
-from swarm.terminal.text import duration
+from swarm.terminal.text import duration, quoted, shown
 
 SCHEMA_VERSION = 1
 _ROWS = 8  # of each list

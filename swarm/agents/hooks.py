@@ -27,7 +27,7 @@ from swarm.locks.record import Lock
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.locks.table import LockTable
 from swarm.stores.contract import Store
-from swarm.terminal.output import quoted, shown
+from swarm.terminal.text import quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongSt
 from swarm.inputs import check_wait
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
-from swarm.queue.task import DONE, FAILED
+from swarm.queue.events import DONE, FAILED
 from swarm.status.log import StatusLog
 from swarm.terminal.text import duration
 

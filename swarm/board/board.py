@@ -24,7 +24,7 @@ from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, 
 from swarm.queue.events import LOG as TASKS
 from swarm.status.reader import StatusDigest
 from swarm.system.clock import from_iso, to_iso
-from swarm.terminal.output import quoted
+from swarm.terminal.text import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 from swarm.board.board import Board, Problem, Work
 from swarm.system.clock import from_iso
-from swarm.terminal.output import shown
-from swarm.terminal.text import cut, duration, fill, width
+from swarm.terminal.text import cut, duration, fill, shown, width
 
 Paint = Callable[[str, str], str]
 Line = list[tuple[str, str]]  # pieces of text, each with its colour ("" for none)

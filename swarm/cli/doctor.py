@@ -8,7 +8,7 @@ from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
 from swarm.cli.arguments import Call, Command
 from swarm.formats import json_codec
 from swarm.terminal import output
-from swarm.terminal.output import shown
+from swarm.terminal.text import shown
 
 _COLOURS = {OK: "green", WARNING: "yellow", FAULT: "red"}
 _MOST = 8  # findings of one kind that are told one by one

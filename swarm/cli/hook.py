@@ -18,6 +18,7 @@ from swarm.errors import StoreError
 from swarm.formats import json_codec
 from swarm.system import process
 from swarm.terminal import output
+from swarm.terminal.text import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _name_the_worker(worker: str) -> None:
     if path and not settings.worker():
         try:
             with open(path, "a", encoding="utf-8") as file:
-                file.write(f"export SWARM_WORKER={output.quoted(worker)}\n")
+                file.write(f"export SWARM_WORKER={quoted(worker)}\n")
         except OSError as error:
             output.err(f"Warning: {path} cannot be written: {error.strerror}.\n")
 

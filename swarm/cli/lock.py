@@ -11,7 +11,7 @@ from swarm.locks.record import Lock, Verdict
 from swarm.locks.table import LockTable
 from swarm.stores.default import Home
 from swarm.terminal import output
-from swarm.terminal.output import quoted, shown
+from swarm.terminal.text import quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def break_lock(call: Call) -> int:
     try:
         lock = table.break_lock(task)
         try:
-            log_break(table.store, task, lock, who)
+            log_break(table.store, task, who, worker=lock.worker if lock else "", token=lock.token if lock else None)
         except StoreError as error:
             trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
     finally:

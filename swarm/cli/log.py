@@ -9,6 +9,7 @@ from swarm.inputs import MAX_RECORD_BYTES, check_name
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.default import Home
 from swarm.terminal import output
+from swarm.terminal.text import shown
 
 _MAX_TAIL = 10_000_000
 
@@ -63,7 +64,7 @@ def validate(call: Call) -> int:
         if call.json:
             found.append({"place": place, "fault": fault})
         else:
-            output.out(output.shown(f"{place}: {fault}") + "\n")
+            output.out(shown(f"{place}: {fault}") + "\n")
     output.transient("")
     if call.json:
         output.out(json_codec.dumps({"schema_version": 1, "valid": not count, "faults": found}) + "\n")

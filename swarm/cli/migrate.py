@@ -9,9 +9,11 @@ from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.stores.address import refuse_secret
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.default import parse_store
+from swarm.stores.registry import open_store
 from swarm.terminal import output
+from swarm.terminal.text import quoted
 
 _EVERY = 1000  # lines between two words about it
 
@@ -32,7 +34,7 @@ def move(call: Call) -> int:
         output.out(
             f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_place(new)}.\n"
             f"The next token there is later than {moved.token}. The old store is as it was. Use the new one with:\n"
-            f"  export SWARM_STORE={output.quoted(_place(new))}\n"
+            f"  export SWARM_STORE={quoted(_place(new))}\n"
         )
     return 0
 

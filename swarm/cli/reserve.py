@@ -16,7 +16,7 @@ from swarm.queue.queue import TaskQueue
 from swarm.stores.default import Home
 from swarm.system import process
 from swarm.terminal import output
-from swarm.terminal.output import shown
+from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from swarm.system import job_control
 from swarm.system.child import Child
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
-from swarm.terminal.output import quoted
+from swarm.terminal.text import quoted
 from swarm.workers.command import task_environment
 
 TYPE_CHECKING = False

@@ -15,6 +15,7 @@ from swarm.formats import json_codec
 from swarm.locks.path_pattern import project_root
 from swarm.system.own_command import own_command
 from swarm.terminal import output, prompt
+from swarm.terminal.text import shown
 
 _PATIENCE = 600.0  # seconds for an answer
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
@@ -123,7 +124,7 @@ def _shown(path: str) -> str:
 
 
 def _line(text: str) -> str:
-    return "".join(sign if sign == "\t" else output.shown(sign) for sign in text.removesuffix("\r"))
+    return "".join(sign if sign == "\t" else shown(sign) for sign in text.removesuffix("\r"))
 
 
 def _painted(diff: str) -> str:

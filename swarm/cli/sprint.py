@@ -7,10 +7,10 @@ import os
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.formats import json_codec, yaml_codec
-from swarm.sprint.answer import failure
+from swarm.sprint.messages import failure
 from swarm.sprint.mutex import LOCK_FILE_NAME, SprintMutex
 from swarm.terminal import output
-from swarm.terminal.output import shown
+from swarm.terminal.text import quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _hint_at_gitignore(mutex: SprintMutex) -> None:
     except (OSError, subprocess.TimeoutExpired):
         return
     if ignored == 1:
-        ignored_by = output.quoted(f"{mutex.project_root}/.gitignore")
-        output.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {output.quoted(name)} >> {ignored_by}\n")
+        ignored_by = quoted(f"{mutex.project_root}/.gitignore")
+        output.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {quoted(name)} >> {ignored_by}\n")
 
 
 _PLACE = "[--project-root DIR] [--lock-file-name N]"

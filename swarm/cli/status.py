@@ -10,6 +10,7 @@ from swarm.errors import Unreachable
 from swarm.formats import json_codec
 from swarm.stores.default import Home
 from swarm.terminal import output
+from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _watch_live(viewer: Viewer, first: Board) -> None:
         board, away = first, ""
         while True:
             columns, height = screen.size
-            trouble = [output.paint(cut(output.shown(away), columns), "red"), ""] if away else []
+            trouble = [output.paint(cut(shown(away), columns), "red"), ""] if away else []
             screen.draw([*trouble, *text(board, columns, height - len(trouble), output.paint)])
             try:
                 screen.pause(viewer.wait, _TICK)

@@ -8,11 +8,11 @@ from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, parse_ttl, parse_wait
 from swarm.queue import claim_report
+from swarm.queue.events import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.queue.queue import Task, TaskQueue
-from swarm.queue.task import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.queue.waiting import claim_patiently
 from swarm.terminal import output
-from swarm.terminal.output import shown
+from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

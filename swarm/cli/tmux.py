@@ -10,7 +10,7 @@ from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, TmuxSwarmError
 from swarm.formats import json_codec
 from swarm.terminal import output
-from swarm.terminal.output import shown
+from swarm.terminal.text import shown
 from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
 from swarm.tmux.manager import GRACE, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES

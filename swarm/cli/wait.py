@@ -5,10 +5,11 @@ from __future__ import annotations
 from swarm.cli.arguments import Call, Command
 from swarm.formats import json_codec
 from swarm.inputs import parse_wait
-from swarm.queue.task import DONE
+from swarm.queue.events import DONE
 from swarm.queue.waiting import wait_for
 from swarm.stores.default import Home
 from swarm.terminal import output
+from swarm.terminal.text import shown
 
 
 def wait(call: Call) -> int:
@@ -22,7 +23,7 @@ def wait(call: Call) -> int:
         fields = {"task_id": task, "for": what, "met": answer.met, "never": answer.never, "text": answer.text}
         output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
     elif answer.met:
-        output.out(f"{output.shown(answer.text)}\n")
+        output.out(f"{shown(answer.text)}\n")
     if answer.met:
         return 0
     end = "That will not change by itself." if answer.never else f"Time is up, after {timeout:g} s."

@@ -13,7 +13,8 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import check_name, parse_ttl, parse_wait
 from swarm.terminal import output as terminal
-from swarm.terminal.output import paint, shown
+from swarm.terminal.output import paint
+from swarm.terminal.text import shown
 from swarm.workers import command
 from swarm.workers.worker import BACKOFF, GRACE, SmartWorker
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from swarm.locks.record import Lock, Verdict, orphaned
 from swarm.system.clock import from_iso
-from swarm.terminal.output import quoted, shown
-from swarm.terminal.text import duration
+from swarm.terminal.text import duration, quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 from swarm.errors import LockHeld, NoTask, WrongState
 from swarm.queue.queue import Claim, Task
-from swarm.terminal.output import quoted, shown
+from swarm.terminal.text import quoted, shown
 
 _MAX_HOLDERS = 20  # that a person is told of
 

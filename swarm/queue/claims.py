@@ -14,9 +14,10 @@ from typing import Any
 
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
+from swarm.queue.events import DONE, ENDED, FAILED, READY, RUNNING
 from swarm.queue.ledger import Ledger
 from swarm.queue.state import Entry
-from swarm.queue.task import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNNING, Task, event
+from swarm.queue.task import MAX_REASON_BYTES, Task, event
 
 _STATES = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
 _ENOUGH = 3  # tasks whose locks cannot be used, before we believe that none can

@@ -1,6 +1,6 @@
 """A line of the queue's log, and the states that lines bring a task into.
 
-Apart from `task_record`, so that whoever only counts tasks does not import what describes them.
+Apart from `queue.task`, so that a command that only counts tasks does not import what describes them.
 """
 
 from __future__ import annotations

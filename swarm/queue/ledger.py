@@ -12,8 +12,9 @@ from swarm.errors import NoTask, NotYours, StoreError
 from swarm.inputs import check_name
 from swarm.locks.record import Lock
 from swarm.locks.table import SPACE, LockTable
+from swarm.queue.events import FAILED, LOG, READY, RUNNING
 from swarm.queue.state import Entry, TaskPicture
-from swarm.queue.task import FAILED, LOG, READY, RUNNING, Task
+from swarm.queue.task import Task
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.log_fold import Digest

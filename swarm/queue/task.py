@@ -13,42 +13,7 @@ from typing import Any
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL, check_name
-from swarm.queue.events import (
-    CANCELLED,
-    DEFAULT_MAX_ATTEMPTS,
-    DONE,
-    ENDED,
-    FAILED,
-    LOG,
-    READY,
-    RUNNING,
-    STATES,
-    WAITING,
-    parsed,
-)
-
-__all__ = [
-    "CANCELLED",
-    "DEFAULT_MAX_ATTEMPTS",
-    "DONE",
-    "ENDED",
-    "FAILED",
-    "LOG",
-    "MAX_ATTEMPTS",
-    "MAX_PRIORITY",
-    "MAX_REASON_BYTES",
-    "READY",
-    "RUNNING",
-    "STATES",
-    "WAITING",
-    "Task",
-    "TaskSpec",
-    "added",
-    "event",
-    "known_spec",
-    "parsed",
-    "spec_from",
-]
+from swarm.queue.events import DEFAULT_MAX_ATTEMPTS
 
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000

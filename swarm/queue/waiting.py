@@ -22,9 +22,9 @@ from swarm.errors import BadInput, LockHeld, NoTask, Unreachable, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
+from swarm.queue.events import DONE, ENDED
+from swarm.queue.events import STATES as QUEUE_STATES
 from swarm.queue.queue import Claim, Task, TaskQueue
-from swarm.queue.task import DONE, ENDED
-from swarm.queue.task import STATES as QUEUE_STATES
 from swarm.status.log import LOG, STATES, parse_record
 from swarm.stores.contract import Store
 

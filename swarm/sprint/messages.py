@@ -1,10 +1,18 @@
-"""What somebody is asked before a sprint's lock is overwritten: in the workflow's own words where the locale is Chinese."""
+"""What the sprint mutex says: the `return` mapping of the workflow, and the question before a lock is overwritten, in the
+workflow's own words where the locale is Chinese."""
 
 from __future__ import annotations
 
+import os
+
 from swarm.sprint.record import Sprint, Verdict
-from swarm.terminal.output import shown
-from swarm.terminal.prompt import speaks_chinese
+from swarm.terminal.text import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Answer = dict[str, Any]
 
 _LONGEST = 200  # characters
 
@@ -43,7 +51,7 @@ _RUNNING_IN_CHINESE = """\
 
 def question(sprint: Sprint | None, verdict: Verdict) -> str:
     """The question, with everything that came out of the file made fit to be shown."""
-    words = (_ZOMBIE_IN_CHINESE, _RUNNING_IN_CHINESE) if speaks_chinese() else (_ZOMBIE, _RUNNING)
+    words = (_ZOMBIE_IN_CHINESE, _RUNNING_IN_CHINESE) if _speaks_chinese() else (_ZOMBIE, _RUNNING)
     return words[0 if verdict.is_zombie else 1].format(
         pid=sprint.pid if sprint else "?",
         state={True: "alive", False: "dead", None: "unknown"}[verdict.pid_alive],
@@ -54,6 +62,64 @@ def question(sprint: Sprint | None, verdict: Verdict) -> str:
     )
 
 
+def answer(
+    status: str,
+    mode: str,
+    lock_info: dict[str, object],
+    message: str,
+    *,
+    errors: list[str] | None = None,
+    warnings: list[str] | None = None,
+) -> Answer:
+    return {
+        "status": status,
+        "mode": mode,
+        "lock_info": lock_info,
+        "message": message,
+        "errors": errors or [],
+        "warnings": warnings or [],
+    }
+
+
+def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
+    """The answer for something that went wrong."""
+    return answer("failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error])
+
+
+def info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
+    return {
+        "exists": True,
+        "pid": sprint.pid if sprint else None,
+        "session_id": sprint.session_id if sprint else None,
+        "started_at": sprint.started_at if sprint else None,
+        "epic_spec": sprint.epic_spec if sprint else None,
+        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1) + 0.0,  # no -0.0
+        "pid_alive": verdict.pid_alive,
+        "is_zombie": verdict.is_zombie,
+        "why": verdict.why,
+    }
+
+
+def warnings_of(verdict: Verdict) -> list[str]:
+    return [verdict.warning] if verdict.warning else []
+
+
+def running(sprint: Sprint | None) -> str:
+    return f"Sprint already running ({named(sprint)})"
+
+
+def named(sprint: Sprint | None) -> str:
+    if sprint is None:
+        return "PID: unknown, session: unknown, started: unknown"
+    return f"PID: {sprint.pid}, session: {sprint.session_id}, started: {sprint.started_at}"
+
+
 def _fit(text: str) -> str:
     """A text from the file as it may be shown: it cannot forge a line, nor push the question off the screen."""
     return shown(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+
+
+def _speaks_chinese() -> bool:
+    """Whether the locale is a Chinese one."""
+    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
+    return chosen.lower().startswith("zh")

@@ -13,8 +13,7 @@ import errno
 import os
 
 from swarm.errors import BadInput, StoreError
-from swarm.sprint.answer import answer, failure, info, named, running, warnings_of
-from swarm.sprint.messages import question
+from swarm.sprint.messages import answer, failure, info, named, question, running, warnings_of
 from swarm.sprint.record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
 from swarm.stores.busy import patiently
 from swarm.stores.file.single_record import LoneRecord, RenameFailed

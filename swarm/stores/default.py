@@ -35,7 +35,7 @@ class Home:
             raise BadInput("SWARM_STORE is a store in memory, which ends with each process. Name a directory or a server.")
         limit, durable = settings.log_max_bytes(), settings.durable()
         if self._named is None or self._named[0] != (url, limit, durable):
-            from swarm.stores.contract import open_store
+            from swarm.stores.registry import open_store
 
             self._named = ((url, limit, durable), open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
         return self._named[1]

@@ -17,7 +17,6 @@ from swarm.errors import StoreError
 from swarm.stores.address import Address
 from swarm.stores.contract import Kept
 from swarm.stores.etcd_gateway import (
-    PORT,
     Gateway,
     Json,
     Wire,
@@ -44,9 +43,6 @@ VERSION = 1
 _LONG = 1 << 16  # bytes: a longer record is compared here, as the old and the new one may not fit into one request
 _NONCE = 12  # bytes before every line, by which a writer knows its own
 _CLEARING = 1 / 50  # of the dials
-_MUCH = 1_500_000_000  # bytes of a database; by default etcd takes 2 GiB
-_LOSING = ("3.5.0", "3.5.1", "3.5.2")
-_COMPACTION = "etcd --auto-compaction-retention=1h  # or in its configuration; then etcdctl defrag"
 _ASIDE = 0.02  # seconds, at most, that somebody steps aside for who was too slow to append
 
 
@@ -179,23 +175,10 @@ class EtcdStore(OnServer[Wire]):
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
-    def check_command(self) -> str:
-        scheme = "https" if self.address.scheme == "etcds" else "http"
-        places = ",".join(f"{scheme}://{host}:{port}" for host, port in self.address.places(PORT))
-        return f"etcdctl --endpoints={places} endpoint health"
-
-    def concerns(self) -> Iterator[tuple[str, str, str]]:
+    def server_settings(self) -> Json:
         said = self._ask(status())
-        version = said.get("version", "")
-        if version in _LOSING:
-            text = f"etcd {version} may lose on a member what was confirmed when that is killed (etcd's issue 13766)"
-            yield "fault", text, "etcd --version  # install 3.5.6 or newer, or 3.4.22 or newer"
-        else:
-            yield "ok", f"etcd {version}", ""
-        for error in said.get("errors", ()):
-            yield "fault", f"it reports {error}", "etcdctl alarm list"
-        if int(said.get("dbSize", 0)) > _MUCH:
-            yield "warning", "its database grows towards its quota, beyond which it takes no more writes", _COMPACTION
+        version, size = said.get("version", ""), int(said.get("dbSize", 0))
+        return {"version": version, "errors": said.get("errors", ()), "database_bytes": size}
 
     # How it is said to the server ------------------------------------------------------------------------------------
 

@@ -231,27 +231,14 @@ class PostgresStore(OnServer[Wire]):
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
-    def check_command(self) -> str:
-        host, port = str(self._settings.get("host", "")), str(self._settings.get("port", ""))
-        return " ".join(("pg_isready", *(["-h", host] if host else []), *(["-p", port] if port else [])))
-
-    def concerns(self) -> Iterator[tuple[str, str, str]]:
+    def server_settings(self) -> dict[str, str]:
         names = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
         found = self._ask(
             "select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name, place) order by place",
             list(names),
         )
-        version, fsync, whole_pages, commit, standbys = (str(value) for (value,) in found)
-        yield "ok", f"PostgreSQL {version.partition(' ')[0]}", ""
-        unsafe = [f"{name} = off" for name, value in (("fsync", fsync), ("full_page_writes", whole_pages)) if value == "off"]
-        for setting in unsafe:
-            text = f"{setting}: a crash of the machine loses what it confirmed, also locks, and may damage all of it"
-            yield "fault", text, f"psql -c 'ALTER SYSTEM SET {setting.replace('off', 'on')}' -c 'SELECT pg_reload_conf()'"
-        if not unsafe:
-            yield "ok", f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)", ""
-        if not standbys and self._ask("select true from pg_stat_replication limit 1"):
-            text = "its standbys are not synchronous: a failover may lose what was confirmed last (docs/STORES.md)"
-            yield "warning", text, "psql -c 'SHOW synchronous_standby_names'"
+        standbys = self._ask("select true from pg_stat_replication limit 1")
+        return {**{name: str(value) for name, (value,) in zip(names, found, strict=True)}, "standbys": "yes" if standbys else ""}
 
     # How it is said to the server ------------------------------------------------------------------------------------
 

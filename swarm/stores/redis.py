@@ -83,11 +83,6 @@ return redis.call('HMGET', KEYS[1], 'version', 'incarnation')
 """
 
 _parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
-_READ = "redis-cli CONFIG GET append*"
-_AOF = "redis-cli CONFIG SET appendonly yes  # and in its configuration"
-_SYNC = "redis-cli CONFIG SET appendfsync always  # and in its configuration"
-_MEMORY = "redis-cli CONFIG SET maxmemory 0  # or more than it has"
-_EVICTION = "redis-cli CONFIG SET maxmemory-policy noeviction"
 
 Wire = Any  # a redis.Connection: its methods have no types
 
@@ -194,40 +189,14 @@ class RedisStore(OnServer[Wire]):
 
     # For `swarm doctor` ----------------------------------------------------------------------------------------------
 
-    def check_command(self) -> str:
-        (host, port), *_ = self.address.places(6379)
-        return f"redis-cli -h {host} -p {port} ping" if self.address.hosts else f"redis-cli -s {self.address.path} ping"
-
-    def concerns(self) -> Iterator[tuple[str, str, str]]:
-        try:
-            info = self._info()
-            found = [self._ask("CONFIG", "GET", name) for name in ("appendonly", "appendfsync", "maxmemory-policy")]
-        except StoreError:
-            yield "warning", "its settings may not be read: whether it keeps what it confirms is not known", _READ
-            return
-        yield "ok", f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}", ""
-        appendonly, sync, eviction = (pair[1].decode() for pair in found)
-        if appendonly != "yes":
-            yield "warning", "it keeps no append-only file: a crash loses what it confirmed, also locks", _AOF
-        elif sync != "always":
-            text = f"it syncs its append-only file {sync}, not always: a crash of the machine loses what it confirmed last"
-            yield "warning", text, _SYNC
-        else:
-            yield "ok", "what it confirms survives a crash (appendonly yes, appendfsync always)", ""
-        if eviction.startswith("volatile"):
-            text = f"when memory is short it forgets sessions ({eviction}): what is sent twice could then be done twice"
-            yield "warning", text, _EVICTION
-        elif eviction != "noeviction":
-            yield "fault", f"when memory is short it forgets keys ({eviction}), also locks", _EVICTION
-        if 0 < int(info.get("maxmemory", "0")) <= int(info.get("used_memory", "0")):
-            yield "fault", "its memory is full: it takes no more writes", _MEMORY
-        if int(info.get("connected_slaves", "0")):
-            text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"
-            yield "warning", text, "redis-cli INFO replication"
-
-    def _info(self) -> dict[str, str]:
+    def server_settings(self) -> dict[str, str]:
         text = self._ask("INFO").decode(errors="replace")
-        return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
+        info = dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
+        version = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+        found = {name: info.get(name, "0") for name in ("maxmemory", "used_memory", "connected_slaves")}
+        for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+            found[name] = self._ask("CONFIG", "GET", name)[1].decode()
+        return {"version": version, **found}
 
     # How it is said to the server ------------------------------------------------------------------------------------
 

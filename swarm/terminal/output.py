@@ -5,6 +5,8 @@ from __future__ import annotations
 import posix as os  # its calls; importing os would cost a command a tenth of its time
 import time
 
+from swarm.terminal.text import shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,17 +48,6 @@ def told_once() -> Callable[[Exception], None]:
             err(f"Warning: {error} Waiting for it.\n")
 
     return tell
-
-
-def shown(text: str) -> str:
-    """Text from a file as it may be shown to a person: what could move the cursor or forge a line is spelt out."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def quoted(text: str) -> str:
-    """A name as it may be pasted into a shell."""
-    plain = text.replace("-", "").replace("_", "").replace(".", "")
-    return text if plain.isascii() and plain.isalnum() else "'" + text.replace("'", "'\\''") + "'"
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:

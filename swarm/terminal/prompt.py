@@ -44,9 +44,3 @@ def _is_answered(seconds: float) -> bool:
         if select.select([0], [], [], min(left, 0.2))[0]:
             return True
     return False
-
-
-def speaks_chinese() -> bool:
-    """Whether the locale is a Chinese one."""
-    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
-    return chosen.lower().startswith("zh")

@@ -45,3 +45,14 @@ def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shown(text: str) -> str:
+    """Text from a file as it may be shown to a person: what could move the cursor or forge a line is spelt out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def quoted(text: str) -> str:
+    """A name as it may be pasted into a shell."""
+    plain = text.replace("-", "").replace("_", "").replace(".", "")
+    return text if plain.isascii() and plain.isalnum() else "'" + text.replace("'", "'\\''") + "'"

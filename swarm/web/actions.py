@@ -40,7 +40,7 @@ class Actions:
         who = self._who(fields)
         lock = LockTable(self._store).break_seen(task, worker, token)
         try:
-            log_break(self._store, task, lock, who)
+            log_break(self._store, task, who, worker=lock.worker if lock else "", token=lock.token if lock else None)
         except StoreError as error:
             raise StoreError(f"the lock of {task} is broken, but that could not be logged: {error}") from None
         return {"done": "released", "task_id": task, "by": who}

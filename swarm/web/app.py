@@ -22,8 +22,8 @@ from starlette.routing import Route
 
 from swarm.errors import BadInput, NoTask, StoreError, SwarmError
 from swarm.inputs import check_name
+from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
-from swarm.queue.task import STATES
 from swarm.status.log import STATES as TYPES
 from swarm.stores.contract import Store
 from swarm.web import queries

@@ -6,7 +6,7 @@ from typing import Any
 
 from swarm import __version__
 from swarm.board.board import KINDS
-from swarm.queue.task import STATES
+from swarm.queue.events import STATES
 from swarm.status.log import STATES as TYPES
 from swarm.web.actions import LONGEST_BY
 

@@ -12,8 +12,8 @@ from typing import Any
 from swarm.board.board import KINDS, Board
 from swarm.errors import BadInput
 from swarm.formats import json_codec
+from swarm.queue.events import parsed
 from swarm.queue.state import Entry
-from swarm.queue.task import parsed
 
 Row = dict[str, Any]
 

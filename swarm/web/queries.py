@@ -10,9 +10,9 @@ from typing import Any
 from swarm.errors import BadInput, NoTask
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
+from swarm.queue.events import LOG as TASKS
+from swarm.queue.events import parsed
 from swarm.queue.queue import TaskQueue
-from swarm.queue.task import LOG as TASKS
-from swarm.queue.task import parsed
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store
 from swarm.web.payloads import Row, cut, has_words, record_matches, record_row

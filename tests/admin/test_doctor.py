@@ -17,10 +17,12 @@ import pytest
 from swarm import settings
 from swarm.admin import doctor, state_dir_check
 from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
+from swarm.admin.server_checks import reach_command
 from swarm.admin.state_dir_check import filesystem_of
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
+from swarm.stores.address import Address
 from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.clock import to_iso
@@ -381,3 +383,20 @@ class TestBrokenGround:
         answer = run("doctor")
         assert "… and 22 more, see: swarm doctor --json" in answer.out.decode()
         assert run("doctor", "--json").json["warnings"] == 30
+
+
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("postgresql://u@db.example:5433,other/x", "pg_isready -h db.example -p 5433"),
+        ("postgresql://db.example/x", "pg_isready -h db.example"),
+        ("postgresql:///x?host=/run/pg&port=6000", "pg_isready -h /run/pg -p 6000"),
+        ("postgresql:///x", "pg_isready"),
+        ("redis://h:1/0", "redis-cli -h h -p 1 ping"),
+        ("redis+unix:///run/redis.sock", "redis-cli -s /run/redis.sock ping"),
+        ("valkeys://h/0", "redis-cli -h h -p 6379 ping"),
+        ("etcds://a,b:1", "etcdctl --endpoints=https://a:2379,https://b:1 endpoint health"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_shown_by_its_own_tool(url: str, command: str) -> None:
+    assert reach_command(Address(url)) == command

@@ -12,9 +12,10 @@ from swarm.errors import LockHeld, StoreError
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
+from swarm.stores.registry import open_store
 from tests.conftest import HandClock
 from tests.support.command_line import run
 from tests.support.servers import Server

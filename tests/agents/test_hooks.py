@@ -22,8 +22,8 @@ from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
-from swarm.stores.contract import open_store
 from swarm.stores.file.store import FileStore
+from swarm.stores.registry import open_store
 from tests.conftest import ROOT
 from tests.support.command_line import run
 

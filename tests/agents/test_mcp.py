@@ -27,8 +27,8 @@ from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
-from swarm.stores.contract import open_store
 from swarm.stores.default import Home
+from swarm.stores.registry import open_store
 from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
 from tests.documents.test_documents import blocks, blurred, quoted, tables

@@ -37,8 +37,8 @@ from swarm.cli import task
 from swarm.locks.lease import Lease
 from swarm.locks.record import decode
 from swarm.locks.table import LockTable
+from swarm.queue.events import STATES as TASK_STATES
 from swarm.queue.queue import TaskQueue, TaskSpec
-from swarm.queue.task import STATES as TASK_STATES
 from swarm.status.log import STATES
 from swarm.stores.default import Home
 from swarm.workers import command as agent_command

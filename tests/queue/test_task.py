@@ -8,7 +8,8 @@ import pytest
 
 from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL
-from swarm.queue.task import MAX_ATTEMPTS, MAX_PRIORITY, Task, TaskSpec, added, event, known_spec, parsed, spec_from
+from swarm.queue.events import parsed
+from swarm.queue.task import MAX_ATTEMPTS, MAX_PRIORITY, Task, TaskSpec, added, event, known_spec, spec_from
 
 LONG = "x" * 50
 FIELDS = "Its fields are: id prompt command priority after max_attempts timeout meta."

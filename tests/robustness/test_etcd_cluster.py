@@ -13,7 +13,7 @@ from proof.cluster_chaos import CONTROLS, MAJORITY, Event, Wait, idle_after, too
 from proof.report import Report, Row
 from proof.witness import LATE, Outcome, Witness, wrong_with
 from proof.worker import Plan
-from swarm.stores.contract import open_store
+from swarm.stores.registry import open_store
 from tests.robustness.test_chaos import noted
 from tests.support.etcd_cluster import cluster_apart
 from tests.support.etcd_server import MAY_LOSE

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import BadInput
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
+from swarm.stores.registry import open_store
 from swarm.system.clock import Clock
 from swarm.testing import CHECKS
 

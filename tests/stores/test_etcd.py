@@ -15,6 +15,8 @@ from typing import BinaryIO
 
 import pytest
 
+from swarm.admin import server_checks
+from swarm.admin.server_checks import check_server, reach_command
 from swarm.errors import BadInput, StoreError
 from swarm.stores import etcd
 from swarm.stores.address import Address
@@ -623,7 +625,7 @@ def test_a_full_database_is_told_with_the_cure(opened: Opened, tmp_path: Path, n
         with pytest.raises(StoreError, match=r"database space exceeded.*alarm disarm.*--auto-compaction-retention"):
             any(not store.append("status", b"x" * 200_000) for _ in range(20))
         assert len(lines_of(store)) > 1
-        assert ("fault", "etcdctl alarm list") in [(how, cure) for how, _, cure in store.concerns()]
+        assert ("fault", "etcdctl alarm list") in [(check.state, check.mend) for check in check_server(store)]
 
 
 # The clock -----------------------------------------------------------------------------------------------------------
@@ -670,14 +672,14 @@ def test_another_member_is_another_clock(
     assert forgotten == [True]
 
 
-def test_the_doctor_is_told_what_it_wants_to_know(server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(etcd, "_LOSING", ())
-    ((how, what, mend),) = store.concerns()
-    assert how == "ok" and what.startswith("etcd 3.") and not mend
-    monkeypatch.setattr(etcd, "_LOSING", (what.removeprefix("etcd "),))
-    ((how, told, mend),) = store.concerns()
-    assert how == "fault" and f"{what} may lose" in told and mend
-    assert store.check_command() == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
+def test_the_doctor_judges_the_version(server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_checks, "_ETCD_LOSING", ())
+    (good,) = check_server(store)
+    assert good.state == "ok" and good.text.startswith("etcd 3.") and not good.mend
+    monkeypatch.setattr(server_checks, "_ETCD_LOSING", (good.text.removeprefix("etcd "),))
+    (bad,) = check_server(store)
+    assert bad.state == "fault" and f"{good.text} may lose" in bad.text and bad.mend
+    assert reach_command(store.address) == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
 
 
 def test_a_store_may_be_given_another_clock(url: str) -> None:

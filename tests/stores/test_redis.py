@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from swarm.admin.server_checks import check_server
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.redis import RedisStore
+from swarm.stores.registry import open_store
 from swarm.testing import CHECKS
 from tests.support.processes import fork
 from tests.support.proxy import Proxy, certificate
@@ -251,19 +253,19 @@ class TestDoctor:
     ) -> None:
         with running(ValkeyServer(tmp_path)) as server:
             store = RedisStore(Address(server.url()))
-            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            assert {check.state for check in check_server(store)} == {"ok"}
             command(server, "CONFIG", "SET", setting, value)
-            (concern,) = [concern for concern in store.concerns() if concern[0] != "ok"]
-            assert concern[0] == state and text in concern[1]
-            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern[2]).groups()  # type: ignore[union-attr]
+            (concern,) = [check for check in check_server(store) if check.state != "ok"]
+            assert concern.state == state and text in concern.text
+            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.mend).groups()  # type: ignore[union-attr]
             command(server, *subject.split(), name, mended)
-            assert {found for found, _, _ in store.concerns()} == {"ok"}
+            assert {check.state for check in check_server(store)} == {"ok"}
             store.close()
 
     def test_where_settings_may_not_be_read_that_is_told(self, server: ValkeyServer, name: str) -> None:
         command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
         store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
-        assert any("may not be read" in text for _, text, _ in store.concerns())
+        assert any("may not be read" in check.text for check in check_server(store))
         store.close()
 
     def test_the_documented_rights_are_enough_and_the_doctor_warns(self, server: ValkeyServer) -> None:
@@ -273,7 +275,7 @@ class TestDoctor:
             if check.__name__ in ("replace_only_what_was_compared", "tickets_grow", "a_closed_store_may_be_used_again"):
                 check(store)
                 command(server, "FLUSHALL")
-        assert [state for state, _, _ in store.concerns()] == ["warning"]
+        assert [check.state for check in check_server(store)] == ["warning"]
         store.close()
 
 
@@ -393,6 +395,6 @@ def test_a_forked_child_has_wires_of_its_own(store: RedisStore) -> None:
 
 
 def test_without_the_client_it_says_what_to_install(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['redis'] = None; from swarm.stores.contract import open_store; open_store('redis://h/0')"
+    program = "import sys; sys.modules['redis'] = None; from swarm.stores.registry import open_store; open_store('redis://h/0')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "-m pip install 'swarm-coordination[redis]'" in done.stderr

@@ -14,6 +14,7 @@ from swarm.status.log import LOG
 from swarm.stores.contract import Store
 from swarm.terminal import output
 from swarm.terminal.screen import LiveScreen
+from swarm.terminal.text import shown
 
 _MARKS = {"START": ("▶", "bold"), "DONE": ("✔", "green"), "WAIT": ("?", "yellow"), "SKIP": ("·", "dim"), "ERROR": ("✘", "red")}
 _TICK = 0.2  # seconds between drawings where nothing happens
@@ -61,7 +62,7 @@ class Lines:
         message = record.get("message", "")
         told = f"  {message}" if message else ""
         state = output.paint(f"{mark} {record['state']:5}", colour)
-        self._add(f"{record['worker']}  {state}  {output.shown(record['task_id'])}{output.shown(told)}")
+        self._add(f"{record['worker']}  {state}  {shown(record['task_id'])}{shown(told)}")
 
     def note(self, text: str, *, bad: bool = False) -> None:
         self._add(output.paint(f"{'✘' if bad else '*'} {text}", "red" if bad else "bold"))

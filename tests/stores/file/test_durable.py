@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from swarm.errors import BadInput, StoreError
-from swarm.stores.contract import Store, open_store
+from swarm.stores.contract import Store
 from swarm.stores.default import Home
 from swarm.stores.file.durable import DurableFilesystem
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import Handover
 from swarm.stores.file.syscalls import make_dirs
+from swarm.stores.registry import open_store
 from swarm.testing import CHECKS
 from tests.support.disks import loop_mounted, needs_root
 from tests.support.meddling import Place, destroy_hands
