@@ -71,7 +71,6 @@ OWN = {
     "stores.log_fold": ["stores/test_log_fold"],
     "queue.ready": ["queue/test_ready", "queue/test_state"],
     "queue.state": ["queue/test_state", "queue/test_queue"],
-    "queue.ledger": ["queue/test_queue"],
     "queue.claims": ["queue/test_queue"],
     "queue.queue": ["queue/test_queue"],
     "queue.task": ["queue/test_task", "queue/test_queue", "queue/test_import_file"],

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from swarm.board.board import Problem, Viewer, Work
+from swarm.board.board import Problem, Work
+from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
-import select
-import signal
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -28,11 +24,11 @@ from mcp.server.stdio import stdio_server
 from swarm import __version__
 from swarm.agents.mcp_tools import INSTRUCTIONS, TOOLS, ToolWords
 from swarm.agents.session import AgentSession
+from swarm.agents.stdin_pump import end_input_on_signals
 from swarm.agents.tools import AgentTools, Answer, with_losses
 from swarm.errors import SwarmError
 from swarm.formats import json_codec
 
-_ESCAPES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)")  # \\, both halves, or one
 _TICK = 2.0  # seconds between signs of life, for a client that asked for them
 
 Context = ServerRequestContext[dict[str, Any]]
@@ -49,7 +45,7 @@ def serve(session: AgentSession) -> None:
         on_list_tools=_list_tools,
         on_call_tool=partial(_call_tool, tools),
     )
-    _end_input_on_signals()
+    end_input_on_signals()
     try:
         anyio.run(_serve, server)
     except* BrokenPipeError:
@@ -191,51 +187,3 @@ def _settle(waiter: asyncio.Future[Answer], answer: Answer | None, failure: Exce
         waiter.set_exception(failure)
     elif answer is not None:
         waiter.set_result(answer)
-
-
-def _end_input_on_signals() -> None:
-    """Makes a signal, and the client's going away, the end of standard input. Whoever reads that blocks where nothing could wake
-    it, so it gets a pipe instead, which a thread fills that nobody has to wait for."""
-    source, client = os.dup(0), os.dup(1)
-    fed, feed = os.pipe()
-    os.dup2(fed, 0)
-    os.close(fed)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
-
-    def end() -> None:
-        os.dup2(nowhere, feed)  # not close: the thread may be about to write to this very number
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    # Not by the handlers: Python runs those in the main thread alone, which may have fallen asleep in that very moment.
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    threading.Thread(target=_pump, args=(source, feed, (client, told), end), daemon=True).start()
-
-
-def _pump(source: int, feed: int, ends: tuple[int, int], end: Callable[[], None]) -> None:
-    client, told = ends
-    awaited = select.poll()
-    awaited.register(source, select.POLLIN)
-    awaited.register(client, 0)  # tells when nobody reads our answers any more
-    awaited.register(told, select.POLLIN)  # a signal has come
-    begun: list[bytes] = []
-    try:
-        while not dict(awaited.poll()).keys() & ends and (block := os.read(source, 1 << 16)):
-            lines, newline, rest = block.rpartition(b"\n")
-            begun.append(lines + newline or rest)
-            if not newline:
-                continue
-            whole, begun = _readable(b"".join(begun)), [rest]
-            while whole:
-                whole = whole[os.write(feed, whole) :]
-    except OSError:
-        pass
-    end()
-
-
-def _readable(lines: bytes) -> bytes:
-    """Without the halves of characters that some clients send when they cut a text: the SDK would never answer such a call."""
-    return _ESCAPES.sub(lambda found: b"\\ufffd" if found["half"] else found[0], lines)

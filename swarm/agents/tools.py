@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swarm.agents.session import AgentSession
-from swarm.board.board import Viewer
+from swarm.board.viewer import Viewer
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, WrongState
 from swarm.inputs import check_wait
 from swarm.locks.path_pattern import checked_pattern, project_root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from swarm.board.board import Viewer
+from swarm.board.viewer import Viewer
 from swarm.cli.arguments import Command
 from swarm.errors import Unreachable
 from swarm.formats import json_codec

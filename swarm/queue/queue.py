@@ -17,9 +17,8 @@ from swarm import settings
 from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
-from swarm.queue.claims import Claim, Claims
+from swarm.queue.claims import Claim, Claims, Ledger
 from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES
-from swarm.queue.ledger import Ledger
 from swarm.queue.state import TaskPicture
 from swarm.queue.task import Task, TaskSpec, added, event, spec_from
 from swarm.stores.contract import Store

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+_MAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
 _PATIENCE = 20.0  # seconds for a command that only says its version
 
 
@@ -23,8 +24,7 @@ def own_command(version: str, *, shared: bool) -> OwnCommand:
     """How to start this swarm. `shared`: the command is read on other machines too, where only a plain `swarm` will do."""
     found = shutil.which("swarm")
     if found is None or not _is_this(found, version):
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        words = (sys.executable, "-P", os.path.join(package, "__main__.py"))
+        words = (sys.executable, "-P", _MAIN)
         which = f"{found} is another program or version" if found else "there is no `swarm` on PATH"
         cure = "Install swarm and run this again, or keep it out of the project with --user." if shared else ""
         return OwnCommand(
@@ -35,6 +35,17 @@ def own_command(version: str, *, shared: bool) -> OwnCommand:
     if not shared:
         return OwnCommand((found,), "")
     return OwnCommand(("swarm",), f"`swarm` is {found}: start the agent where that virtual environment is active.")
+
+
+def swarm_command(*args: str) -> list[str]:
+    """The command line that runs this very swarm, from any directory, installed or not."""
+    return [sys.executable, "-P", _MAIN, *args]
+
+
+def environment_with(state_dir: str) -> dict[str, str]:
+    """This process's environment with another state directory, and without swarm's other variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
+    return {**kept, "SWARM_STATE_DIR": state_dir}
 
 
 def is_own(words: Sequence[object], verb: str) -> bool:

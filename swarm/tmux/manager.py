@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.stores.default import store_url
 from swarm.stores.file.state_dir import StateDir
 from swarm.system import process
+from swarm.system.own_command import swarm_command
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
 from swarm.tmux.panes import PID_NAMESPACE, Pane, list_panes, new_pane, rerun, sent, setting, start_options
 from swarm.tmux.server import TmuxServer
@@ -272,11 +272,6 @@ class TmuxSwarmManager:
 
     def _cure(self, command: str, agent: AgentPane) -> str:
         return f"tmux -S {self.socket} {command} -t {agent.pane_id}"
-
-
-def swarm_command(*args: str) -> list[str]:
-    """The command line for a command of this very swarm, from any directory, installed or not."""
-    return [sys.executable, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py"), *args]
 
 
 def _worker_command(number: int, agent: str, *, until_empty: bool) -> Command:

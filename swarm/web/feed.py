@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from swarm.board.board import Board, Viewer
+from swarm.board.board import Board
+from swarm.board.viewer import Viewer
 from swarm.errors import StoreError, SwarmError
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.board.board import KINDS, Board, Problem, Viewer
+from swarm.board.board import KINDS, Board, Problem
 from swarm.board.text import text
+from swarm.board.viewer import Viewer
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue

@@ -425,7 +425,7 @@ def run_help(args: list[str]) -> str:
 
 COMMON = (
     "cli cli.arguments cli.main cli.start errors formats formats.json_codec inputs settings stores stores.default stores.file "
-    "stores.file.state_dir stores.file.store stores.file.syscalls system system.clock terminal terminal.output"
+    "stores.file.state_dir stores.file.store stores.file.syscalls system system.clock terminal terminal.output terminal.text"
 )
 LOCK = f"{COMMON} cli.lock locks locks.record locks.table stores.busy stores.file.swap system.process"
 LOG = f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log stores.file.log_parts"

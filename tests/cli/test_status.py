@@ -20,8 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.board.board import Board, Held, Problem, Viewer, Work
+from swarm.board.board import Board, Held, Problem, Work
 from swarm.board.text import text
+from swarm.board.viewer import Viewer
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import LOG, StatusLog

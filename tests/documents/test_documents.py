@@ -30,6 +30,7 @@ from swarm import errors, settings
 from swarm.admin import validation
 from swarm.board import board as view
 from swarm.board import text as board_text
+from swarm.board.viewer import Viewer
 from swarm.cli import lock as cli_lock
 from swarm.cli import log as cli_log
 from swarm.cli import run as cli_run
@@ -369,7 +370,7 @@ def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
 
 def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/VIEW.md", "For programs")
-    board = view.Viewer(Home().store()).look()
+    board = Viewer(Home().store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
     for row, kind in ((2, view.Problem), (3, view.Work), (4, view.Held), (6, view.Seen)):
         assert quoted(table[row][1]) == list(kind.field_names())

@@ -21,6 +21,7 @@ import pytest
 import swarm
 from swarm.errors import AgentUnavailable, BadInput, TmuxSwarmError
 from swarm.system import process
+from swarm.system.own_command import swarm_command
 from swarm.tmux import manager as tmux_manager
 from swarm.tmux.manager import AgentPane, AgentStatus, TmuxSwarmManager
 from swarm.tmux.server import TmuxServer
@@ -165,7 +166,7 @@ class TestStarting:
         assert (workplace / "good").exists() and not (workplace / "bad").exists()
 
     def test_swarms_own_commands_run_from_any_directory(self, manager: TmuxSwarmManager) -> None:
-        manager.start(1, worker_command=lambda _: tmux_manager.swarm_command("--version"), master_command=IDLE)
+        manager.start(1, worker_command=lambda _: swarm_command("--version"), master_command=IDLE)
 
         assert wait_for_end(manager, "worker-1").exit_code == 0
         assert manager.capture("worker-1") == f"swarm {swarm.__version__}\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 from swarm.errors import StoreError
 from swarm.formats import json_codec
+from swarm.system.own_command import environment_with, swarm_command
 from swarm.terminal import output
 
 
@@ -15,12 +15,10 @@ class DemoPage:
     """Shows a directory. Raises StoreError where it cannot, with the cure."""
 
     def __init__(self, state: str) -> None:
-        main_file = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "__main__.py")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
         # A session of its own: a Ctrl-C is for the demo, which ends the page.
         self._process = subprocess.Popen(
-            [sys.executable, main_file, "web", "--port", "0", "--json"],
-            env={**environment, "SWARM_STATE_DIR": state},
+            swarm_command("web", "--port", "0", "--json"),
+            env=environment_with(state),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -27,6 +27,7 @@ from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
 from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore
+from swarm.system.own_command import environment_with, swarm_command
 from swarm.terminal import output
 
 WORKERS = 3
@@ -179,11 +180,9 @@ class _Demo:
                 worker.wait()
 
     def _start_workers(self) -> None:
-        main_file = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "__main__.py")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
-        environment["SWARM_STATE_DIR"] = f"{self._home}/state"
+        environment = environment_with(f"{self._home}/state")
         for number in range(1, WORKERS + 1):
-            worker = [sys.executable, main_file, "worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1"]
+            worker = swarm_command("worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1")
             agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
             # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
             self._workers[f"worker-{number}"] = subprocess.Popen(

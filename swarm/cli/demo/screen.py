@@ -8,8 +8,8 @@ import os
 import time
 from typing import Any, Protocol, Self
 
-from swarm.board.board import Viewer
 from swarm.board.text import text as board_lines
+from swarm.board.viewer import Viewer
 from swarm.status.log import LOG
 from swarm.stores.contract import Store
 from swarm.terminal import output

@@ -1,0 +1,315 @@
+"""How a board is found: by a look at a store's log, its locks and its queue, one after the other.
+
+What changes meanwhile is seen at the next look. Only a store that cannot be looked at is a StoreError.
+"""
+
+from __future__ import annotations
+
+from swarm.board.board import KINDS, Board, Held, Problem, Seen, Work
+from swarm.errors import StoreError
+from swarm.locks.record import orphaned
+from swarm.locks.table import LockTable
+from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
+from swarm.queue.events import LOG as TASKS
+from swarm.status.reader import StatusDigest
+from swarm.system.clock import from_iso, to_iso
+from swarm.terminal.text import quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from swarm.locks.record import Lock, Verdict
+    from swarm.queue.state import Entry, TaskPicture
+    from swarm.stores.contract import Store
+    from swarm.stores.log_fold import Digest
+
+    Look = tuple[Lock | None, Verdict] | StoreError
+
+_SHORT, _SHARE = 30.0, 0.2  # a lease with less left than both says is about to end; heartbeats keep two thirds of it
+_SILENT = 40.0  # seconds without a heartbeat of a process that sends one every ten
+
+
+class Viewer:
+    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once. `may_fork`: the
+    program has a single thread, and a long log may be read by two processes."""
+
+    def __init__(self, store: Store, *, may_fork: bool = False) -> None:
+        self._store = store
+        self._status = StatusDigest(store, may_fork=may_fork)
+        self._tasks: Digest[TaskPicture] | None = None
+        self._dead: frozenset[str] = frozenset()
+
+    @property
+    def queue(self) -> TaskPicture:
+        """As of the last look."""
+        from swarm.queue.state import TaskPicture
+
+        return self._tasks.picture if self._tasks else TaskPicture()
+
+    @property
+    def queue_version(self) -> object:
+        """Equal to what it was at an earlier look if every task is in the state that it was in then."""
+        return self._tasks and self._tasks.cursor, self._dead
+
+    def state_of(self, entry: Entry) -> str:
+        """The state of a task at the last look, where one whose worker has died is ready, or has failed."""
+        if entry.id not in self._dead:
+            return entry.shown_state
+        return FAILED if entry.attempts >= entry.max_attempts else READY
+
+    def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
+        """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
+        self._status.update(progress=progress)
+        before = {name: entry.token for name, entry in self._read_queue().running.items()}
+        locks = self._locks()
+        queue = self._read_queue()
+        # A claim has died if it stood before the locks were read and still stands after: lock, claim; end of claim, end of lock.
+        running = queue.running
+        dead = {name for name, token in before.items() if name in running and running[name].token == token}
+        self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
+        return _Drawing(self._store, self._status, queue, locks, self._dead).board()
+
+    def wait(self, timeout: float) -> bool:
+        """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
+        return self._status.wait(timeout)
+
+    def _read_queue(self) -> TaskPicture | _NoQueue:
+        """As far as it goes now. Where nobody has used it, nothing is loaded for it."""
+        if self._tasks is None:
+            if not self._store.read_log(TASKS, "", 0)[0]:
+                return _NoQueue()
+            from swarm.queue.state import TaskPicture
+            from swarm.stores.log_fold import Digest
+
+            self._tasks = Digest(self._store, TASKS, TaskPicture)
+        self._tasks.update()
+        return self._tasks.picture
+
+    def _locks(self) -> dict[str, Look]:
+        table = LockTable(self._store)
+        found: dict[str, Look] = {}
+        for task in table.tasks():
+            try:
+                look = table.look(task)
+            except StoreError as error:
+                found[task] = error
+                continue
+            if look is not None:
+                found[task] = look
+        return found
+
+
+class _NoQueue:
+    """What a queue without tasks says."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.running: dict[str, Entry] = {}
+
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def blocked(self) -> dict[str, str]:
+        return {}
+
+
+class _Drawing:
+    """One board in the making."""
+
+    def __init__(
+        self, store: Store, status: StatusDigest, queue: TaskPicture | _NoQueue, locks: dict[str, Look], dead: frozenset[str]
+    ) -> None:
+        self._clock = store.clock
+        self._now = store.clock.now()
+        self._status = status.picture
+        self._cursor = status.cursor
+        self._queue = queue
+        self._locks = locks
+        self._dead = {name: queue.entries[name] for name in dead}
+
+    def board(self) -> Board:
+        found = [*self._waiting(), *self._gone(), *self._failed(), *self._errors(), *self._of_locks(), *self._blocked()]
+        return Board(
+            generated_at=to_iso(self._now),
+            problems=tuple(sorted(found, key=lambda problem: KINDS.index(problem.kind))),
+            workers=tuple(self._workers()),
+            locks=tuple(self._held()),
+            queue=self._counts(),
+            blocked=len(self._queue.blocked()),
+            seen=tuple(Seen(worker, row[1], row[0], row[2], row[3]) for worker, row in reversed(self._status.workers.items())),
+            records=self._status.records,
+            damaged=self._status.damaged,
+            cursor=self._cursor,
+        )
+
+    # Problems --------------------------------------------------------------------------------------------------
+
+    def _waiting(self) -> list[Problem]:
+        rows = [(task, row) for task, row in self._status.waiting.items() if not self._has_ended(task)]
+        return [Problem("waiting", task, row[1], row[2], row[3] or "it does not say why", self._show(task)) for task, row in rows]
+
+    def _gone(self) -> list[Problem]:
+        found = []
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError) or look[0] is None or look[1].active:
+                continue
+            lock, entry = look[0], self._queue.entries.get(task)
+            if entry is not None and (task not in self._dead or self._is_given_up(entry)):
+                continue  # a lock that was left behind, or a failed task
+            text = "its process is gone" if look[1].why else f"its lease ended {_duration(look[1].left or 0)} ago"
+            found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError) or look[0] is None or not look[1].active or not orphaned(look[0], self._clock):
+                continue
+            text = f"its process is gone; its group {look[0].holder['group']} works on, and frees it when it ends"
+            found.append(Problem("gone", task, look[0].worker, look[0].heartbeat_at, text, f"swarm lock why {quoted(task)}"))
+        for task, entry in self._dead.items():
+            if task not in self._locks and not self._is_given_up(entry):
+                found.append(self._orphan(task, entry.worker, entry.since, "its lock was removed"))
+        return sorted(found, key=lambda problem: problem.since)
+
+    def _orphan(self, task: str, worker: str, since: str, text: str) -> Problem:
+        entry = self._queue.entries.get(task)
+        text += "; the next worker that asks gets the task" if entry else "; the task is free for whoever takes it"
+        return Problem("gone", task, worker, since, text, f"swarm lock why {quoted(task)}")
+
+    def _failed(self) -> list[Problem]:
+        given_up = [entry for entry in self._queue.entries.values() if entry.state == FAILED or self._is_given_up(entry)]
+        found = []
+        for entry in sorted(given_up, key=lambda entry: entry.since, reverse=True):
+            reason = entry.reason if entry.state == FAILED else f"its worker {entry.worker} was gone"
+            text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
+            found.append(Problem("failed", entry.id, entry.worker, entry.since, text, f"swarm task retry {quoted(entry.id)}"))
+        return found
+
+    def _errors(self) -> list[Problem]:
+        found = []
+        for task, row in reversed(self._status.errors.items()):
+            entry = self._queue.entries.get(task)
+            if self._has_ended(task) or (entry is not None and self._is_retried(entry)):
+                continue
+            text = row[3] or "it does not say what"
+            if entry is not None and entry.state == READY:
+                text += f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
+            found.append(Problem("error", task, row[1], row[2], text, self._show(task)))
+        return found
+
+    def _of_locks(self) -> list[Problem]:
+        ending: list[tuple[float, Problem]] = []
+        unreadable = []
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError):
+                unreadable.append(Problem("unreadable", task, "", "", str(look), "swarm doctor"))
+            elif look[0] is None:
+                text = "its lock makes no sense" + ("" if look[1].active else ", and counts as free")
+                unreadable.append(Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}"))
+            elif look[1].active and look[1].left is not None and (text := _about_lease(look[0], look[1].left)):
+                mend = f"swarm lock why {quoted(task)}"
+                ending.append((look[1].left, Problem("lease", task, look[0].worker, look[0].heartbeat_at, text, mend)))
+        return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
+
+    def _blocked(self) -> list[Problem]:
+        """One for each task that holds others up."""
+        groups: dict[str, list[str]] = {}
+        for task, culprit in self._queue.blocked().items():
+            groups.setdefault(culprit, []).append(task)
+        found = []
+        for culprit, tasks in groups.items():
+            entry = self._queue.entries.get(culprit)
+            more = f"it and {len(tasks) - 1} more come" if len(tasks) > 1 else "it comes"
+            text = f"{more} after {culprit}, which {'does not exist' if entry is None else 'failed'}"
+            mend = f"swarm task retry {quoted(culprit)}"
+            if entry is None:
+                mend = f"swarm task add {quoted(culprit)}"
+            elif entry.state == CANCELLED:
+                text = f"{more} after {culprit}, which was cancelled"
+            found.append(Problem("blocked", tasks[0], "", entry.since if entry else "", text, mend))
+        return found
+
+    # The rest --------------------------------------------------------------------------------------------------
+
+    def _workers(self) -> list[Work]:
+        found = []
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError) or look[0] is None or not look[1].active:
+                continue
+            lock, said, begun = look[0], self._status.said_of(task), from_iso(look[0].acquired_at)
+            found.append(
+                Work(
+                    worker=lock.worker,
+                    task_id=task,
+                    since=lock.acquired_at,
+                    held_for=None if begun is None else round(max(0.0, self._now - begun), 3),
+                    lease_left=_rounded(look[1].left),
+                    ttl=lock.ttl,
+                    token=lock.token,
+                    state=said[0] if said else "",
+                    text=said[3] if said else "",
+                    said_at=said[2] if said else "",
+                )
+            )
+        return sorted(found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id))
+
+    def _held(self) -> list[Held]:
+        found = []
+        for task, look in self._locks.items():
+            if isinstance(look, StoreError):
+                found.append(Held(task, "Unknown", str(look), "", "", "", None, None, None))
+                continue
+            lock, verdict = look
+            status, left = "Active" if verdict.active else "Expired", _rounded(verdict.left)
+            if lock is None:
+                found.append(Held(task, status, verdict.why, "", "", "", left, None, None))
+                continue
+            times = (lock.acquired_at, lock.heartbeat_at)
+            found.append(Held(task, status, verdict.why, lock.worker, *times, left, lock.ttl, lock.token))
+        return found
+
+    def _counts(self) -> dict[str, int]:
+        """As the queue itself counts: a claim that died is ready again, or has failed."""
+        found = dict.fromkeys(STATES, 0) | self._queue.counts()
+        for entry in self._dead.values():
+            found[RUNNING] -= 1
+            found[FAILED if self._is_given_up(entry) else READY] += 1
+        return found
+
+    def _is_given_up(self, entry: Entry) -> bool:
+        return entry.id in self._dead and entry.attempts >= entry.max_attempts
+
+    def _has_ended(self, task: str) -> bool:
+        """Whether the queue knows better than the last record."""
+        entry = self._queue.entries.get(task)
+        return entry is not None and (entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry))
+
+    def _is_retried(self, entry: Entry) -> bool:
+        return entry.shown_state in (READY, WAITING) and entry.attempts == 0
+
+    def _show(self, task: str) -> str:
+        return f"swarm {'task show' if task in self._queue.entries else 'log query'} {quoted(task)}"
+
+
+def _about_lease(lock: Lock, left: float) -> str:
+    """What is wrong with an active lease, "" if nothing is."""
+    ttl = lock.ttl
+    if left < (_SHORT if ttl is None else min(_SHORT, _SHARE * ttl)):
+        return f"its lease ends in {_duration(left)} unless a heartbeat comes"
+    if ttl is not None and "pid" in lock.holder and ttl - left > _SILENT:
+        return f"no heartbeat for {_duration(ttl - left)}; its lease ends in {_duration(left)}"
+    return ""
+
+
+def _duration(seconds: float) -> str:
+    from swarm.terminal.text import duration  # most boards have no use for it
+
+    return duration(seconds)
+
+
+def _is_free(look: Look | None) -> bool:
+    """ "Cannot tell" is not free."""
+    return look is None or (not isinstance(look, StoreError) and not look[1].active)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Nor has JSON a word for endless, which is how long some stores have had a record that makes no sense."""
+    return None if seconds is None or abs(seconds) == float("inf") else round(seconds, 3)
