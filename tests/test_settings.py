@@ -11,7 +11,7 @@ import pytest
 
 from swarm import settings
 from tests.conftest import ROOT
-from tests.robustness.test_bad_input import latin_1
+from tests.support.locales import latin_1
 
 PATHS = ["/", "/a", "/a/", "//a", "/a//b", "/a/./b", "/a/../b", "/a/..", "/a/.b", "/a/b.", "a", "./a", "..", "a/../b", "/a b/ü"]
 

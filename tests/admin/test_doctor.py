@@ -26,10 +26,10 @@ from swarm.stores.address import Address
 from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.clock import to_iso
-from tests.board.test_board import HOLDER
 from tests.conftest import ROOT
 from tests.support.command_line import run
 from tests.support.disks import exhaust_inodes, fill, mounted, needs_root
+from tests.support.lock_files import HOLDER
 
 
 @pytest.fixture

@@ -24,16 +24,7 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.terminal.text import width
 from tests.conftest import ROOT, HandClock
-
-HOLDER = """
-import sys, time
-from swarm.locks.table import LockTable
-from swarm.stores.file.store import FileStore
-from swarm.stores.memory import MemoryStore
-LockTable(FileStore(sys.argv[1])).acquire(sys.argv[2], sys.argv[3], 300, bound=True)
-print("held", flush=True)
-time.sleep(600)
-"""
+from tests.support.lock_files import HOLDER
 
 
 def look(store: Store) -> Board:

@@ -12,11 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.test_run import Place, is_alive, place
 from tests.support.at_a_terminal import Terminal, environment, terminal, wait_until
-from tests.support.wrapped_command import state_of
-
-__all__ = ["place"]
+from tests.support.wrapped_command import Place, is_alive, state_of
 
 # What is typed is shown too: so what is waited for stands in files.
 _FILES = {

@@ -21,9 +21,9 @@ from swarm.queue.waiting import CONDITIONS, Answer, wait_for
 from swarm.status.log import STATES, StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
-from tests.board.test_board import HOLDER
 from tests.conftest import ROOT
 from tests.support.command_line import run
+from tests.support.lock_files import HOLDER
 
 
 @pytest.fixture

@@ -18,20 +18,12 @@ from hypothesis import strategies as some
 from swarm.formats import yaml_codec
 from swarm.formats.yaml_codec import NotYaml, read_mapping
 from tests.conftest import ROOT
+from tests.support.examples import SPRINT_LOCK
 
 MANY = settings(max_examples=3 * settings().max_examples)
 SIZE = 65536
 LINE_BREAKS = ("\n", "\r\n", "\r", "\x85", "\u2028", "\u2029")
 
-# Of the workflow that defines the lock file.
-EXAMPLE = """\
-# .sprint-running
-pid: 12345                                    # 当前进程 PID
-session_id: "sprint-2026-02-07-001"           # Sprint 会话唯一标识
-started_at: "2026-02-07T22:30:00Z"            # 锁创建时间（ISO 8601 UTC）
-epic_spec: "epic5"                            # 正在执行的 Epic 标识
-lock_version: 1                               # 锁文件格式版本（向后兼容）
-"""
 EXAMPLE_MEANS = {
     "pid": "12345",
     "session_id": "sprint-2026-02-07-001",
@@ -258,8 +250,8 @@ def test_a_key_is_as_long_as_pyyaml_lets_it_be(length: int) -> None:
         ('a: "\\\\ud800"', {"a": "\\ud800"}),
         ("a: 12:30\nb: http://x/y", {"a": "12:30", "b": "http://x/y"}),
         ("\n  \n  # c\na: b\n#", {"a": "b"}),
-        (EXAMPLE, EXAMPLE_MEANS),
-        (EXAMPLE.replace("\n", "\r\n"), EXAMPLE_MEANS),
+        (SPRINT_LOCK, EXAMPLE_MEANS),
+        (SPRINT_LOCK.replace("\n", "\r\n"), EXAMPLE_MEANS),
     ],
 )
 def test_what_people_write_is_read_without_pyyaml(text: str, means: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +330,9 @@ def test_where_pyyaml_is_missing_only_what_takes_more_names_the_install() -> Non
         "{x}",
     ]
     command = [sys.executable, "-c", WITHOUT_PYYAML]
-    done = subprocess.run(command, input=json.dumps([own, EXAMPLE, *more]), capture_output=True, text=True, cwd=ROOT, timeout=30)
+    done = subprocess.run(
+        command, input=json.dumps([own, SPRINT_LOCK, *more]), capture_output=True, text=True, cwd=ROOT, timeout=30
+    )
     assert done.returncode == 0, done.stderr
     cure = "it needs a full reader of YAML, which is not installed. Run: pip install PyYAML"
     assert json.loads(done.stdout) == [

@@ -16,45 +16,12 @@ import pytest
 from swarm.errors import LockHeld
 from swarm.locks.table import LockTable
 from swarm.stores.file import swap
-from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
-from swarm.system.clock import Clock
+from tests.support.lock_files import table, write_expired
 from tests.support.meddling import FIRST, LAST
 from tests.support.processes import Counting, Stopped, race
 
 PROCESSES = 8
-
-
-class LaterClock(Clock):
-    """The clock of somebody who looks `later` seconds from now."""
-
-    def __init__(self, later: float) -> None:
-        super().__init__()
-        self.later = later
-
-    def now(self) -> float:
-        return super().now() + self.later
-
-    def steady(self) -> float:
-        return super().steady() + self.later
-
-
-def table(path: Path, *, later: float = 0.0, filesystem: Filesystem | None = None) -> LockTable:
-    return LockTable(FileStore(str(path), clock=LaterClock(later), filesystem=filesystem))
-
-
-def write_expired(path: Path, rounds: int) -> None:
-    """Expired locks of a worker that is no more, one a round."""
-    (path / "locks").mkdir(parents=True)
-    for number in range(rounds):
-        old = {
-            "worker_id": "dead",
-            "task_id": f"t{number}",
-            "acquired_at": "2026-01-31T12:00:00.000Z",
-            "heartbeat_at": "2026-01-31T12:00:10.000Z",
-            "ttl": 300,
-        }
-        (path / "locks" / f"t{number}.lock").write_text(json.dumps(old))
 
 
 def attempts(path: Path) -> Callable[[int, int], bool]:

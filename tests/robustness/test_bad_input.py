@@ -8,7 +8,6 @@ import os
 import pty
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from swarm import StatusBroadcaster, TaskLockManager
 from swarm.cli.lock import COMMANDS as LOCK_COMMANDS
 from swarm.cli.log import COMMANDS as LOG_COMMANDS
 from tests.conftest import ROOT, Run, script_environment
+from tests.support.locales import latin_1
 
 pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine's own /tmp/ai_swarm
 
@@ -657,16 +657,6 @@ class TestInterrupt:
         assert done.returncode in (130, -signal.SIGINT)
         assert "Traceback" not in done.stderr
         assert not isolated_swarm_dir.exists()
-
-
-def latin_1(where: Path) -> dict[str, str]:
-    """The environment of a locale that is not UTF-8, made here because few systems still have one."""
-    made = where / "xx_XX.ISO-8859-1"
-    if shutil.which("localedef"):  # warns, and exits with 1, about what such a small locale leaves out
-        subprocess.run(["localedef", "-c", "-i", "POSIX", "-f", "ISO-8859-1", str(made)], capture_output=True, timeout=30)
-    if not made.exists():
-        pytest.fail("localedef cannot make a locale here: install Debian's locales")
-    return {"LC_ALL": made.name, "LOCPATH": str(where)}
 
 
 def on_a_terminal(*command: str, **environment: str) -> str:

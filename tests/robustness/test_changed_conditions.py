@@ -23,8 +23,8 @@ from swarm.errors import LockLost
 from swarm.locks.lease import Lease
 from swarm.stores.file.store import FileStore
 from tests.conftest import ROOT
-from tests.locks.test_takeover import table
 from tests.support.disks import needs_root
+from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
 NOBODY = 65534

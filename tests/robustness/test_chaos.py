@@ -17,6 +17,7 @@ from proof.crew import Crew
 from proof.history import History, check
 from proof.report import Report, Row
 from proof.worker import Plan
+from tests.support.histories import kinds, noted
 
 pytestmark = pytest.mark.timeout(400)  # the short form takes half a minute where nothing else runs
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime and the stamps of leases are Linux's")
@@ -58,16 +59,6 @@ class TestShortForm:
 def judged(path: Path, **notes: str) -> list[str]:
     """What the checker says of a history; `notes` by worker, events separated by semicolons. Cut to what kind it is."""
     return kinds(check(noted(path, **notes), {}, []))
-
-
-def noted(path: Path, **notes: str) -> History:
-    for worker, events in notes.items():
-        (path / worker).write_text("".join(f"{event.strip()}\n" for event in events.split(";")))
-    return History.read(path)
-
-
-def kinds(violations: list[str]) -> list[str]:
-    return [violation.partition(":")[0] for violation in violations]
 
 
 class TestHolds:

@@ -17,7 +17,7 @@ from proof.worker import Plan, is_away
 from swarm.errors import StoreError
 from swarm.status.log import LOG
 from swarm.stores.registry import open_store
-from tests.robustness.test_chaos import kinds, noted
+from tests.support.histories import kinds, noted
 from tests.support.servers import running
 from tests.support.valkey_server import ValkeyServer
 

@@ -25,6 +25,7 @@ from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.system.clock import to_iso
 from tests.conftest import ROOT, HandClock, Run, script_environment
+from tests.support.disks import needs_root
 
 DAY = 86_400.0
 JUMPS = [DAY, -DAY, 2_000 * DAY, -2_000 * DAY]
@@ -32,10 +33,6 @@ LOCK = str(ROOT / "scripts" / "swarm_lock.sh")
 
 pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine's own /tmp/ai_swarm
 
-needs_root = pytest.mark.skipif(
-    (os.geteuid() != 0 and "CI" not in os.environ) or sys.platform != "linux",
-    reason="namespaces need root on Linux; in CI that is a failure",
-)
 
 HOLDER = """
 import os, sys, time

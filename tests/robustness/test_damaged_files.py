@@ -32,10 +32,10 @@ from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore
 from swarm.system import process
 from swarm.system.clock import Clock
-from tests.admin.test_validation import INVALID, VALID
 from tests.conftest import HandClock
 from tests.support.command_line import run, run_on
 from tests.support.damage import DEEP, broken, records
+from tests.support.examples import INVALID, VALID
 
 MANY = settings(max_examples=4 * settings().max_examples)
 

@@ -14,13 +14,12 @@ from proof.report import Report, Row
 from proof.witness import LATE, Outcome, Witness, wrong_with
 from proof.worker import Plan
 from swarm.stores.registry import open_store
-from tests.robustness.test_chaos import noted
 from tests.support.etcd_cluster import cluster_apart
 from tests.support.etcd_server import MAY_LOSE
-from tests.support.hosts import needs_root
+from tests.support.histories import noted
 from tests.support.servers import wait_until
 
-pytestmark = [needs_root, pytest.mark.timeout(400)]  # it takes half a minute where nothing else runs
+pytestmark = [pytest.mark.timeout(400)]  # it takes half a minute where nothing else runs
 INFINITE = float("inf")
 ROWS: dict[str, Row] = {}  # by what they are about
 

@@ -22,9 +22,9 @@ from swarm.stores.file import swap
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import Handover
 from swarm.stores.file.syscalls import Filesystem
-from tests.locks.test_takeover import table, write_expired
-from tests.stores.file.test_log import Writers, open_journal, read_all, whole
 from tests.support.disks import Disk, loop_mounted, needs_root
+from tests.support.lock_files import table, write_expired
+from tests.support.log_writers import Writers, open_journal, read_all, whole
 from tests.support.processes import Counting, Stopped, fork
 
 pytestmark = needs_root

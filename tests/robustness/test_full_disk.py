@@ -22,8 +22,8 @@ from swarm.locks.table import LockTable
 from swarm.stores.file import log, swap
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
-from tests.locks.test_takeover import table, write_expired
 from tests.support.disks import Disk, exhaust_inodes, fill, loop_mounted, mounted, needs_root
+from tests.support.lock_files import table, write_expired
 from tests.support.processes import Counting, fork
 
 JOURNAL: Any = log  # to put something else in the place of its `os`

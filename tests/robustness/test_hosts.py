@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.support.agent_notes import Spell, agent, assert_one_at_a_time, spells
+from tests.support.disks import needs_root
 from tests.support.etcd_server import EtcdServer
-from tests.support.hosts import Done, Elsewhere, Host, Hosts, Process, end, needs_root, send, three_hosts, wait_until_gone
+from tests.support.hosts import Done, Elsewhere, Host, Hosts, Process, end, send, three_hosts, wait_until_gone
 from tests.support.postgres_server import PostgresServer
 from tests.support.servers import Server, running, wait_until
 from tests.support.valkey_server import ValkeyServer

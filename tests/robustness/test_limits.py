@@ -15,7 +15,7 @@ from swarm.errors import StoreError
 from swarm.locks.table import LockTable
 from swarm.system.clock import Clock
 from tests.conftest import ROOT, open_descriptors
-from tests.locks.test_takeover import table
+from tests.support.lock_files import table
 from tests.support.processes import fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")

@@ -11,7 +11,7 @@ import pytest
 
 from swarm.errors import StoreError
 from swarm.stores.file.swap import SWEEP_AGE
-from tests.locks.test_takeover import table
+from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker
 
 PLACES = (

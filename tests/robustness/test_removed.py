@@ -19,8 +19,8 @@ import pytest
 from swarm.errors import LockHeld
 from swarm.locks.table import LockTable
 from tests.conftest import ROOT, script_environment
-from tests.locks.test_takeover import table
 from tests.support.disks import needs_root
+from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
 PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status")

@@ -23,9 +23,9 @@ from swarm.sprint.record import MAX_BYTES, Sprint, Verdict, decode, judge, new_s
 from swarm.system import process
 from swarm.system.clock import Clock, to_iso
 from tests.conftest import ROOT, HandClock, script_environment
-from tests.formats.test_yaml_codec import EXAMPLE
-from tests.robustness.test_clock_jumps import needs_root
 from tests.support.damage import DATES, RAW, broken
+from tests.support.disks import needs_root
+from tests.support.examples import SPRINT_LOCK
 from tests.support.processes import fork
 
 MANY = settings(max_examples=5 * settings().max_examples)
@@ -75,7 +75,7 @@ def end(pid: int) -> None:
 
 class TestDecode:
     def test_the_example_of_the_workflow_is_read_with_its_comments(self) -> None:
-        sprint = decode(EXAMPLE.encode())
+        sprint = decode(SPRINT_LOCK.encode())
         assert sprint is not None
         assert (sprint.pid, sprint.session_id, sprint.epic_spec) == (12345, "sprint-2026-02-07-001", "epic5")
         assert sprint.started_at == "2026-02-07T22:30:00Z"

@@ -14,22 +14,14 @@ import glob
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.conftest import ROOT, script_environment
 from tests.support.namespaces import MORTAL, children, kept, run
-
-needs_root = pytest.mark.skipif(
-    (os.geteuid() != 0 and "CI" not in os.environ) or sys.platform != "linux",
-    reason="namespaces need root on Linux; in CI that is a failure",
-)
 
 SERVER_ADDRESS = "10.77.0.1"
 _APART = ("unshare", "--net", "--mount", "--uts", "--pid", "--time", "--fork", "--kill-child", "--mount-proc")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
 
-from tests.support.at_a_terminal import PATIENCE, end_group, environment
+from tests.support.at_a_terminal import PATIENCE, SWARM, end_group, environment
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
@@ -72,3 +76,75 @@ def child_of(pid: int) -> int:
     found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=PATIENCE).stdout
     (child,) = [int(line.split()[0]) for line in found.splitlines() if line.split()[1] == str(pid)]
     return child
+
+
+class Place:
+    """A state directory, and `swarm` in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "state"
+        self.env = {"SWARM_STATE_DIR": str(self.state)}
+
+    def command(self, *command: str, options: tuple[str, ...] = (), task: str = "t") -> list[str]:
+        return [*SWARM, "run", task, *options, "--", *command]
+
+    def run(self, *command: str, options: tuple[str, ...] = (), task: str = "t", **env: str) -> subprocess.CompletedProcess[str]:
+        return self.call(self.command(*command, options=options, task=task), **env)
+
+    def run_with(self, env: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+        return self.call(self.command(*command), **env)
+
+    def started(self, *command: str, options: tuple[str, ...] = ()) -> AbstractContextManager[subprocess.Popen[str]]:
+        return started(*self.command(*command, options=options), env=self.env)
+
+    def swarm(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return self.call([*SWARM, *args])
+
+    def call(self, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+        settings = environment(**{**self.env, **env})
+        return subprocess.run(
+            words, env=settings, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+        )
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        found = json.loads((self.state / "locks" / "t.lock").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """What others see of the task: the first line of `lock check`."""
+        return self.swarm("lock", "check", "t").stdout.partition("\n")[0]
+
+    @property
+    def is_free(self) -> bool:
+        return self.verdict == "No lock for t"
+
+    @property
+    def records(self) -> list[tuple[str, str, Any]]:
+        """State, reason and meta of each record."""
+        log = (self.state / "status.log").read_text().splitlines()
+        return [(found["state"], found.get("reason", ""), found.get("meta")) for found in map(json.loads, log)]
+
+    @property
+    def ran(self) -> bool:
+        return (self.root / "ran").exists()
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid)[:1] not in ("", "Z")
+
+
+def processes_with(text: str) -> list[int]:
+    """Those whose environment has it."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            has_it = text.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if has_it and int(pid) != os.getpid():
+            found.append(int(pid))
+    return found

@@ -1,0 +1,19 @@
+"""Locales that are not UTF-8."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def latin_1(where: Path) -> dict[str, str]:
+    """The environment of a locale that is not UTF-8, made here because few systems still have one."""
+    made = where / "xx_XX.ISO-8859-1"
+    if shutil.which("localedef"):  # warns, and exits with 1, about what such a small locale leaves out
+        subprocess.run(["localedef", "-c", "-i", "POSIX", "-f", "ISO-8859-1", str(made)], capture_output=True, timeout=30)
+    if not made.exists():
+        pytest.fail("localedef cannot make a locale here: install Debian's locales")
+    return {"LC_ALL": made.name, "LOCPATH": str(where)}
