@@ -18,8 +18,8 @@ from bench.report import Goal, Report
 from swarm import TaskLockManager
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
-from tests.support.servers import running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import running
+from tests.support.servers.valkey import ValkeyServer
 
 PROCESSES = 8
 SECONDS = 2.0

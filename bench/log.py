@@ -21,8 +21,8 @@ from bench.wakes import seconds_to_wake
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.stores.file.store import FileStore
 from swarm.system.inotify import watch_files
-from tests.support.servers import running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import running
+from tests.support.servers.valkey import ValkeyServer
 
 PROCESSES = 8
 RECORDS = 1_000_000

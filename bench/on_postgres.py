@@ -15,7 +15,7 @@ import psycopg
 
 from bench.marks import mark
 from bench.peers import Give, LockPeer, Peers, QueuePeer, Take, module
-from tests.support.postgres_server import PostgresServer
+from tests.support.servers.postgres import PostgresServer
 
 _CLAIM = (
     "update raw_task set state = 'running', worker = %s where queue = %s and id = (select id from raw_task where queue = %s "

@@ -20,9 +20,9 @@ from bench.on_swarm import SwarmQueue
 from bench.peers import QueuePeer
 from bench.ratio import medians
 from bench.report import Goal, Report
-from tests.support.postgres_server import PostgresServer
-from tests.support.servers import running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import running
+from tests.support.servers.valkey import ValkeyServer
 
 FLOOR, OURS = "SQLite, WAL: UPDATE … RETURNING, twice", "swarm"
 SIZES = (10, 1_000, 100_000)

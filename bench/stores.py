@@ -22,10 +22,10 @@ from bench.marks import MARKS
 from bench.peers import LockPeer, Peers, QueuePeer, missing
 from bench.ratio import medians
 from bench.wakes import seconds_to_wake
-from tests.support.etcd_server import EtcdServer
-from tests.support.postgres_server import PostgresServer
-from tests.support.servers import Server, running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import Server, running
+from tests.support.servers.valkey import ValkeyServer
 
 AWAY = 0.001
 PROCESSES = 8

@@ -22,7 +22,7 @@ from proof.crew import Crew
 from proof.history import History
 from proof.report import Report
 from proof.worker import Plan
-from tests.support.servers import Server
+from tests.support.servers.server import Server
 
 PART = "real processes"
 WORKERS = 16

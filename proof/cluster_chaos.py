@@ -37,8 +37,8 @@ from proof.witness import TIMEOUT, Witness, wrong_with
 from proof.worker import Plan
 from swarm.status.log import LOG
 from swarm.stores.registry import open_store
-from tests.support.etcd_cluster import ClusterApart, cluster_apart
-from tests.support.etcd_server import EtcdServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.etcd_cluster import ClusterApart, cluster_apart
 
 PART = "an etcd cluster"
 WORKERS = 9

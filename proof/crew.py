@@ -29,7 +29,7 @@ from swarm.status.log import LOG
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
 from tests.support.processes import fork
-from tests.support.servers import Server
+from tests.support.servers.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_PACE = 0.5  # blows a second

@@ -16,10 +16,10 @@ from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
 from proof.report import Report
 from proof.server_controls import caught, controls_of
 from proof.worker import Plan
-from tests.support.etcd_server import EtcdServer
-from tests.support.postgres_server import PostgresServer
-from tests.support.servers import Server, running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import Server, running
+from tests.support.servers.valkey import ValkeyServer
 
 
 class Kind(NamedTuple):

@@ -20,8 +20,8 @@ from swarm.errors import StoreError
 from swarm.locks.table import LockTable
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
-from tests.support.servers import Server, running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import Server, running
+from tests.support.servers.valkey import ValkeyServer
 
 if TYPE_CHECKING:
     from proof.crew import Crew

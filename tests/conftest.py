@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
 from swarm.system.clock import Clock
-from tests.support.etcd_server import EtcdServer
-from tests.support.postgres_server import PostgresServer
-from tests.support.servers import Server, running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import Server, running
+from tests.support.servers.valkey import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture

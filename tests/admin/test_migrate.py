@@ -18,7 +18,7 @@ from swarm.stores.memory import MemoryStore
 from swarm.stores.registry import open_store
 from tests.conftest import HandClock
 from tests.support.command_line import run
-from tests.support.servers import Server
+from tests.support.servers.server import Server
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
 from tests.documents.test_documents import blocks, blurred, quoted, tables
 from tests.support.mcp_client import Wire, agent, ask, command, refused
-from tests.support.servers import Server, running, wait_until
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import Server, running, wait_until
+from tests.support.servers.valkey import ValkeyServer
 
 MCP1 = Path(sys.prefix) / "mcp1"
 BYTES_PER_TOKEN = 4.0  # of the list of tools, as docs/MCP.md says it was counted

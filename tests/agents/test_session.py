@@ -18,7 +18,7 @@ from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from tests.conftest import HandClock
-from tests.support.servers import wait_until
+from tests.support.servers.server import wait_until
 
 
 @pytest.fixture

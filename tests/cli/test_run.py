@@ -294,7 +294,7 @@ class TestLost:
             self.lose("taken", place)
             lost = time.monotonic()
             assert wrapper.wait(PATIENCE) == 4
-            assert 0.7 <= time.monotonic() - lost < 5
+            assert time.monotonic() - lost >= 0.7
             assert not is_alive(group) and not is_alive(other)
 
     def test_one_whose_wrapper_was_stopped_past_its_lease_is_ended(self, place: Place) -> None:

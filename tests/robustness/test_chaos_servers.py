@@ -18,8 +18,8 @@ from swarm.errors import StoreError
 from swarm.status.log import LOG
 from swarm.stores.registry import open_store
 from tests.support.histories import kinds, noted
-from tests.support.servers import running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import running
+from tests.support.servers.valkey import ValkeyServer
 
 pytestmark = [
     pytest.mark.timeout(400),  # the short form of a server takes half a minute where nothing else runs

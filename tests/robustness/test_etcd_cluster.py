@@ -14,10 +14,10 @@ from proof.report import Report, Row
 from proof.witness import LATE, Outcome, Witness, wrong_with
 from proof.worker import Plan
 from swarm.stores.registry import open_store
-from tests.support.etcd_cluster import cluster_apart
-from tests.support.etcd_server import MAY_LOSE
 from tests.support.histories import noted
-from tests.support.servers import wait_until
+from tests.support.servers.etcd import MAY_LOSE
+from tests.support.servers.etcd_cluster import cluster_apart
+from tests.support.servers.server import wait_until
 
 pytestmark = [pytest.mark.timeout(400)]  # it takes half a minute where nothing else runs
 INFINITE = float("inf")

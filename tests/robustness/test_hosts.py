@@ -16,11 +16,11 @@ import pytest
 
 from tests.support.agent_notes import Spell, agent, assert_one_at_a_time, spells
 from tests.support.disks import needs_root
-from tests.support.etcd_server import EtcdServer
 from tests.support.hosts import Done, Elsewhere, Host, Hosts, Process, end, send, three_hosts, wait_until_gone
-from tests.support.postgres_server import PostgresServer
-from tests.support.servers import Server, running, wait_until
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import Server, running, wait_until
+from tests.support.servers.valkey import ValkeyServer
 
 SERVERS: dict[str, Callable[[Path, Elsewhere], Server]] = {
     "redis": lambda directory, there: ValkeyServer(directory, host=there.host, prefix=there.prefix),

@@ -23,7 +23,7 @@ from swarm.status.summary import StatusPicture
 from swarm.stores.file import log as journal
 from swarm.stores.file.store import FileStore
 from tests.support.processes import fork
-from tests.support.servers import wait_until
+from tests.support.servers.server import wait_until
 
 LINES = 4000
 

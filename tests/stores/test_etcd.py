@@ -27,8 +27,8 @@ from swarm.stores.server import base
 from swarm.stores.server.clock import ServerClock
 from swarm.testing import CHECKS
 from tests.conftest import HandClock
-from tests.support.etcd_server import EtcdCluster, EtcdServer
-from tests.support.servers import free_port, running
+from tests.support.servers.etcd import EtcdCluster, EtcdServer
+from tests.support.servers.server import free_port, running
 
 VARIABLES = ("ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY")
 

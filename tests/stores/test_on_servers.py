@@ -19,8 +19,8 @@ from swarm.errors import LockHeld
 from swarm.locks.table import LockTable
 from tests.conftest import ROOT, SERVERS, script_environment
 from tests.support.command_line import run
-from tests.support.servers import Server, running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.server import Server, running
+from tests.support.servers.valkey import ValkeyServer
 
 
 @pytest.fixture(params=SERVERS)
@@ -264,7 +264,7 @@ def test_a_server_that_is_not_there_is_exit_3_with_the_reason(
 @pytest.fixture
 def free_ports() -> dict[str, str]:
     """Addresses where nobody listens."""
-    from tests.support.servers import free_port
+    from tests.support.servers.server import free_port
 
     return {
         "redis": f"redis://:geheim@127.0.0.1:{free_port()}/0?timeout=0.3",

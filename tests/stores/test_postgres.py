@@ -25,9 +25,9 @@ from swarm.stores.contract import Store
 from swarm.stores.postgres import PostgresStore
 from swarm.stores.server.session_pool import Broken
 from swarm.testing import CHECKS, one_of_many_threads_replaces
-from tests.support.postgres_server import PostgresServer
 from tests.support.processes import fork, race
-from tests.support.servers import free_port
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.server import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _numbers = count(1)

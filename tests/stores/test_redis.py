@@ -23,9 +23,9 @@ from swarm.stores.redis import RedisStore
 from swarm.stores.registry import open_store
 from swarm.testing import CHECKS
 from tests.support.processes import fork
-from tests.support.proxy import Proxy, certificate
-from tests.support.servers import running
-from tests.support.valkey_server import ValkeyServer
+from tests.support.servers.proxy import Proxy, certificate
+from tests.support.servers.server import running
+from tests.support.servers.valkey import ValkeyServer
 
 
 @pytest.fixture(scope="module")

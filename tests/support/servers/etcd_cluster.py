@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.etcd_server import EtcdCluster, EtcdServer
 from tests.support.namespaces import MORTAL, inside, kept, run
-from tests.support.servers import wait_until
+from tests.support.servers.etcd import EtcdCluster, EtcdServer
+from tests.support.servers.server import wait_until
 
 _CLIENTS, _PEERS = "10.77.0", "10.78.0"  # the networks, one for each bridge
 _CLIENT = 1  # the clients' number in theirs; those of the members follow

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from tests.support.servers import PATIENCE, answers, free_port, package, pause_process, wait_until
+from tests.support.servers.server import PATIENCE, answers, free_port, package, pause_process, wait_until
 
-_DEBIAN = Path(__file__).resolve().parents[2] / ".cache" / "debian" / "usr" / "bin" / "etcd"
+_DEBIAN = Path(__file__).resolve().parents[3] / ".cache" / "debian" / "usr" / "bin" / "etcd"
 MAY_LOSE = not _DEBIAN.exists()
 """Whether it may lose on a member what was confirmed when that is killed: that of the wheel, 3.5.1, does (etcd's issue 13766)."""
 

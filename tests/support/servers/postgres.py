@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.servers import PATIENCE, free_port, package, pause_process
+from tests.support.servers.server import PATIENCE, free_port, package, pause_process
 
 
 class PostgresServer:

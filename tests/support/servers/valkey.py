@@ -8,7 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.support.servers import free_port, package, pause_process, wait_until
+from tests.support.servers.server import free_port, package, pause_process, wait_until
 
 
 class ValkeyServer:
