@@ -55,7 +55,7 @@ class Disk:
     """All states that were met."""
 
     def __init__(self, *, laid_out: bool = True) -> None:
-        """`laid_out`: with everything that anybody works with; else with what `handover` needs, and nobody keeps there."""
+        """`laid_out`: with everything that anybody works with; else with what `swap` needs, and nobody keeps there."""
         self._numbers: dict[frozenset[Any], int] = {}
         self._states: list[_State] = []
         self._records: list[bytes | None] = []

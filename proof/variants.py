@@ -332,7 +332,7 @@ def _hand(gate: str) -> str:
 
 
 def _system() -> Any:
-    """What `handover` takes for `os` at this moment."""
+    """What `swap` takes for `os` at this moment."""
     return vars(swap)["os"]
 
 

@@ -198,7 +198,7 @@ def _renaming(bench: str) -> str:
     opened = os.open(f"{bench}/hand", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.rmdir(f"{bench}/hand")
-        # What `handover` rests on: nothing goes through a directory that is gone, even for one who has it open.
+        # What `swap` rests on: nothing goes through a directory that is gone, even for one who has it open.
         os.rename(f"{bench}/file", "moved", dst_dir_fd=opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -1,4 +1,4 @@
-"""Taking, keeping and giving back locks, on any store. The rules stand here once; `task_lock`, the commands and the
+"""Taking, keeping and giving back locks, on any store. The rules stand here once; `locks.manager`, the commands and the
 queue use them.
 
 A task never has two holders: a lock is created only where there is none, and an expired one is replaced only if it still is the

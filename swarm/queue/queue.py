@@ -1,6 +1,6 @@
 """A queue of tasks for many workers: `TaskQueue` adds tasks, hands each to one worker at a time, and is told what became of it.
 
-The queue is a log, and what reading it gives (`task_picture`). Done, failed and given back carry the token of the claim, and are
+The queue is a log, and what reading it gives (`queue.state`). Done, failed and given back carry the token of the claim, and are
 refused, with LockLost, once another claim came after. A worker that dies leaves a lock that is free at once, or at the end of its
 lease, and the task goes to the next that asks.
 

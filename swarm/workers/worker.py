@@ -43,8 +43,8 @@ class Tally:
 
 
 class SmartWorker:
-    """One worker. `agent` is a command line with {prompt} in it (see `agent_command`); without one, it only takes tasks that have
-    a command of their own. `on_event` is told what happens, as (what, task id, text)."""
+    """One worker. `agent` is a command line with {prompt} in it (see `command`); without one, it only takes tasks that have a
+    command of their own. `on_event` is told what happens, as (what, task id, text)."""
 
     def __init__(
         self,

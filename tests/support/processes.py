@@ -199,6 +199,6 @@ class Counting:
 
 
 def counting_os(step: Callable[[], None]) -> Any:
-    """`os` for `journal`, in which every call that touches the filesystem is counted."""
+    """`os` for the log, in which every call that touches the filesystem is counted."""
     counted = Counting(os, step)
     return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _JOURNAL_CALLS}})

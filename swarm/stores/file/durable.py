@@ -9,7 +9,7 @@ after the other, and most filesystems write both at once. A loss of power in bet
 of a lock that nobody was told of.
 
 What swarm only works with is not synced: all that it would be good for is over with the boot. Tickets need no sync either, see
-`tickets`.
+`tokens`.
 """
 
 from __future__ import annotations

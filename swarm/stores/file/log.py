@@ -4,7 +4,7 @@ Appending is one `write` on `O_APPEND`: the kernel orders writers and never inte
 inside it, or a full disk, leaves at worst an unterminated last line; the next append ends that line first. A line
 counts as appended when `append` returns.
 
-Rotation moves the file aside, into a directory that becomes a part of the log (see `journal_parts`), while writers hold it open.
+Rotation moves the file aside, into a directory that becomes a part of the log (see `log_parts`), while writers hold it open.
 Moving alone would let them go on behind the readers' back:
 
 - The first to create a part's `end` settles where the part ends. What a late writer adds behind it does not count; the writer

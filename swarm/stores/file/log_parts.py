@@ -1,4 +1,4 @@
-"""The parts that a log was rotated into, each a directory of its own; see `journal` for how they come about.
+"""The parts that a log was rotated into, each a directory of its own; see `log` for how they come about.
 
     <parts>/<number>-<random>/      made by one rotation; empty until the live file has been renamed into it
         part                        the file

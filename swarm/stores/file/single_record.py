@@ -1,6 +1,6 @@
 """One record in a directory that is not swarm's: compare-and-swap as in a state directory, and nothing left behind.
 
-What `handover` works with stands beside the record until `vacate` is called; so does what a crash left. Errors are the system's
+What `swap` works with stands beside the record until `vacate` is called; so does what a crash left. Errors are the system's
 own; where it was the last step that failed, RenameFailed.
 """
 
@@ -75,6 +75,6 @@ def _place(call: Callable[[str, str], None], source: str, target: str) -> None:
     try:
         call(source, target)
     except (FileExistsError, FileNotFoundError):
-        raise  # what `handover` itself reckons with
+        raise  # what `swap` itself reckons with
     except OSError as error:
         raise RenameFailed(error.errno, error.strerror, source, None, target) from error

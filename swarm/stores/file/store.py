@@ -1,4 +1,4 @@
-"""The store on files: records in directories, logs in files, under one state directory. See `handover` and `journal` for how."""
+"""The store on files: records in directories, logs in files, under one state directory. See `swap` and `log` for how."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The few calls that changing a lock file needs, each close to one system call.
 
-`handover` and `tickets` go through this interface and nothing else, so that the same code can be run against a simulated
+`swap` and `tokens` go through this interface and nothing else, so that the same code can be run against a simulated
 filesystem. Errors are the system's own (`FileNotFoundError`, `FileExistsError`, …).
 """
 
