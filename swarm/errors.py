@@ -71,7 +71,7 @@ class NoTask(SwarmError):
     def __init__(self, why: str, text: str, holders: Mapping[str, str] | None = None, ready_in: float | None = None) -> None:
         super().__init__(text)
         self.why = why
-        self.holders = holders or {}
+        self.holders: Mapping[str, str] = holders or {}
         self.ready_in = ready_in
 
 

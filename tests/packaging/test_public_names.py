@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import subprocess
@@ -83,6 +84,13 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 def test_importing_the_package_imports_no_other_module() -> None:
     (loaded,) = in_a_fresh_python("before = set(sys.modules); import swarm; print(*set(sys.modules) - before)")
     assert loaded == "swarm"
+
+
+def test_the_typed_program_uses_every_public_name() -> None:
+    tree = ast.parse((ROOT / "tests/typing/api.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "swarm"]
+    imported = {name.name for node in imports for name in node.names}
+    assert imported == {*swarm.__all__, *(module.partition(".")[2] for module in FRONT_DOORS)}
 
 
 def in_a_fresh_python(program: str) -> list[str]:
