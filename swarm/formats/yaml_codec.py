@@ -2,7 +2,7 @@
 
 Written: block mappings and lists; every text in double quotes and escaped as in JSON, because what is a plain word to one reader
 is a number, a date or a truth value to another. Read: any YAML, as texts. What people and shell scripts write, a few lines of
-`key: value`, is read here; for anything else PyYAML is loaded.
+`key: value`, is read here; for anything else PyYAML is loaded, which is the extra `yaml`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ def read_mapping(text: str) -> dict[str, str | None]:
     if not found:
         raise NotYaml("it is not a mapping")
     return found
+
+
+def pyyaml_missing(what: str, readable: str) -> StoreError:
+    """Return the error where PyYAML is missing. It says that `what` needs PyYAML, how to install
+    it, and that `readable` can be read without it."""
+    import sys
+
+    command = f"{sys.executable} -m pip install PyYAML"
+    return StoreError(f"{what} needs the package PyYAML; {readable} can be read without it. Run: {command}")
 
 
 def _block(value: Mapping[str, object], indent: str) -> Iterator[str]:
@@ -126,7 +135,7 @@ def _read_any(text: str) -> dict[str, str | None]:
     try:
         import yaml
     except ImportError:
-        raise StoreError("it needs a full reader of YAML, which is not installed. Run: pip install PyYAML") from None
+        raise pyyaml_missing("reading it", "plain `key: value` lines") from None
     try:
         found = yaml.load(text, Loader=yaml.BaseLoader)  # texts and nothing else; noqa: S506
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from swarm.errors import BadInput, StoreError
+from swarm.errors import BadInput
 from swarm.formats import json_codec
+from swarm.formats.yaml_codec import pyyaml_missing
 from swarm.queue.task import TaskSpec, spec_from
 
 
 def parse(text: str, name: str) -> list[TaskSpec]:
-    """The tasks in a file called `name`, whose ending tells what it is; else what it begins with does. Raises BadInput."""
+    """The tasks in a file called `name`, whose ending tells what it is; else what it begins with does. Raises BadInput,
+    and StoreError for YAML where PyYAML is missing."""
     ending = name.rpartition(".")[2].lower()
     begins = text.lstrip("\ufeff \t\r\n")[:1]
     if ending in ("yaml", "yml") or (ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"):
@@ -65,7 +67,7 @@ def _yaml(text: str, name: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise StoreError(f"reading {name} needs PyYAML. Install it with: pip install PyYAML; or give JSON.") from None
+        raise pyyaml_missing(f"reading {name} as YAML", "JSON and JSON Lines") from None
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:

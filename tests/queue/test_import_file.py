@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from swarm.errors import BadInput
+from swarm.errors import BadInput, StoreError
 from swarm.queue.import_file import parse
 from swarm.queue.task import TaskSpec
 
@@ -70,3 +72,21 @@ def test_a_text_of_many_lines_stays_one_prompt() -> None:
 def test_what_is_wrong_is_said_with_where_it_stands(name: str, text: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         parse(text, name)
+
+
+@pytest.mark.parametrize(("name", "text"), [("t.yaml", "- id: a\n  prompt: one\n"), ("-", "- id: a\n  prompt: one\n")])
+def test_without_pyyaml_a_yaml_file_names_the_install_and_what_needs_none(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(StoreError) as caught:
+        parse(text, name)
+    told = str(caught.value)
+    assert f"reading {name} as YAML needs the package PyYAML" in told and "JSON and JSON Lines can be read without it" in told
+    assert told.endswith(f"Run: {sys.executable} -m pip install PyYAML")
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.jsonl", "-"])
+def test_without_pyyaml_json_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert parse('{"id": "a", "prompt": "one"}', name) == [A]

@@ -1059,7 +1059,8 @@ class TestFromPython:
         lock_file.write_bytes(b"{pid: 1, session_id: s, started_at: 2026-01-01, epic_spec: e}")
         monkeypatch.setitem(sys.modules, "yaml", None)
         answer = take(mutex, force=True, yes=True)
-        assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"]) and "PyYAML" in answer["message"]
+        assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
+        assert "-m pip install PyYAML" in answer["message"]
         assert mutex.release("s")["status"] == "released", "which can be done without understanding it"
 
 

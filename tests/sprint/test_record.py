@@ -193,7 +193,7 @@ class TestDecode:
 
     def test_where_only_a_missing_reader_could_tell_it_does_not_guess(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "yaml", None)
-        with pytest.raises(StoreError, match=r"Run: pip install PyYAML$"):
+        with pytest.raises(StoreError, match=r"Run: \S+ -m pip install PyYAML$"):
             decode(b"{pid: 1}")
         assert decode(lines(FIVE)) is not None
         assert decode(b"") is None and decode(b"\xff") is None and decode(b"\x00") is None
