@@ -46,7 +46,7 @@ prove: packages $(ENVIRONMENT) ## show that no task has two holders and no recor
 	$(BIN)/python -m proof $(ARGS)
 
 .PHONY: bench
-bench: $(PEERS) ## measure, and write docs/PERFORMANCE.md anew (ARGS="locks log" for some)
+bench: $(PEERS) ## measure, and write docs/design/performance.md anew (ARGS="locks log" for some)
 	@tests/install_debian_packages.sh bench
 	$(BIN)/python -m bench $(ARGS)
 

@@ -1,7 +1,7 @@
 """How the cost of each operation grows: with locks, tasks and records that are there, and with workers at work.
 
-Each of the four is a plot in docs/performance/. The sizes of one operation take turns, so that all points of a line are of the
-same minutes.
+Each of the four is a plot in docs/design/performance/. The sizes of one operation take turns, so that all points of a line are of
+the same minutes.
 """
 
 from __future__ import annotations

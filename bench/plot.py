@@ -9,7 +9,7 @@ from bench.report import FIGURES
 
 
 def write(name: str, what: str, lines: Mapping[str, Mapping[int, float]]) -> None:
-    """docs/performance/NAME.svg: a line for each operation, in seconds by number of `what`."""
+    """docs/design/performance/NAME.svg: a line for each operation, in seconds by number of `what`."""
     matplotlib = module("matplotlib")
     matplotlib.use("svg")
     settings = {"svg.fonttype": "none", "svg.hashsalt": "swarm", "font.family": "sans-serif", "font.size": 10}

@@ -1,7 +1,8 @@
-"""What was measured: tables of figures, the goals that they are judged by, and docs/PERFORMANCE.md, which shows the last of each.
+"""What was measured: tables of figures, the goals that they are judged by, and docs/design/performance.md, which shows the last
+of each.
 
 A goal compares two figures of one table, so both come from the same minutes; a bound compares one with a number of its own unit.
-The figures are kept in docs/performance/figures.json, part by part, so that a part can be measured again alone.
+The figures are kept in docs/design/performance/figures.json, part by part, so that a part can be measured again alone.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "design"
 FIGURES = DOCS / "performance" / "figures.json"
-DOCUMENT = DOCS / "PERFORMANCE.md"
+DOCUMENT = DOCS / "performance.md"
 _BEGIN, _END = "<!-- begin: {} (written by make bench) -->", "<!-- end: {} -->"
 
 

@@ -1,1 +1,1 @@
-"""The proof: that a task never has two holders and no record is ever lost, shown on the real code. See docs/PROOF.md."""
+"""The proof: that a task never has two holders and no record is ever lost, shown on the real code. See docs/design/proof.md."""

@@ -82,7 +82,7 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
         text = "its memory is full: it takes no more writes"
         yield Check(_NAME, FAULT, text, "redis-cli CONFIG SET maxmemory 0  # or more than it has")
     if int(settings["connected_slaves"]):
-        text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/STORES.md)"
+        text = "it has replicas: a failover to one may lose what was confirmed last, also locks (docs/reference/stores.md)"
         yield Check(_NAME, WARNING, text, "redis-cli INFO replication")
 
 
@@ -97,7 +97,7 @@ def _check_postgres(settings: Mapping[str, Any]) -> Iterator[Check]:
         commit = settings["synchronous_commit"]
         yield Check(_NAME, OK, f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)")
     if settings["standbys"] and not settings["synchronous_standby_names"]:
-        text = "its standbys are not synchronous: a failover may lose what was confirmed last (docs/STORES.md)"
+        text = "its standbys are not synchronous: a failover may lose what was confirmed last (docs/reference/stores.md)"
         yield Check(_NAME, WARNING, text, "psql -c 'SHOW synchronous_standby_names'")
 
 

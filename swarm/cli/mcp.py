@@ -35,8 +35,8 @@ COMMAND = Command(
     "[--worker W] [--ttl S]",
     "Serves an agent over standard input and output (Model Context Protocol):\n"
     "it claims tasks and ends them, locks, waits, reports, looks at the board.\n"
-    "The agent's configuration starts it; docs/MCP.md shows how. What the agent has\n"
-    "is kept alive while its session lives, and given back when that ends.\n"
+    "The agent's configuration starts it; docs/reference/mcp.md shows how. What the\n"
+    "agent has is kept alive while its session lives, and given back when that ends.\n"
     "\n"
     "  --worker W   who the agent is (SWARM_WORKER, else after what started this)\n"
     "  --ttl S      how long a lease lasts without a heartbeat\n"

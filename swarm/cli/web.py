@@ -79,7 +79,7 @@ COMMAND = Command(
     "  --allow-actions       lets the page release locks, and retry and cancel tasks; then there is a token too\n"
     "  --as NAME             who is logged as having done that (SWARM_WORKER, else you)\n"
     "\n"
-    "SWARM_WEB_TOKEN, if set, is the token. The page, its API and /metrics are described in docs/WEB.md.",
+    "SWARM_WEB_TOKEN, if set, is the token. The page, its API and /metrics are described in docs/reference/web.md.",
     "swarm web --allow-actions",
     web,
     "--port= --host= --allow-host= --allow-actions --as=",

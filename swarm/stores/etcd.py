@@ -3,7 +3,7 @@ whole, and confirms once a majority has it on disk.
 
 Everything lies under `namespace/`. etcd keeps the history of every key until it is compacted: without auto-compaction
 (`--auto-compaction-retention`) heartbeats fill its database in the end, and it then takes no more writes. The time is the
-member's that answers, to the second. See docs/STORES.md.
+member's that answers, to the second. See docs/reference/stores.md.
 """
 
 import json

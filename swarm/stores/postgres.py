@@ -2,7 +2,7 @@
 
 Everything lies in one schema, named after the namespace. What the server promises is what its settings make of it: without
 fsync a crash loses what was confirmed, and so may a failover to a standby that is not synchronous. A pooler in front of it
-must give out whole sessions. See docs/STORES.md.
+must give out whole sessions. See docs/reference/stores.md.
 """
 
 from __future__ import annotations

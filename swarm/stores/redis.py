@@ -3,7 +3,7 @@ out alone and whole.
 
 Everything lies under `{namespace}:`. What the server promises is what its settings make of it: without
 an append-only file that is synced on every write, a crash loses what was confirmed, and a failover may do so even then.
-See docs/STORES.md.
+See docs/reference/stores.md.
 """
 
 import os

@@ -30,7 +30,11 @@ def description() -> Schema:
     """The whole, as /openapi.json answers it."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "swarm", "version": __version__, "description": "What one look at a swarm gives. See docs/WEB.md."},
+        "info": {
+            "title": "swarm",
+            "version": __version__,
+            "description": "What one look at a swarm gives. See docs/reference/web.md.",
+        },
         "paths": _paths(),
         "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],

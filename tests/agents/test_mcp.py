@@ -37,7 +37,7 @@ from tests.support.servers.server import Server, running, wait_until
 from tests.support.servers.valkey import ValkeyServer
 
 MCP1 = Path(sys.prefix) / "mcp1"
-BYTES_PER_TOKEN = 4.0  # of the list of tools, as docs/MCP.md says it was counted
+BYTES_PER_TOKEN = 4.0  # of the list of tools, as docs/reference/mcp.md says it was counted
 MOST_TOKENS = 1500
 
 
@@ -154,7 +154,7 @@ def test_without_the_sdk_the_error_names_the_cure() -> None:
 
 def test_the_exchange_that_the_document_shows_is_what_agents_see(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("login", "Fix the login bug")
-    (shown,) = (block.text for block in blocks("docs/MCP.md") if " → " in block.text)
+    (shown,) = (block.text for block in blocks("docs/reference/mcp.md") if " → " in block.text)
     steps = re.findall(r"^(\w+) → (\w+) (\{.*\})\n((?: .*\n)+)", shown, re.MULTILINE)
     assert len(steps) == shown.count(" → ")
     with Wire(isolated_swarm_dir, "ann") as ann, Wire(isolated_swarm_dir, "bob") as bob:
@@ -164,7 +164,7 @@ def test_the_exchange_that_the_document_shows_is_what_agents_see(queue: TaskQueu
 
 
 def test_every_tool_is_documented_with_what_it_takes() -> None:
-    (table,) = tables("docs/MCP.md", "The tools")
+    (table,) = tables("docs/reference/mcp.md", "The tools")
     assert [quoted(row[0])[0] for row in table] == [
         f"{name}({', '.join(key if key in words.required else key + '?' for key in words.takes)})"
         for name, words in TOOLS.items()
@@ -174,7 +174,7 @@ def test_every_tool_is_documented_with_what_it_takes() -> None:
 def test_the_documented_count_of_tokens_is_of_these_very_tools() -> None:
     """Where this fails, count anew, as the document says."""
     told = len(json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode())
-    (counted,) = re.findall(r"([\d,]+) bytes", (ROOT / "docs/MCP.md").read_text())
+    (counted,) = re.findall(r"([\d,]+) bytes", (ROOT / "docs/reference/mcp.md").read_text())
     assert int(counted.replace(",", "")) == told
 
 

@@ -28,7 +28,7 @@ after
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    document = tmp_path / "PERFORMANCE.md"
+    document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
     monkeypatch.setattr(report, "DOCUMENT", document)
     monkeypatch.setattr(report, "FIGURES", tmp_path / "performance" / "figures.json")

@@ -47,14 +47,14 @@ from tests.conftest import ROOT, Run, script_environment
 
 EXECUTED = [
     "README.md",
-    "docs/GUIDE.md",
-    "docs/HOOKS.md",
-    "docs/QUEUE.md",
-    "docs/SETUP.md",
-    "docs/SPRINT.md",
+    "docs/guide/getting-started.md",
+    "docs/reference/hooks.md",
+    "docs/reference/queue.md",
+    "docs/how-to/set-up-agents.md",
+    "docs/reference/sprint.md",
     "docs/STATUS_PROTO.md",
-    "docs/STORES.md",
-    "docs/VIEW.md",
+    "docs/reference/stores.md",
+    "docs/reference/view.md",
 ]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
@@ -309,7 +309,7 @@ def test_every_test_that_is_named_exists(document: str) -> None:
 
 
 def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None:
-    text = (ROOT / "docs/TROUBLESHOOTING.md").read_text()
+    text = (ROOT / "docs/how-to/troubleshooting.md").read_text()
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:-1]
     assert len(sections) == 10
     assert all("*You:*" in section and "*Shown by:* `tests/" in section for section in sections)
@@ -351,7 +351,7 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
 
 
 def _found_by_agents() -> list[str]:
-    (rows,) = tables("docs/QUEUE.md", "What the agent finds")
+    (rows,) = tables("docs/reference/queue.md", "What the agent finds")
     return [name for row in rows for name in quoted(row[0])]
 
 
@@ -363,13 +363,13 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(isolated_
 
 
 def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
-    (fields,), (states,) = tables("docs/QUEUE.md", "Tasks"), tables("docs/QUEUE.md", "States")
+    (fields,), (states,) = tables("docs/reference/queue.md", "Tasks"), tables("docs/reference/queue.md", "States")
     assert [quoted(row[0])[0] for row in fields] == [field.name for field in dataclasses.fields(TaskSpec)]
     assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
 
 
 def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
-    (table,) = tables("docs/VIEW.md", "For programs")
+    (table,) = tables("docs/reference/view.md", "For programs")
     board = Viewer(Home().store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
     for row, kind in ((2, view.Problem), (3, view.Work), (4, view.Held), (6, view.Seen)):
@@ -377,12 +377,12 @@ def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) 
 
 
 def test_every_kind_of_problem_is_documented_in_order() -> None:
-    (table,) = tables("docs/VIEW.md", "One screen")
+    (table,) = tables("docs/reference/view.md", "One screen")
     assert [quoted(row[0])[0] for row in table] == [board_text._LABELS[kind][0] for kind in view.KINDS]
 
 
 def test_every_command_of_the_queue_is_documented() -> None:
-    (table,) = tables("docs/QUEUE.md", "Claiming by hand, or by an agent with a shell")
+    (table,) = tables("docs/reference/queue.md", "Claiming by hand, or by an agent with a shell")
     assert [quoted(row[0])[0] for row in table] == [f"swarm task {name}" for name in task.COMMANDS]
 
 

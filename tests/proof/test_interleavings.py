@@ -247,7 +247,7 @@ class TestMonitor:
 
 
 def test_the_trace_in_the_documentation_is_what_the_explorer_prints() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "PROOF.md").read_text()
+    document = (Path(__file__).parents[2] / "docs" / "design" / "proof.md").read_text()
     variant = next(variant for variant in variants.ALL if variant.name == "verify skipped")
     seen = explore(variant.scenario, variant.code)
     assert "\n".join(["```", *seen.trace, seen.violation, "```"]) in document

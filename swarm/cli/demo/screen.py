@@ -75,7 +75,7 @@ class Lines:
         output.out("\n")
         for text, holds in checks:
             output.out(f"  {output.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}\n")
-        output.out(f"\n{seconds:.1f} seconds. Next: docs/GUIDE.md, or python3 -m swarm --help\n")
+        output.out(f"\n{seconds:.1f} seconds. Next: docs/guide/getting-started.md, or python3 -m swarm --help\n")
 
     def _add(self, text: str) -> None:
         output.out(f"{time.monotonic() - self._begun:5.1f} s  {text}\n")
