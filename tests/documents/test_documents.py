@@ -275,20 +275,7 @@ def test_the_readme_opens_with_two_commands_that_exist() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Names ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
-    for name in quoted((ROOT / document).read_text()):
-        if re.fullmatch(r"(swarm|scripts|tests|docs|bench|requirements)/[\w./-]+", name):
-            assert (ROOT / name).exists(), f"{document} names {name}"
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_test_that_is_named_exists(document: str) -> None:
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / document).read_text()):
-        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{document} names {file}::{name}"
+# Complaints -------------------------------------------------------------------------------------------------
 
 
 def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None:
