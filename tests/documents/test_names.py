@@ -1,4 +1,4 @@
-"""Everything that a document names exists: files, tests, modules with their attributes.
+"""Everything that a document names exists: files, tests, modules with their attributes, targets of make.
 
 A document names a file by its path from the root and a module by its path or its dotted name, in backticks. In the documents
 for contributors a path counts anywhere. `*`, `<name>` and a NAME in capitals stand for any name: one file must fit.
@@ -90,6 +90,13 @@ def _is_module(name: str) -> bool:
         return False
 
 
+def missing_targets(text: str) -> Iterator[str]:
+    there = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [*code_in(text), *(line for block in BLOCK.findall(text) for line in block.splitlines())]
+    named = [found[1] for line in lines if (found := re.match(r"make ([a-z][a-z-]*)", line))]
+    yield from (name for name in named if name not in there)
+
+
 def unknown_words(step: str) -> Iterator[str]:
     """The identifiers that a step of a how-to names and that stand in none of the files and modules that it names."""
     codes = code_in(step)
@@ -120,6 +127,11 @@ def test_every_module_and_attribute_that_is_named_exists(document: str) -> None:
     assert list(unknown_names((ROOT / document).read_text())) == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_target_of_make_that_is_named_exists(document: str) -> None:
+    assert list(missing_targets((ROOT / document).read_text())) == []
+
+
 @pytest.mark.parametrize("document", CONTRIBUTORS)
 def test_a_how_to_names_what_stands_in_the_files_that_it_names(document: str) -> None:
     steps = re.findall(r"^\d\. .*?(?=^\S|\Z)", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
@@ -134,16 +146,17 @@ def test_every_row_of_the_mutation_testing_names_a_module() -> None:
 
 def test_a_name_of_something_that_does_not_exist_is_found() -> None:
     text = (
-        "```\nbench/gone.py\n```\n"
+        "```\nmake nothing\nbench/gone.py\n```\n"
         "`swarm/errors.py`, `swarm/gone.py`, proof/gone.py, `swarm/cli/NAME.py`, `swarm/gone/NAME.py`, `tests/*.py`\n"
         "`docs/*.gone`, `swarm.errors`, `swarm.gone`, `swarm.errors.Gone`, `swarm.errors.SwarmError.exit_code`\n"
         "`README.md`, `GONE.md`, `CLAUDE.md`, `~/docs/x`, `tests/conftest.py::HandClock`, `tests/test_settings.py::test_gone`\n"
-        "`swarm.locks.gone.X`, `swarm.toml`\n"
+        "`swarm.locks.gone.X`, `swarm.toml`, `make test`, `make gone ARGS=x`, ``make `gone` ``\n"
     )
     assert list(missing_files(text)) == ["swarm/gone.py", "swarm/gone/NAME.py", "docs/*.gone", "GONE.md"]
     assert {*missing_files(text, everywhere=True)} - {*missing_files(text)} == {"bench/gone.py", "proof/gone.py"}
     assert list(missing_tests(text)) == ["tests/conftest.py::HandClock", "tests/test_settings.py::test_gone"]
     assert list(unknown_names(text)) == ["swarm.gone", "swarm.errors.Gone", "swarm.locks.gone.X"]
+    assert list(missing_targets(text)) == ["gone", "nothing"]
     step = "1. `swarm/errors.py`: `SwarmError`, `SwarmError.exit_code`, `Gone.absent`; `swarm.errors.BadInput`, `no=`, `NotOne`"
     assert list(unknown_words(step)) == ["Gone", "absent", "NotOne"]
 
