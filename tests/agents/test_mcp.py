@@ -31,7 +31,7 @@ from swarm.stores.default import Home
 from swarm.stores.registry import open_store
 from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
-from tests.documents.test_documents import blocks, blurred, quoted, tables
+from tests.support.documents import blocks, blurred, quoted, tables
 from tests.support.mcp_client import Wire, agent, ask, command, refused
 from tests.support.servers.server import Server, running, wait_until
 from tests.support.servers.valkey import ValkeyServer

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.documents import BLOCK
 
 HERE = ("README.md", "STATUS_PROTO.md")  # the documents that stand in docs/ itself
 OLD_NAMES = (
@@ -18,7 +19,6 @@ OLD_NAMES = (
     *("SETUP.md", "SPRINT.md", "STORES.md", "TROUBLESHOOTING.md", "VIEW.md", "WEB.md"),
 )
 OLD_HEADINGS = {"DESIGN.md": {"decisions-and-reasons"}, "GUIDE.md": {"when-the-power-may-fail"}}  # that were linked to
-BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def markdown_files() -> list[str]:

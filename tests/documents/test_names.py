@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.documents.test_documents import DOCUMENTS
-from tests.documents.test_links import BLOCK
+from tests.support.documents import BLOCK, DOCUMENTS
 
 CONTRIBUTORS = ("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
 THEIRS = ("CLAUDE.md", "SKILL.md")  # files of users and of agents, which a document may name

@@ -30,7 +30,7 @@ from swarm.web import stream as web_stream
 from swarm.web.feed import Feed
 from swarm.web.guard import Door, is_loopback
 from tests.conftest import ROOT, script_environment
-from tests.documents.test_documents import quoted, tables
+from tests.support.documents import quoted, tables
 from tests.support.servers.server import Server
 from tests.support.web_server import TOKEN, WAIT, Events, Swarm, WebServer
 
