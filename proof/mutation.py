@@ -1,6 +1,6 @@
 """Mutation testing: the lock, log and queue modules with one small change at a time, to see whether the tests notice.
 
-A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained in `tests/surviving_mutants.toml`,
+A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained in `proof/surviving_mutants.toml`,
 by its function and the changed lines, so that an explanation moves with its code; any other survivor fails the proof. Whoever
 runs into a timeout counts as killed: a loop without end is noticed. Which modules and which tests: `[tool.mutmut]` in
 `pyproject.toml`.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from proof.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-EXPLAINED = ROOT / "tests" / "surviving_mutants.toml"
+EXPLAINED = ROOT / "proof" / "surviving_mutants.toml"
 WORKERS = 2
 _COPIED = ("swarm", "tests", "proof", "scripts", "pyproject.toml")
 _KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of one
