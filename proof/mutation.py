@@ -1,9 +1,10 @@
-"""Mutation testing: the lock, log and queue modules with one small change at a time, to see whether the tests notice.
+"""Mutation testing: change the lock, log and queue modules a little, one change at a time, and see whether the tests notice.
 
-A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained in `proof/surviving_mutants.toml`,
-by its function and the changed lines, so that an explanation moves with its code; any other survivor fails the proof. Whoever
-runs into a timeout counts as killed: a loop without end is noticed. Which modules and which tests: `[tool.mutmut]` in
-`pyproject.toml`.
+A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained
+in `proof/surviving_mutants.toml`; any other survivor fails the proof, and so does an
+explanation that fits no mutant. `mutants` says how a mutant is named there. A mutant that
+runs into a timeout counts as killed: a loop without end is noticed. `[tool.mutmut]` in
+`pyproject.toml` lists the modules and the tests.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ast
 import difflib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,9 +23,12 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from proof.report import Report
+
+if TYPE_CHECKING:
+    from proof.mutants import Generated
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "proof" / "surviving_mutants.toml"
@@ -34,12 +39,14 @@ _TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)  # mutmut's and
 
 
 class Mutant(NamedTuple):
-    """A change: in which function, the lines as they were and as they are, without their indentation."""
+    """A change of a function, as `mutants` names it."""
 
     module: str
     function: str
-    was: str
-    now: str
+    change: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.function}: {self.change}"
 
 
 class Outcome(NamedTuple):
@@ -57,14 +64,12 @@ class Outcome(NamedTuple):
 
 
 def prove(report: Report, *, short: bool) -> None:
+    """Check the explanations; then, unless it is to be short, run all mutants."""
     explained = read_explained()
     wrong = list(unfounded(explained))
-    report.row(
-        "mutation",
-        "explained survivors",
-        "; ".join(wrong) if wrong else f"{len(explained)}, each of a line that is there",
-        held=not wrong,
-    )
+    figures = f"{len(wrong)} of {len(explained)} are wrong" if wrong else f"{len(explained)}, each of a mutant that is there"
+    report.row("mutation", "explained survivors", figures, held=not wrong)
+    report.say(*wrong)
     if short:
         return
     with tempfile.TemporaryDirectory(prefix="swarm-mutants-") as place:
@@ -84,9 +89,15 @@ def add_row(report: Report, module: str, found: list[Outcome], explained: dict[M
     figures += f", {len(unexplained)} survived" if unexplained else ""
     report.row("mutation", module, figures, held=bool(found) and not unexplained)
     for outcome in unexplained:
-        sys.stderr.write(f"\n{outcome.mutant.function}, exit code {outcome.exit_code}:\n{outcome.diff}\n")
+        sys.stderr.write(f"\nexit code {outcome.exit_code}:\n{outcome.diff}\n{blank_entry(outcome.mutant)}")
     if not found:
         sys.stderr.write(said)
+
+
+def blank_entry(mutant: Mutant) -> str:
+    """Write the explanation of a mutant as it goes into the file, but for the reason."""
+    module, function, change = (json.dumps(part, ensure_ascii=False) for part in mutant)  # as TOML writes strings
+    return f'[[{module}]]\nfunction = {function}\nchanges = [{change}]\nwhy = ""\n'
 
 
 def modules() -> list[str]:
@@ -95,28 +106,37 @@ def modules() -> list[str]:
 
 
 def read_explained() -> dict[Mutant, str]:
-    """Survivors and why they survive. One entry may name several changes of a line."""
+    """Read which mutants survive, and why. One entry may name several changes of a function."""
     found: dict[Mutant, str] = {}
     for module, entries in tomllib.loads(EXPLAINED.read_text()).items():
         for entry in entries:
-            changes = entry["now"] if isinstance(entry["now"], list) else [entry["now"]]
-            for now in changes:
-                mutant = Mutant(module, entry["function"], _flat(entry["was"]), _flat(now))
+            for change in entry["changes"]:
+                mutant = Mutant(module, entry["function"], change)
                 if mutant in found:
-                    raise ValueError(f"{EXPLAINED.name} explains {mutant} twice")
+                    raise ValueError(f"{EXPLAINED.name} explains this mutant twice: {mutant}")
                 found[mutant] = entry["why"]
     return found
 
 
 def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
-    """What is wrong with the explanations: those of code that is no longer there, and those that explain nothing."""
-    sources = {module: dict(_functions(_path(ROOT, module))) for module in modules()}
+    """Say what is wrong with the explanations: those that fit no mutant, and those without a reason."""
+    generated = {module: generate(_path(ROOT, module)) for module in modules() if any(it.module == module for it in explained)}
     for mutant, why in explained.items():
-        lines = sources.get(mutant.module, {}).get(mutant.function, "")
-        if f"\n{mutant.was}\n" not in lines:
-            yield f"{mutant.module}.{mutant.function} has no line {mutant.was!r}"
-        elif mutant.was == mutant.now or not why.strip():
-            yield f"{mutant.module}.{mutant.function}: {mutant.was!r} is not explained"
+        others = {it.change: it.line for it in generated.get(mutant.module, []) if it.function == mutant.function}
+        if mutant.change not in others:
+            alike = [
+                f"\n           {it} (line {line})" for it, line in others.items() if _operator(it) == _operator(mutant.change)
+            ]
+            yield f"there is no mutant {mutant}" + "".join(["; of that kind there are:", *alike] if alike else [])
+        elif not why.strip():
+            yield f"the explanation has no reason: {mutant}"
+
+
+def generate(path: Path) -> list[Generated]:
+    """List the mutants of a module that may still have its decorators."""
+    from proof import mutants  # only here: the other parts of the proof need no mutmut
+
+    return list(mutants.generate(_undecorated(path.read_text())))
 
 
 def prepare(place: Path) -> None:
@@ -132,7 +152,7 @@ def prepare(place: Path) -> None:
 
 
 def run(place: Path, report: Report) -> str:
-    """Lets mutmut do its work; what it said. Whatever a mutant left running or stopped ends with it."""
+    """Let mutmut do its work, and return what it said. Processes that a mutant left behind end with it."""
     (place / "tmp").mkdir()
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(place / "tmp")}
     environment.pop("PYTHONPATH", None)
@@ -165,6 +185,9 @@ def outcomes(place: Path, module: str) -> Iterator[Outcome]:
     codes = json.loads(generated.with_name(generated.name + ".meta").read_text())["exit_code_by_key"]
     spans = json.loads(generated.with_name(generated.name + ".spans").read_text())["spans"]
     lines = generated.read_text().splitlines()
+    names = {mutant.mangled: mutant for mutant in generate(_path(place, module))}
+    if names.keys() != {key.rpartition(".")[2] for key in codes}:
+        raise RuntimeError(f"mutmut made other mutants of {module} than `mutants` names")
 
     def source(name: str) -> list[str]:
         start, end = spans[name]
@@ -175,10 +198,7 @@ def outcomes(place: Path, module: str) -> Iterator[Outcome]:
         mangled, _, _ = name.rpartition("__mutmut_")
         original, mutated = source(f"{mangled}__mutmut_orig"), source(name)
         diff = list(difflib.unified_diff(original, mutated, lineterm="", n=3))[2:]
-        was = _flat("\n".join(line[1:] for line in diff if line.startswith("-")))
-        now = _flat("\n".join(line[1:] for line in diff if line.startswith("+")))
-        function = mangled.removeprefix("x_") if mangled.startswith("x_") else mangled.removeprefix("xǁ").replace("ǁ", ".")
-        yield Outcome(Mutant(module, function, was, now), code, "\n".join(diff))
+        yield Outcome(Mutant(module, names[name].function, names[name].change), code, "\n".join(diff))
 
 
 def _undecorated(source: str) -> str:
@@ -198,20 +218,9 @@ def _undecorated(source: str) -> str:
     return "\n".join([*lines, *calls, ""])
 
 
-def _functions(path: Path) -> Iterator[tuple[str, str]]:
-    source = path.read_text()
-    lines = source.splitlines()
-    for node in ast.parse(source).body:
-        holder, inner = (f"{node.name}.", node.body) if isinstance(node, ast.ClassDef) else ("", [node])
-        for function in inner:
-            if isinstance(function, ast.FunctionDef):
-                body = "\n".join(lines[function.lineno - 1 : function.end_lineno])  # with the comment behind its last line
-                yield holder + function.name, f"\n{_flat(body)}\n"
-
-
 def _path(root: Path, module: str) -> Path:
     return root / "swarm" / f"{module.replace('.', '/')}.py"
 
 
-def _flat(code: str) -> str:
-    return "\n".join(line.strip() for line in code.strip().splitlines())
+def _operator(change: str) -> str:
+    return re.split("[: ]", change)[0]

@@ -1,19 +1,14 @@
-"""Runs mutmut with a few more kinds of mutants: those that take a step away. Called by `mutation`, in a copy of the tree.
-
-mutmut itself changes values, operators and arguments. Code that hands a lock over lives by the order of its steps and by the
-errors that it meets. So here every call whose result nobody uses is left out once, and every `raise`; every `except` catches
-nothing once; and every plain condition is turned round.
-"""
+"""Run mutmut with the operators of `mutants`, each mutant against the tests of its module. `mutation` starts it in a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import libcst as cst
 import mutmut.__main__ as program
 from mutmut.mutation.mutators import mutation_operators
 from mutmut.state import state
+
+from proof.mutants import OPERATORS
 
 # The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
 OWN = {
@@ -77,26 +72,6 @@ OWN = {
 }
 
 
-def without_call(node: cst.Expr) -> Iterable[cst.CSTNode]:
-    if isinstance(node.value, cst.Call):
-        yield cst.Pass()
-
-
-def without_raise(node: cst.Raise) -> Iterable[cst.CSTNode]:
-    yield cst.Pass()
-
-
-def without_except(node: cst.ExceptHandler) -> Iterable[cst.CSTNode]:
-    nothing = cst.Tuple([])
-    yield node.with_changes(type=nothing, whitespace_after_except=cst.SimpleWhitespace(" "))
-
-
-def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
-    """Comparisons, `not`, `and` and `or` are mutmut's own."""
-    if isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript) and getattr(node.test, "value", "") != "True":
-        yield node.with_changes(test=cst.UnaryOperation(cst.Not(), node.test))
-
-
 def only_own_tests() -> None:
     """Against each function, of the tests that reach it, those that are of use for its module."""
     for function, tests in state().tests_by_mangled_function_name.items():
@@ -106,15 +81,7 @@ def only_own_tests() -> None:
 
 def main() -> None:
     assert isinstance(mutation_operators, list)
-    mutation_operators.extend(
-        [
-            (cst.Expr, without_call),
-            (cst.Raise, without_raise),
-            (cst.ExceptHandler, without_except),
-            (cst.If, turned_round),
-            (cst.While, turned_round),
-        ]
-    )
+    mutation_operators[:] = OPERATORS
     collect = program.collect_or_load_stats
 
     def collect_and_choose(*args: Any, **options: Any) -> None:

@@ -1,48 +1,137 @@
-"""The list of explained survivors fits the code, and what nobody explained fails the proof."""
+"""The explanations of survivors fit the code, and a survivor without one fails the proof."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from mutmut import configuration
+from mutmut.mutation import file_mutation
 
-from proof import mutation, mutation_tests
+from proof import mutants, mutation, mutation_tests
 from proof.mutation import Mutant, Outcome
 from proof.report import Report
+from tests.conftest import ROOT as PROJECT
 
 
-def test_every_explanation_is_of_a_line_that_is_there() -> None:
-    report = Report(quiet=True)
-    mutation.prove(report, short=True)
-    assert report.held, report.table()
+def test_every_explanation_is_of_a_mutant_that_is_there() -> None:
+    assert list(mutation.unfounded(mutation.read_explained())) == []
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one module, `rooms.m`, and no explanations."""
+    (tmp_path / "swarm" / "rooms").mkdir(parents=True)
+    (tmp_path / "swarm" / "rooms" / "m.py").write_text("class A:\n    @property\n    def f(self):\n        return 0, 'x', 0\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.mutmut]\nonly_mutate = ["swarm/rooms/m.py"]\n')
+    monkeypatch.setattr(mutation, "ROOT", tmp_path)
+    monkeypatch.setattr(mutation, "EXPLAINED", tmp_path / "explained.toml")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("mutant", "why", "said"),
+    ("module", "function", "change"),
     [
-        (Mutant("stores.file.swap", "Handover.gone", "x", "y"), "because", "stores.file.swap.Handover.gone has no line 'x'"),
-        (Mutant("stores.file.swap", "Handover.close", "x", "y"), "because", "stores.file.swap.Handover.close has no line 'x'"),
-        (Mutant("nothing", "f", "x", "y"), "because", "nothing.f has no line 'x'"),
-        (Mutant("stores.file.swap", "Handover.close", "owner, hand = self._hand", "pass"), " ", "is not explained"),
+        ("rooms.m", "A.f", "number: 1 to 2"),
+        ("rooms.m", "A.f", "number: 0 to 1"),
+        ("rooms.m", "A.f", "number: 0 to 1 (3 of 3)"),
+        ("rooms.m", "A.f", "no_such_operator: 0 to 1"),
+        ("rooms.m", "A.g", "string: 'x' to 'X'"),
+        ("rooms.n", "A.f", "string: 'x' to 'X'"),
     ],
 )
-def test_an_explanation_without_its_code_or_without_a_reason_is_seen(mutant: Mutant, why: str, said: str) -> None:
-    (wrong,) = mutation.unfounded({mutant: why})
-    assert said in wrong
+@pytest.mark.usefixtures("project")
+def test_an_explanation_of_no_mutant_is_reported(module: str, function: str, change: str) -> None:
+    (wrong,) = mutation.unfounded({Mutant(module, function, change): "because"})
+    assert f"there is no mutant {module}.{function}: {change}" in wrong
 
 
-def outcome(now: str, code: int | None) -> Outcome:
-    return Outcome(Mutant("m", "f", "was", now), code, f"-was\n+{now}")
+@pytest.mark.usefixtures("project")
+def test_the_mutants_that_may_be_meant_are_named_with_their_lines() -> None:
+    (wrong,) = mutation.unfounded({Mutant("rooms.m", "A.f", "number: 0 to 1"): "because"})
+    assert "number: 0 to 1 (1 of 2) (line 4)" in wrong and "number: 0 to 1 (2 of 2) (line 4)" in wrong and "'X'" not in wrong
 
 
-def test_a_survivor_that_nobody_explained_fails_the_row_and_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("project")
+def test_an_explanation_without_a_reason_is_reported() -> None:
+    mutant = Mutant("rooms.m", "A.f", "string: 'x' to 'X'")
+    assert list(mutation.unfounded({mutant: "because"})) == []
+    (wrong,) = mutation.unfounded({mutant: " "})
+    assert "has no reason" in wrong
+
+
+def test_a_wrong_explanation_fails_the_proof(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "explained.toml").write_text(mutation.blank_entry(Mutant("rooms.m", "A.f", "number: 7 to 8")))
+    report = Report()
+    mutation.prove(report, short=True)
+    assert not report.held and "number: 7 to 8" in capsys.readouterr().err
+
+
+def test_an_entry_may_name_several_changes_but_none_twice(project: Path) -> None:
+    entry = '[["rooms.m"]]\nfunction = "A.f"\nchanges = ["number: 0 to 1 (1 of 2)", "number: 0 to 1 (2 of 2)"]\nwhy = "because"\n'
+    (project / "explained.toml").write_text(entry)
+    explained = mutation.read_explained()
+    assert [mutant.change for mutant in explained] == ["number: 0 to 1 (1 of 2)", "number: 0 to 1 (2 of 2)"]
+    assert list(mutation.unfounded(explained)) == []
+    (project / "explained.toml").write_text(entry + entry)
+    with pytest.raises(ValueError, match="twice"):
+        mutation.read_explained()
+
+
+@pytest.mark.parametrize("literal", [r"'\n'", r"'\\'", "'\"'", '"\'"', "b'x'", "'ü…'", r"'\x7f\ud800'"])
+def test_an_entry_to_paste_is_read_as_the_mutant_that_it_was_written_for(project: Path, literal: str) -> None:
+    for it in mutants.generate(f"def f():\n    return {literal}\n"):
+        mutant = Mutant("rooms.m", it.function, it.change)
+        (project / "explained.toml").write_text(mutation.blank_entry(mutant))
+        assert mutation.read_explained() == {mutant: ""}
+
+
+def test_the_outcome_of_a_run_is_told_under_the_name_of_the_mutant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "swarm/rooms/m.py").write_text("class A:\n    def f(self):\n        return 0, 'x', 0\n")
+    made = ran(project, monkeypatch)
+    found = {it.mutant.change: it for it in mutation.outcomes(project, "rooms.m")}
+    assert {it.mutant[:2] for it in found.values()} == {("rooms.m", "A.f")} and len(found) == len(made)
+    second = found["number: 0 to 1 (2 of 2)"]
+    assert second.exit_code == len(made) - 1
+    assert "-        return 0, 'x', 0\n+        return 0, 'x', 1" in second.diff
+
+    (project / "swarm/rooms/m.py").write_text("class A:\n    def f(self):\n        return 0, 'x'\n")
+    with pytest.raises(RuntimeError, match=r"rooms\.m"):
+        list(mutation.outcomes(project, "rooms.m"))
+
+
+def ran(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Leave behind what mutmut does after a run, each mutant with its number as its exit code."""
+    monkeypatch.chdir(PROJECT)  # mutmut reads its settings where it is started
+    monkeypatch.setattr(configuration, "_config", None)
+    monkeypatch.setattr(file_mutation, "mutation_operators", mutants.OPERATORS)
+    made = file_mutation.mutate_file_contents("m.py", (project / "swarm/rooms/m.py").read_text())
+    place = project / "mutants" / "swarm" / "rooms"
+    place.mkdir(parents=True)
+    (place / "m.py").write_text(made.code)
+    codes = {f"swarm.rooms.m.{name}": number for number, name in enumerate(made.mutant_names)}
+    (place / "m.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    spans = {name: [span.start, span.end] for name, span in made.line_span_by_function_name.items()}
+    (place / "m.py.spans").write_text(json.dumps({"spans": spans}))
+    return list(made.mutant_names)
+
+
+def outcome(change: str, code: int | None) -> Outcome:
+    return Outcome(Mutant("m", "f", change), code, f"-was\n+{change}")
+
+
+def test_a_survivor_without_an_explanation_fails_the_row_and_is_shown_ready_to_be_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report = Report(quiet=True)
     found = [outcome("a", 1), outcome("b", 36), outcome("c", -24), outcome("d", 0)]
     mutation.add_row(report, "m", found, {outcome("d", 0).mutant: "because"}, "")
     assert report.rows[0].held and report.rows[0].figures == "4 mutants, 3 killed (2 by never ending), 1 explained"
     mutation.add_row(report, "m", [*found, outcome("e", 0), outcome("f", 33)], {outcome("d", 0).mutant: "because"}, "")
     assert not report.rows[1].held and report.rows[1].figures.endswith(", 1 explained, 2 survived")
-    assert "-was\n+e" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "-was\n+e" in shown and '[["m"]]\nfunction = "f"\nchanges = ["e"]\nwhy = ""\n' in shown
 
 
 def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,24 +139,21 @@ def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.Ca
     mutation.add_row(report, "m", [], {}, "the clean tests failed")
     assert not report.held and "the clean tests failed" in capsys.readouterr().err
     mutation.add_row(report, "m", [outcome("a", 1), outcome("b", None)], {}, "interrupted")
-    assert not report.rows[1].held
+    assert not report.rows[-1].held
 
 
-def test_decorated_functions_are_mutated_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "decorator", "function", "instead"),
+    [
+        ("stores.file.store", "    @_spoken", "FileStore.replace", "FileStore.replace = (lambda inner: "),
+        ("locks.lease", "    @property", "Lease.token", "Lease.token = property(Lease.token)\n"),
+    ],
+)
+def test_decorated_functions_are_mutated_too(tmp_path: Path, module: str, decorator: str, function: str, instead: str) -> None:
     mutation.prepare(tmp_path)
-    source = (tmp_path / "swarm/stores/file/store.py").read_text()
-    assert "    @_spoken" not in source and "\nFileStore.replace = (lambda inner: " in source
-    assert "\nLease.token = property(Lease.token)\n" in (tmp_path / "swarm/locks/lease.py").read_text()
-
-
-def test_a_line_is_known_with_the_comment_behind_it_also_where_it_is_the_last_of_its_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.mutmut]\nonly_mutate = ["swarm/m.py"]\n')
-    (tmp_path / "swarm").mkdir()
-    (tmp_path / "swarm" / "m.py").write_text("def f():\n    g()  # first\n    return 1  # last\n")
-    monkeypatch.setattr(mutation, "ROOT", tmp_path)
-    assert list(mutation.unfounded({Mutant("m", "f", "return 1  # last", "return 2  # last"): "because"})) == []
+    path = tmp_path / f"swarm/{module.replace('.', '/')}.py"
+    assert decorator not in path.read_text() and f"\n{instead}" in path.read_text()
+    assert function in {it.function for it in mutation.generate(path)}
 
 
 def test_what_is_left_out_is_there() -> None:

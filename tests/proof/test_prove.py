@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+import proof.__main__ as program
 from proof.report import Report
 from tests.conftest import ROOT
 
@@ -25,11 +28,13 @@ def test_a_row_that_does_not_hold_is_seen_in_the_table_and_in_the_verdict() -> N
     assert "FAILED" in lines[3] and len({len(line) for line in lines}) == 1
 
 
-def test_a_part_is_run_and_its_table_printed() -> None:
-    done = prove("--short", "mutation")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("| part") and "explained survivors" in done.stdout
-    assert "held" in done.stderr
+def test_a_part_is_run_and_its_table_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(program.PARTS, "mutation", lambda report, *, short: report.row("mutation", f"short: {short}", "1 of 1"))
+    monkeypatch.setattr(sys, "argv", ["proof", "--short", "mutation"])
+    assert program.main() == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("| part") and "| short: True |" in said.out
+    assert "held" in said.err
 
 
 def test_a_seed_is_replayed() -> None:

@@ -1,0 +1,186 @@
+"""Every mutant of a module, each with a name that survives renames and formatting.
+
+mutmut changes values, operators and arguments. Code that hands a lock over lives by the
+order of its steps and by the errors that it meets. So this module adds four kinds: a
+call whose result is not used is left out, and so is a `raise`; an `except` catches
+nothing; a plain condition is turned round.
+
+A change is named by its operator, by what becomes what and, where the function has
+several such changes, by which of how many it is, in the order of the source. An example
+is `number: 0 to 1 (2 of 3)`, the second of three zeros.
+
+- The name quotes literals, operators and methods of `str`, but no identifier and no
+  line. So it survives a rename, formatting and a change elsewhere in the function.
+- The count belongs to the name. A bare ordinal would pass silently to another mutant as
+  soon as the function gets one more. With the count, an explanation then fits no mutant,
+  and the proof says so. Two equal changes that swap places are not noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation import mutators
+from mutmut.mutation.file_mutation import MutationVisitor, group_by_top_level_node
+from mutmut.mutation.pragma_handling import IgnoredCode
+from mutmut.mutation.trampoline_templates import mangle_function_name
+
+Operator = Callable[[Any], Iterable[cst.CSTNode]]
+
+
+class Generated(NamedTuple):
+    """A mutant: its function, its change, mutmut's own name for it, and its line in the source."""
+
+    function: str
+    change: str
+    mangled: str
+    line: int
+
+
+def generate(source: str) -> Iterator[Generated]:
+    """Name the mutants of a module as mutmut numbers them, without writing or running them.
+
+    Comments that tell mutmut to leave lines out are not supported.
+    """
+    tree = MetadataWrapper(cst.parse_module(source))
+    made_by: dict[cst.CSTNode, Operator] = {}
+    operators = [(kind, _noted(operator, made_by)) for kind, operator in OPERATORS]
+    visitor = MutationVisitor(operators, IgnoredCode(set(), set(), set()))
+    tree.visit(visitor)
+    positions = tree.resolve(PositionProvider)
+    mutations = group_by_top_level_node(visitor.mutations)
+    for holder, function in _functions(tree.module):
+        found = mutations.get(function, [])
+        changes = [NAMES[made_by[one.mutated_node]](one.original_node, one.mutated_node) for one in found]
+        mangled = mangle_function_name(name=function.name.value, class_name=holder)
+        name = f"{holder}.{function.name.value}" if holder else function.name.value
+        for number, (change, one) in enumerate(zip(_numbered(changes), found, strict=True), 1):
+            at = positions.get(one.original_node) or positions[function]
+            yield Generated(name, change, f"{mangled}__mutmut_{number}", at.start.line)
+
+
+def without_call(node: cst.Expr) -> Iterable[cst.CSTNode]:
+    if isinstance(node.value, cst.Call):
+        yield cst.Pass()
+
+
+def without_raise(node: cst.Raise) -> Iterable[cst.CSTNode]:
+    yield cst.Pass()
+
+
+def without_except(node: cst.ExceptHandler) -> Iterable[cst.CSTNode]:
+    nothing = cst.Tuple([])
+    yield node.with_changes(type=nothing, whitespace_after_except=cst.SimpleWhitespace(" "))
+
+
+def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
+    """Comparisons, `not`, `and` and `or` are mutmut's own."""
+    if isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript) and getattr(node.test, "value", "") != "True":
+        yield node.with_changes(test=cst.UnaryOperation(cst.Not(), node.test))
+
+
+OPERATORS: list[tuple[type, Operator]] = [
+    *mutators.mutation_operators,
+    (cst.Expr, without_call),
+    (cst.Raise, without_raise),
+    (cst.ExceptHandler, without_except),
+    (cst.If, turned_round),
+    (cst.While, turned_round),
+]
+
+
+def _functions(module: cst.Module) -> Iterator[tuple[str | None, cst.FunctionDef]]:
+    """Yield what mutmut mutates: the functions of a module and the methods of its classes, with the class's name."""
+    for node in module.body:
+        holder, inner = (node.name.value, node.body.body) if isinstance(node, cst.ClassDef) else (None, [node])
+        for function in inner:
+            if isinstance(function, cst.FunctionDef):
+                yield holder, function
+
+
+def _noted(operator: Operator, made_by: dict[cst.CSTNode, Operator]) -> Operator:
+    """Let an operator note its mutants: mutmut does not say which operator made which."""
+
+    def noted(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        for mutated in operator(node):
+            made_by[mutated] = operator
+            yield mutated
+
+    return noted
+
+
+def _numbered(changes: list[str]) -> Iterator[str]:
+    total, seen = Counter(changes), Counter[str]()
+    for change in changes:
+        seen[change] += 1
+        yield change if total[change] == 1 else f"{change} ({seen[change]} of {total[change]})"
+
+
+def _argument(was: cst.Call, now: cst.Call) -> str:
+    place = _place(was.args, now.args)
+    return f"argument: {place} to None" if len(was.args) == len(now.args) else f"argument_removed: {place}"
+
+
+def _place(was: Iterable[cst.CSTNode], now: Iterable[cst.CSTNode]) -> str:
+    """Say which node was changed or removed, as in `2/3`."""
+    kept = set(now)
+    places = [node in kept for node in was]
+    return f"{places.index(False) + 1}/{len(places)}"
+
+
+def _swapped(was: Any, now: Any) -> str:
+    operators: dict[type, str] = {cst.ComparisonTarget: "comparison", cst.BooleanOperation: "and_or", cst.UnaryOperation: "sign"}
+    return f"{operators.get(type(was), 'arithmetic')}: {_symbol(was.operator)} to {_symbol(now.operator)}"
+
+
+def _keyword(was: cst.CSTNode, now: cst.CSTNode) -> str:
+    operator = "jump" if isinstance(was, cst.BaseSmallStatement) else "comparison"
+    return f"{operator}: {_symbol(was)} to {_symbol(now)}"
+
+
+def _symbol(node: cst.CSTNode) -> str:
+    """Write an operator or keyword without the spaces and comments that stand around it."""
+    return cst.Module([]).code_for_node(type(node)()).strip()
+
+
+def _expression(node: cst.BaseExpression) -> str:
+    """Write a literal as it is, and of any other expression only what it is, as in `call` or `binary operation`."""
+    match node:
+        case cst.SimpleString():
+            return repr(node.evaluated_value)
+        case cst.Integer() | cst.Float() | cst.Name(value="None" | "True" | "False"):
+            return str(node.value)
+    return re.sub("(?<!^)(?=[A-Z])", " ", type(node).__name__).lower()
+
+
+# How the changes of each operator are named, from the node as it was and as it is. One that is missing here ends the proof.
+NAMES: dict[Operator, Callable[[Any, Any], str]] = {
+    mutators.operator_number: lambda was, now: f"number: {was.value} to {now.value}",
+    mutators.operator_string: lambda was, now: f"string: {_expression(was)} to {_expression(now)}",
+    mutators.operator_name: lambda was, now: f"name: {was.value} to {now.value}",
+    mutators.operator_assignment: lambda was, now: f"assignment: {_expression(was.value)} to {_expression(now.value)}",
+    mutators.operator_augmented_assignment: lambda was, now: f"assignment: {_symbol(was.operator)} to =",
+    mutators.operator_remove_unary_ops: lambda was, now: f"without_{'not' if isinstance(was.operator, cst.Not) else 'invert'}",
+    mutators.operator_dict_arguments: lambda was, now: f"dict_key: {_place(was.args, now.args)}",
+    mutators.operator_arg_removal: _argument,
+    mutators.operator_symmetric_string_methods_swap: lambda was, now: f"method: {was.func.attr.value} to {now.func.attr.value}",
+    mutators.operator_unsymmetrical_string_methods_swap: lambda was, now: (
+        f"method: {was.func.attr.value} to {now.func.attr.value}"
+    ),
+    mutators.operator_lambda: lambda was, now: f"lambda: {_expression(was.body)} to {_expression(now.body)}",
+    mutators.operator_keywords: _keyword,
+    mutators.operator_swap_op: _swapped,
+    mutators.operator_match: lambda was, now: f"case_removed: {_place(was.cases, now.cases)}",
+    mutators.operator_if_exp: lambda was, now: (
+        f"if_expression: {'never' if isinstance(now.test.operator, cst.And) else 'always'}"
+    ),
+    without_call: lambda was, now: "without_call",
+    without_raise: lambda was, now: "without_raise",
+    without_except: lambda was, now: "without_except",
+    turned_round: lambda was, now: f"turned_round: {'if' if isinstance(was, cst.If) else 'while'}",
+}
