@@ -3,8 +3,10 @@
 A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained
 in `proof/surviving_mutants.toml`; any other survivor fails the proof, and so does an
 explanation that fits no mutant. `mutants` says how a mutant is named there. A mutant that
-runs into a timeout counts as killed: a loop without end is noticed. `[tool.mutmut]` in
-`pyproject.toml` lists the modules and the tests.
+runs into a timeout counts as killed: a loop without end is noticed.
+
+Each module is run by itself, in a copy of the tree of its own. `mutation_run` lists the
+modules and their tests. `python -m proof.mutation queue.ready` runs one alone.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from proof.mutation_run import OWN
 from proof.report import Report
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "proof" / "surviving_mutants.toml"
-WORKERS = 2
 _COPIED = ("swarm", "tests", "proof", "scripts", "pyproject.toml")
 _KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of one
 _TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)  # mutmut's and our plugin's
@@ -63,8 +65,8 @@ class Outcome(NamedTuple):
         return self.exit_code in _TIMEOUTS
 
 
-def prove(report: Report, *, short: bool) -> None:
-    """Check the explanations; then, unless it is to be short, run all mutants."""
+def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
+    """Check the explanations; then, unless it is to be short, run all mutants, or those of some modules."""
     explained = read_explained()
     wrong = list(unfounded(explained))
     figures = f"{len(wrong)} of {len(explained)} are wrong" if wrong else f"{len(explained)}, each of a mutant that is there"
@@ -72,14 +74,18 @@ def prove(report: Report, *, short: bool) -> None:
     report.say(*wrong)
     if short:
         return
-    with tempfile.TemporaryDirectory(prefix="swarm-mutants-") as place:
-        prepare(Path(place))
-        said = run(Path(place), report)
-        for module in modules():
+    for module in only or OWN:
+        with tempfile.TemporaryDirectory(prefix="swarm-mutants-") as place:
+            prepare(Path(place), module)
+            said = run(Path(place), module, report)
             add_row(report, module, list(outcomes(Path(place), module)), explained, said)
 
 
 def add_row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], said: str) -> None:
+    if not any(outcome.exit_code is not None for outcome in found):
+        report.row("mutation", module, f"none of {len(found)} mutants was run", held=False)
+        sys.stderr.write(said)
+        return
     survivors = [outcome for outcome in found if not outcome.killed]
     unexplained = [outcome for outcome in survivors if outcome.mutant not in explained]
     timeouts = sum(outcome.timed_out for outcome in found)
@@ -87,22 +93,15 @@ def add_row(report: Report, module: str, found: list[Outcome], explained: dict[M
     figures += f" ({timeouts} by never ending)" if timeouts else ""
     figures += f", {len(survivors) - len(unexplained)} explained"
     figures += f", {len(unexplained)} survived" if unexplained else ""
-    report.row("mutation", module, figures, held=bool(found) and not unexplained)
+    report.row("mutation", module, figures, held=not unexplained)
     for outcome in unexplained:
         sys.stderr.write(f"\nexit code {outcome.exit_code}:\n{outcome.diff}\n{blank_entry(outcome.mutant)}")
-    if not found:
-        sys.stderr.write(said)
 
 
 def blank_entry(mutant: Mutant) -> str:
     """Write the explanation of a mutant as it goes into the file, but for the reason."""
     module, function, change = (json.dumps(part, ensure_ascii=False) for part in mutant)  # as TOML writes strings
     return f'[[{module}]]\nfunction = {function}\nchanges = [{change}]\nwhy = ""\n'
-
-
-def modules() -> list[str]:
-    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return [".".join(Path(path).with_suffix("").parts[1:]) for path in config["tool"]["mutmut"]["only_mutate"]]
 
 
 def read_explained() -> dict[Mutant, str]:
@@ -120,7 +119,7 @@ def read_explained() -> dict[Mutant, str]:
 
 def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
     """Say what is wrong with the explanations: those that fit no mutant, and those without a reason."""
-    generated = {module: generate(_path(ROOT, module)) for module in modules() if any(it.module == module for it in explained)}
+    generated = {module: generate(_path(ROOT, module)) for module in OWN if any(it.module == module for it in explained)}
     for mutant, why in explained.items():
         others = {it.change: it.line for it in generated.get(mutant.module, []) if it.function == mutant.function}
         if mutant.change not in others:
@@ -139,24 +138,23 @@ def generate(path: Path) -> list[Generated]:
     return list(mutants.generate(_undecorated(path.read_text())))
 
 
-def prepare(place: Path) -> None:
-    """A copy of what the tests need. mutmut leaves decorated functions alone, so there a decorator is a call below the class."""
+def prepare(place: Path, module: str) -> None:
+    """Copy what the tests need. mutmut leaves decorated functions alone, so in the copy a decorator is a call below the class."""
     for name in _COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, place / name)
-    for module in modules():
-        path = _path(place, module)
-        path.write_text(_undecorated(path.read_text()))
+    path = _path(place, module)
+    path.write_text(_undecorated(path.read_text()))
 
 
-def run(place: Path, report: Report) -> str:
+def run(place: Path, module: str, report: Report) -> str:
     """Let mutmut do its work, and return what it said. Processes that a mutant left behind end with it."""
     (place / "tmp").mkdir()
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(place / "tmp")}
     environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "-m", "proof.mutation_run", "run", "--max-children", str(WORKERS)]
+    command = [sys.executable, "-m", "proof.mutation_run", module]
     said = place / "said"
     with said.open("wb") as output:
         mutmut = subprocess.Popen(
@@ -166,7 +164,7 @@ def run(place: Path, report: Report) -> str:
         # Not reaped before the others are killed: as long as it is there, nobody else gets its number.
         while os.waitid(os.P_PID, mutmut.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             time.sleep(1)
-            report.progress(f"mutation: {_last_line(said)}")
+            report.progress(f"mutation: {module}: {_last_line(said)}")
     finally:
         os.killpg(mutmut.pid, signal.SIGKILL)
         mutmut.wait()
@@ -224,3 +222,18 @@ def _path(root: Path, module: str) -> Path:
 
 def _operator(change: str) -> str:
     return re.split("[: ]", change)[0]
+
+
+def main() -> int:
+    unknown = [module for module in sys.argv[1:] if module not in OWN]
+    if unknown:
+        print(f"{unknown[0]} is not among the modules that are mutated: {', '.join(OWN)}", file=sys.stderr)
+        return 2
+    report = Report()
+    prove(report, short=False, only=sys.argv[1:])
+    print(report.table())
+    return 0 if report.held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,32 +1,30 @@
-"""Run mutmut with the operators of `mutants`, each mutant against the tests of its module. `mutation` starts it in a copy."""
+"""Run mutmut on one module, against the tests of that module. `mutation` starts it, in a copy of the tree."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
-import mutmut.__main__ as program
-from mutmut.mutation.mutators import mutation_operators
-from mutmut.state import state
+WORKERS = 2
 
-from proof.mutants import OPERATORS
+_CLOCK_JUMPS = ("robustness/test_clock_jumps::TestByHand", "robustness/test_clock_jumps::TestEditedByHand")
 
-# The test files of each module: almost every test goes through the file store somewhere, and few of them see its details.
+# The modules that are mutated, each with the tests that are of use against its mutants. Almost every test goes through the
+# file store somewhere, and few of them see its details.
 OWN = {
     "stores.file.swap": ["stores/file/test_swap", "stores/file/test_workspaces", "locks/test_takeover", "stores/test_contract"],
     "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],
     "locks.table": ["locks/test_table", "test_task_lock", "locks/test_hold", "locks/test_reservations", "cli/test_wait"],
-    "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", "robustness/test_clock_jumps"],
+    "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
     "locks.lease": ["locks/test_lease", "locks/test_hold"],
     "stores.file.log": [
-        *(
-            "stores/file/test_log",
-            "stores/file/test_log_appending",
-            "stores/file/test_log_reading",
-            "stores/file/test_log_cursor",
-            "stores/file/test_log_parts",
-            "stores/test_contract",
-        ),
-        *("stores/file/test_durable", "status/test_reader"),
+        "stores/file/test_log",
+        "stores/file/test_log_appending",
+        "stores/file/test_log_reading",
+        "stores/file/test_log_cursor",
+        "stores/file/test_log_parts",
+        "stores/test_contract",
+        "stores/file/test_durable",
+        "status/test_reader",
     ],
     "stores.file.log_parts": [
         "stores/file/test_log",
@@ -60,11 +58,12 @@ OWN = {
         "stores/file/test_tokens",
     ],
     "system.process": ["system/test_process", "locks/test_record"],
-    "system.clock": ["system/test_clock", "robustness/test_clock_jumps"],
+    "system.clock": ["system/test_clock", *_CLOCK_JUMPS],
     "sprint.record": ["sprint/test_record"],
     "formats.yaml_codec": ["formats/test_yaml_codec"],
     "stores.log_fold": ["stores/test_log_fold"],
     "queue.ready": ["queue/test_ready", "queue/test_state"],
+    "queue.snapshot": ["queue/test_state"],
     "queue.state": ["queue/test_state", "queue/test_queue"],
     "queue.claims": ["queue/test_queue"],
     "queue.queue": ["queue/test_queue"],
@@ -72,24 +71,25 @@ OWN = {
 }
 
 
-def only_own_tests() -> None:
-    """Against each function, of the tests that reach it, those that are of use for its module."""
-    for function, tests in state().tests_by_mangled_function_name.items():
-        files = {f"tests/{name}.py" for name in OWN[function.removeprefix("swarm.").rpartition(".")[0]]}
-        tests.intersection_update([test for test in tests if test.partition("::")[0] in files])
+def arguments(module: str) -> list[str]:
+    """Name the tests of a module as pytest takes them."""
+    parts = [name.partition("::") for name in OWN[module]]
+    return [f"tests/{path}.py{colons}{inside}" for path, colons, inside in parts]
 
 
 def main() -> None:
+    import mutmut.__main__ as program  # here, because other modules need only the table
+    from mutmut.configuration import config
+    from mutmut.mutation.mutators import mutation_operators
+
+    from proof.mutants import OPERATORS
+
+    (module,) = sys.argv[1:]
     assert isinstance(mutation_operators, list)
     mutation_operators[:] = OPERATORS
-    collect = program.collect_or_load_stats
-
-    def collect_and_choose(*args: Any, **options: Any) -> None:
-        collect(*args, **options)
-        only_own_tests()
-
-    program.collect_or_load_stats = collect_and_choose
-    program.cli()
+    config().only_mutate = [f"swarm/{module.replace('.', '/')}.py"]
+    config().pytest_add_cli_args_test_selection = arguments(module)
+    program.cli(["run", "--max-children", str(WORKERS)])
 
 
 if __name__ == "__main__":

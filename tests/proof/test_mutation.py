@@ -9,7 +9,7 @@ import pytest
 from mutmut import configuration
 from mutmut.mutation import file_mutation
 
-from proof import mutants, mutation, mutation_tests
+from proof import mutants, mutation, mutation_run, mutation_tests
 from proof.mutation import Mutant, Outcome
 from proof.report import Report
 from tests.conftest import ROOT as PROJECT
@@ -24,7 +24,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one module, `rooms.m`, and no explanations."""
     (tmp_path / "swarm" / "rooms").mkdir(parents=True)
     (tmp_path / "swarm" / "rooms" / "m.py").write_text("class A:\n    @property\n    def f(self):\n        return 0, 'x', 0\n")
-    (tmp_path / "pyproject.toml").write_text('[tool.mutmut]\nonly_mutate = ["swarm/rooms/m.py"]\n')
+    monkeypatch.setattr(mutation, "OWN", {"rooms.m": []})
     monkeypatch.setattr(mutation, "ROOT", tmp_path)
     monkeypatch.setattr(mutation, "EXPLAINED", tmp_path / "explained.toml")
     return tmp_path
@@ -136,8 +136,9 @@ def test_a_survivor_without_an_explanation_fails_the_row_and_is_shown_ready_to_b
 
 def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report(quiet=True)
-    mutation.add_row(report, "m", [], {}, "the clean tests failed")
-    assert not report.held and "the clean tests failed" in capsys.readouterr().err
+    for found in ([], [outcome("a", None), outcome("b", None)]):
+        mutation.add_row(report, "m", found, {}, "the clean tests failed")
+        assert not report.rows[-1].held and capsys.readouterr().err == "the clean tests failed"
     mutation.add_row(report, "m", [outcome("a", 1), outcome("b", None)], {}, "interrupted")
     assert not report.rows[-1].held
 
@@ -150,10 +151,16 @@ def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.Ca
     ],
 )
 def test_decorated_functions_are_mutated_too(tmp_path: Path, module: str, decorator: str, function: str, instead: str) -> None:
-    mutation.prepare(tmp_path)
+    mutation.prepare(tmp_path, module)
     path = tmp_path / f"swarm/{module.replace('.', '/')}.py"
     assert decorator not in path.read_text() and f"\n{instead}" in path.read_text()
     assert function in {it.function for it in mutation.generate(path)}
+
+
+def test_every_module_that_is_mutated_and_every_test_for_it_is_there() -> None:
+    for module in mutation_run.OWN:
+        named = [f"swarm/{module.replace('.', '/')}.py", *mutation_run.arguments(module)]
+        assert [path for path in named if not (mutation.ROOT / path.partition("::")[0]).is_file()] == []
 
 
 def test_what_is_left_out_is_there() -> None:
