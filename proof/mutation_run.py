@@ -63,7 +63,7 @@ OWN = {
     "formats.yaml_codec": ["formats/test_yaml_codec"],
     "stores.log_fold": ["stores/test_log_fold"],
     "queue.ready": ["queue/test_ready", "queue/test_state"],
-    "queue.snapshot": ["queue/test_state"],
+    "queue.snapshot": ["queue/test_snapshot", "queue/test_state"],
     "queue.state": ["queue/test_state", "queue/test_queue"],
     "queue.claims": ["queue/test_queue"],
     "queue.queue": ["queue/test_queue"],
