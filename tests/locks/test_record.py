@@ -227,6 +227,16 @@ class TestHolder:
         assert lock is not None and not holder_gone(lock, clock)
         assert judge(lock, clock, lambda: 0.0).active
 
+    def test_a_restart_ends_a_lock_unless_machines_that_go_by_one_name_may_share_the_store(
+        self, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process, "_machine", lambda: "this machine")
+        fields = new_lock("t", "w", 60, 1, clock, process.identity()).fields()
+        lock = read(**{**fields, "holder": {**fields["holder"], "machine": "this machine", "boot": "an earlier boot"}})
+        assert holder_gone(lock, clock)
+        monkeypatch.setattr(clock, "of_one_machine", False)
+        assert not holder_gone(lock, clock)
+
     def test_a_lock_is_not_over_while_somebody_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
         assert not holder_gone(lock, clock)
