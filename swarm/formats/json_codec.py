@@ -3,10 +3,15 @@
 Written: separators ", " and ": ", text as it is, but everything that could end a line for some reader is escaped, and lone
 surrogates, so that a record is one line of valid UTF-8. Read: any JSON; `NaN` and raw control characters in strings are
 tolerated unless `strict`.
+
+The fast path uses the C half of `json`, the module `_json`, which is private to the interpreter and changes between
+versions. Where it is missing or does not behave as expected, the public module `json` does the same work: same values, same
+errors. Only the depth at which a text counts as nested too deeply is up to the interpreter.
 """
 
 from __future__ import annotations
 
+import builtins
 import sys
 
 from swarm.errors import BadInput
@@ -20,17 +25,10 @@ if TYPE_CHECKING:
 
     Scanner = Callable[[str, int], tuple[Any, int]]
 
-try:
-    from _json import make_scanner
-except ImportError:  # an interpreter without the accelerator
-    from json.scanner import py_make_scanner as make_scanner  # type: ignore[attr-defined, no-redef, unused-ignore]
-
-if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
-    import json.decoder  # noqa: F401
-
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
-_NESTED = (dict, list, tuple)
+_OBJECTS = (dict, getattr(builtins, "frozendict", dict))  # Python 3.15 writes a frozendict as an object, too
+_NESTED = (*_OBJECTS, list, tuple)
 
 
 def dumps(value: object, *, own: bool = False) -> str:
@@ -64,7 +62,7 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
     try:
         try:
             value, end = scan(text, 0)
-        except SystemError:  # to complain, the scanner needs json.decoder, and does not import it itself
+        except SystemError:  # to complain, the C scanner of 3.11 needs json.decoder, and does not import it itself
             import json.decoder  # noqa: F401
 
             value, end = scan(text, 0)
@@ -79,7 +77,7 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
 
 def _check_keys(value: object) -> None:
     """JSON's keys are text; the encoder would make text of a number."""
-    if isinstance(value, dict):
+    if isinstance(value, _OBJECTS):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be text.")
@@ -94,28 +92,17 @@ def _refuse(value: object) -> None:
     raise BadInput(f"a value of type {type(value).__name__} cannot be written as JSON.")
 
 
-def _make_encoder() -> Encoder:
-    try:
-        from _json import encode_basestring, make_encoder
-    except ImportError:
-        from json import JSONEncoder
-
-        encoder = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_refuse)
-        return lambda value, _: encoder.iterencode(value)
-    encode: Encoder = make_encoder(None, _refuse, encode_basestring, None, ": ", ", ", False, False, False)
-    return encode
-
-
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
 class _Lenient:
-    """What the C scanner asks its context for."""
+    """The attributes that the C scanner reads from its context."""
 
     strict = False
     object_hook = None
     object_pairs_hook = None
+    array_hook = None  # from Python 3.15 on
     parse_object = None
     parse_array = None
     parse_string = None
@@ -130,6 +117,75 @@ class _Strict(_Lenient):
     parse_constant = staticmethod(_no_constant)  # type: ignore[assignment]
 
 
-_scan: Scanner = make_scanner(_Lenient())  # type: ignore[arg-type]  # the C scanner takes any object with these attributes
-_scan_strict: Scanner = make_scanner(_Strict())  # type: ignore[arg-type]
+def _make_scanner(context: _Lenient) -> Scanner:
+    """Return the C scanner if it understands the context and a small example, else one that is made of public parts."""
+    if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
+        return _make_public_scanner(context)
+    try:
+        from _json import make_scanner
+
+        scan: Scanner = make_scanner(context)  # type: ignore[arg-type]  # it takes any object with these attributes
+        if scan('[{"a": 1.5}]', 0) != ([{"a": 1.5}], 12):
+            raise ValueError("another result than expected")
+    except Exception:  # whatever a future version does differently
+        return _make_public_scanner(context)
+    return scan
+
+
+def _make_public_scanner(context: _Lenient) -> Scanner:
+    import re
+    from json import JSONDecodeError, JSONDecoder
+
+    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other scripts, and "\\u 1_2" for an escape.
+    def number(convert: Callable[[str], float]) -> Callable[[str], float]:
+        def parse(text: str) -> float:
+            if not text.isascii():
+                raise ValueError(f"{text} is not a number of JSON")
+            return convert(text)
+
+        return parse
+
+    no_escape = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9A-Fa-f]{4})")
+    decoder = JSONDecoder(
+        strict=context.strict,
+        parse_float=number(context.parse_float),
+        parse_int=number(context.parse_int),
+        parse_constant=context.parse_constant,
+    )
+
+    def scan(text: str, start: int) -> tuple[Any, int]:
+        if no_escape.search(text):
+            raise ValueError("Invalid \\uXXXX escape")
+        try:
+            return decoder.raw_decode(text, start)
+        except JSONDecodeError as error:
+            if error.msg == "Expecting value":
+                raise StopIteration(error.pos) from None  # as the C scanner says it
+            raise
+
+    return scan
+
+
+def _make_encoder() -> Encoder:
+    """Return the C encoder if it writes a small example as expected, else the public one."""
+    try:
+        from _json import encode_basestring, make_encoder
+
+        encode: Encoder = make_encoder(None, _refuse, encode_basestring, None, ": ", ", ", False, False, False)
+        if "".join(encode({"a": ["é", 1.5]}, 0)) != '{"a": ["é", 1.5]}':
+            raise ValueError("another result than expected")
+    except Exception:  # whatever a future version does differently
+        return _make_public_encoder()
+    return encode
+
+
+def _make_public_encoder() -> Encoder:
+    from json import JSONEncoder
+
+    encoder = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_refuse)
+    return lambda value, _: (encoder.encode(value),)
+
+
+_scan = _make_scanner(_Lenient())
+_scan_strict = _make_scanner(_Strict())
 _encode = _make_encoder()
