@@ -31,12 +31,11 @@ _SILENT = 40.0  # seconds without a heartbeat of a process that sends one every 
 
 
 class Viewer:
-    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once. `may_fork`: the
-    program has a single thread, and a long log may be read by two processes."""
+    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once."""
 
-    def __init__(self, store: Store, *, may_fork: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._status = StatusDigest(store, may_fork=may_fork)
+        self._status = StatusDigest(store)
         self._tasks: Digest[TaskPicture] | None = None
         self._dead: frozenset[str] = frozenset()
 

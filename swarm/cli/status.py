@@ -22,7 +22,7 @@ _TICK = 1.0  # seconds after which ages are drawn anew, and what no record annou
 
 
 def status(call: Call) -> int:
-    viewer = Viewer(Home().store(), may_fork=True)
+    viewer = Viewer(Home().store())
     board = _first_look(viewer)
     if "--watch" not in call.options:
         _print(call, board)

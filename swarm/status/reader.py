@@ -1,37 +1,30 @@
-"""The picture of the status log, which may hold a million records when somebody looks for the first time.
+"""The picture of the status log, which may hold a million records at the first look.
 
-What a store can give in blocks is taken in by blocks. Where that is much and the program allows it, a second process reads every
-other block; its answers only save work: a block whose answer does not come, or is of another block, is read here.
+A store that can give a log in blocks is read by blocks, each with one regular expression.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 
-from swarm.status.block_parser import rows_of, summary_of
 from swarm.status.log import LOG
 from swarm.status.summary import StatusPicture
 from swarm.stores.log_fold import Digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
-    from swarm.status.helper import SecondReader
     from swarm.stores.contract import Store
-
-_MUCH = 16  # blocks, after which a second process pays
 
 
 class StatusDigest(Digest[StatusPicture]):
-    """`may_fork`: the program has a single thread, and does not mind a child for a moment."""
+    """The status log, as far as it was read."""
 
     WORTH_KEEPING = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
 
-    def __init__(self, store: Store, *, may_fork: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store, LOG, StatusPicture)
-        self._may_fork = may_fork
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
         self._begin()
@@ -57,36 +50,11 @@ class StatusDigest(Digest[StatusPicture]):
         blocks = getattr(self._store, "blocks", None)
         if blocks is None:
             return
-        second: SecondReader | None = None
         picture, before = self.picture, self.picture.records + self.picture.damaged
-        try:
-            for number, (block, after) in enumerate(blocks(LOG, self.cursor)):
-                if not self._store.resumes(self.cursor, after):
-                    self._begin_anew()
-                    return
-                if number == _MUCH and self._may_fork:
-                    second = _second(blocks, after)
-                summary = None
-                if second and (number - _MUCH) % 2:
-                    summary = second.answer(after)
-                    if summary is None:
-                        second.close()
-                        second = None
-                picture.fold_block(block, summary)
-                self.cursor = after
-                yield picture.records + picture.damaged - before
-        finally:
-            if second:
-                second.close()
-
-
-def _second(blocks: Callable[[str, str], Iterator[tuple[bytes, str]]], cursor: str) -> SecondReader | None:
-    """Reads on from the cursor, where there is a processor for it."""
-    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
-        return None
-    from swarm.status.helper import SecondReader
-
-    try:
-        return SecondReader(lambda: blocks(LOG, cursor), lambda block: summary_of(rows_of(block)))
-    except OSError:
-        return None
+        for block, after in blocks(LOG, self.cursor):
+            if not self._store.resumes(self.cursor, after):
+                self._begin_anew()
+                return
+            picture.fold_block(block)
+            self.cursor = after
+            yield picture.records + picture.damaged - before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import marshal
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -16,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.status import block_parser, summary
-from swarm.status.block_parser import rows_of, summary_of
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.status.reader import StatusDigest
 from swarm.status.summary import StatusPicture
@@ -170,12 +168,12 @@ plain_lines = st.lists(
 lines = st.lists(records | strange | torn | st.sampled_from(TestAnyLine.ABSURD).filter(lambda one: b"\n" not in one), max_size=40)
 
 
-def in_blocks(*blocks: Sequence[bytes], second: bool = False) -> StatusPicture:
-    """The picture of lines that came in blocks. `second`: somebody else has summed them up."""
+def in_blocks(*blocks: Sequence[bytes]) -> StatusPicture:
+    """The picture of lines that came in blocks."""
     made = StatusPicture()
     with mock.patch.object(block_parser, "_FEW", -1):
         for block in (b"".join(one + b"\n" for one in each) for each in blocks):
-            made.fold_block(block, marshal.loads(marshal.dumps(summary_of(rows_of(block)))) if second else None)
+            made.fold_block(block)
     return made
 
 
@@ -189,12 +187,12 @@ def cut(given_lines: list[bytes], places: list[int]) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 6, summary.LIMIT])
-@given(given_lines=lines | plain_lines, places=st.lists(st.integers(0, 40), max_size=4), second=st.booleans())
+@given(given_lines=lines | plain_lines, places=st.lists(st.integers(0, 40), max_size=4))
 def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other(
-    limit: int, given_lines: list[bytes], places: list[int], second: bool
+    limit: int, given_lines: list[bytes], places: list[int]
 ) -> None:
     with mock.patch.object(summary, "LIMIT", limit):
-        assert known(in_blocks(*cut(given_lines, places), second=second)) == known(picture(*given_lines))
+        assert known(in_blocks(*cut(given_lines, places))) == known(picture(*given_lines))
 
 
 @pytest.mark.parametrize("second", [False, True])
@@ -202,7 +200,7 @@ def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other
 def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counted(size: int, second: bool) -> None:
     given_lines = [line("WAIT", f"t{number}") for number in range(size)]
     with mock.patch.object(summary, "LIMIT", 3):
-        seen = in_blocks(given_lines, second=second)
+        seen = in_blocks(given_lines)
     assert (len(seen.waiting), seen.forgotten) == (3, size - 3)
 
 
