@@ -195,9 +195,8 @@ def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other
         assert known(in_blocks(*cut(given_lines, places))) == known(picture(*given_lines))
 
 
-@pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("size", [3, 4, 5])
-def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counted(size: int, second: bool) -> None:
+def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counted(size: int) -> None:
     given_lines = [line("WAIT", f"t{number}") for number in range(size)]
     with mock.patch.object(summary, "LIMIT", 3):
         seen = in_blocks(given_lines)
