@@ -9,7 +9,8 @@ It may be made and used in any thread; only one at a time uses it.
 
 from __future__ import annotations
 
-import errno
+import fcntl
+import gc
 import marshal
 import math
 import os
@@ -18,16 +19,17 @@ import sys
 import time
 
 from swarm.errors import CannotRun
-from swarm.system import process
+from swarm.system import child_side, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
-_NOT_EXECUTABLE = 126
+    Streams = tuple[int, int, int]
+
 _UNKNOWN = 255  # somebody else has reaped it, and knows its exit code
 _KILLED_WITHIN = 5.0  # seconds; whoever is still there then is stuck in the kernel, or another user's
-_PR_SET_PDEATHSIG = 1
 
 
 class Child:
@@ -47,19 +49,18 @@ class Child:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             except ValueError:
                 pass  # only the main thread can
-        bind_to_parent = _binding(os.getpid()) if mortal else None
+        fork = _may_fork()
+        bind_to_parent = child_side.binding(os.getpid()) if mortal and fork else None
+        streams = (stdin, stdout, stderr)
         waiting = trouble = -1
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our handlers are not for the child
         try:
             waiting, self._start = os.pipe()
             self._trouble, trouble = os.pipe()
-            self.pid = os.fork()
-            if self.pid == 0:
-                try:
-                    _prepare(group, bind_to_parent, (stdin, stdout, stderr), keep=(waiting, trouble), mask=before)
-                    _wait_and_become(waiting, trouble)
-                finally:
-                    os._exit(_NOT_EXECUTABLE)
+            if fork:
+                self.pid = _fork(streams, (waiting, trouble), group=group, bind_to_parent=bind_to_parent, mask=before)
+            else:
+                self.pid = _spawn(streams, (waiting, trouble), group=group, mortal=mortal, mask=before)
         except OSError as error:
             self._close_pipes()
             raise CannotRun("another process", error) from error
@@ -72,11 +73,11 @@ class Child:
             try:
                 os.setpgid(self.pid, self.pid)  # it does so too: whoever is first, it is done before anybody relies on it
             except OSError:
-                pass  # it has ended
+                pass  # it has ended, or was spawned as a leader
 
     def begin(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Lets it become the command, by default with our environment. Raises CannotRun; then it has ended."""
-        data = marshal.dumps((list(command), None if environment is None else dict(environment)))
+        data = marshal.dumps(_told(command, os.environ if environment is None else environment))
         self._begun = True
         try:
             while data:
@@ -164,76 +165,53 @@ class Child:
         self._start = self._trouble = -1
 
 
-def _binding(parent: int) -> Callable[[], None] | None:
-    """What a child calls to die with its parent. Looked up before the fork, since loading a library may need what others hold."""
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
-
-    def bind() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(_NOT_EXECUTABLE)  # it was gone before
-
-    return bind
-
-
-# In the child ------------------------------------------------------------------------------------------------------------------
-
-
-def _prepare(
-    group: bool,
-    bind_to_parent: Callable[[], None] | None,
-    streams: tuple[int, ...],
-    *,
-    keep: tuple[int, ...],
-    mask: set[int | signal.Signals],
-) -> None:
-    if group:
-        os.setpgid(0, 0)
-    if bind_to_parent:
-        bind_to_parent()
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):  # a handler of the parent's
-            signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and so would what it becomes
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    for place, fd in enumerate([fd if fd == place else os.dup(fd) for place, fd in enumerate(streams)]):
-        if fd != place:
-            os.dup2(fd, place)
-    # Becoming the command would close these. But we may wait long, and among them are the pipes of others who wait.
+def _told(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[bytes], list[bytes], dict[bytes, bytes]]:
+    """Return where the command may be found, its arguments and its environment, as the kernel takes them."""
     try:
-        for fd in map(int, os.listdir("/dev/fd")):
-            if fd > 2 and fd not in keep and _is_ours(fd):
-                os.close(fd)
-    except OSError:
-        pass
+        name, path = command[0], os.get_exec_path(environment)
+        places = [name] if os.path.dirname(name) else [os.path.join(place, name) for place in path]
+        variables = {os.fsencode(key): os.fsencode(value) for key, value in environment.items()}
+        return [*map(os.fsencode, places)], [*map(os.fsencode, command)], variables
+    except ValueError:  # a name that cannot be one of a file
+        return [], [], {}
 
 
-def _is_ours(fd: int) -> bool:
+def _fork(
+    streams: Streams, pipes: tuple[int, int], *, group: bool, bind_to_parent: Callable[[], None] | None, mask: set[int]
+) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            gc.disable()  # no finalizer of the parent's objects runs twice
+            if group:
+                os.setpgid(0, 0)
+            child_side.prepare(bind_to_parent=bind_to_parent, mask=mask)
+            child_side.place_streams(streams)
+            child_side.close_others(keep=pipes)
+            child_side.wait_and_become(*pipes)
+        finally:
+            os._exit(child_side.NOT_EXECUTABLE)
+    return pid
+
+
+def _spawn(streams: Streams, pipes: tuple[int, int], *, group: bool, mortal: bool, mask: set[int]) -> int:
+    """Start another interpreter as the child: unlike a fork, this is safe while other threads run."""
+    parent = os.getpid() if mortal else 0
+    arguments = [str(int(number)) for number in (*pipes, parent, *mask)]
+    moved: dict[int, int] = {}
     try:
-        return not os.get_inheritable(fd)
-    except OSError:
-        return False  # the one that listed them
+        for place, fd in enumerate(streams):
+            if fd != place:
+                moved[place] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        actions = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in moved.items()]
+        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in pipes]  # onto itself: it stays open
+        command = [sys.executable, "-I", "-S", child_side.__file__, *arguments]
+        own_group: dict[str, Any] = {"setpgroup": 0} if group else {}
+        return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, **own_group)
+    finally:
+        for fd in moved.values():
+            os.close(fd)
 
 
-def _wait_and_become(waiting: int, trouble: int) -> None:
-    told = b""
-    while block := os.read(waiting, 1 << 16):
-        told += block
-    try:
-        command, environment = marshal.loads(told)
-    except (EOFError, ValueError, TypeError):
-        os._exit(0)  # whoever would have told it is gone
-    try:
-        if environment is None:
-            os.execvp(command[0], command)
-        else:
-            os.execvpe(command[0], command, environment)
-    except OSError as error:
-        os.write(trouble, str(error.errno).encode())
-    except ValueError:  # it is called ""
-        os.write(trouble, str(errno.ENOENT).encode())
+def _may_fork() -> bool:
+    return process.has_one_thread() or not (sys.executable and os.path.isfile(child_side.__file__))

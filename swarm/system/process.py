@@ -49,6 +49,17 @@ def age() -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[_START_TICKS]) / os.sysconf("SC_CLK_TCK"))
 
 
+def has_one_thread() -> bool:
+    """Return whether this process has a single thread, so that a forked child may run Python. Elsewhere than on Linux only the
+    threads that Python knows are counted."""
+    stat = _stat("self")
+    if stat:
+        return int(stat[_THREADS]) == 1
+    import threading
+
+    return threading.active_count() == 1
+
+
 def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:
     """Whether the process with this identity and boot has provably ended, and its `group` if it names one, seen from a process in
     `boot` and `time_ns`. `restarts`: another boot of a machine that goes by our name proves it; where several machines meet, some

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,17 @@ from tests.support.processes import fork
 from tests.support.wrapped_command import state_of
 
 Make = Callable[..., Child]
+
+
+# Some of these tests run beside threads of the test runner. Only here may they fork then.
+_FORKED = pytest.param("forked", marks=pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"))
+
+
+@pytest.fixture(params=[_FORKED, "spawned"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The child is forked, as in a program of one thread, or another interpreter, as in one of several."""
+    monkeypatch.setattr(process, "has_one_thread", lambda: request.param == "forked")
+    return str(request.param)
 
 
 @pytest.fixture
@@ -43,6 +55,14 @@ def code_of(child: Child) -> int:
     code = child.poll()
     assert code is not None
     return code
+
+
+def said_by(make: Make, command: list[str], out: Path) -> str:
+    with out.open("w") as file:
+        child = make(group=True, mortal=True, stdout=file.fileno())
+    child.begin(command)
+    assert code_of(child) == 0
+    return out.read_text()
 
 
 def lines_of(path: Path, count: int) -> list[str]:
@@ -130,11 +150,12 @@ class TestBeginning:
     def test_where_no_process_can_be_made_that_is_told_and_nothing_stays_open(
         self, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full() -> int:
+        def full(*_: object, **__: object) -> int:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
         before = os.listdir("/dev/fd")
         monkeypatch.setattr(os, "fork", full)
+        monkeypatch.setattr(os, "posix_spawn", full)
         with pytest.raises(CannotRun, match=r"cannot run another process: Resource temporarily unavailable\."):
             make()
         assert os.listdir("/dev/fd") == before
@@ -180,6 +201,33 @@ class TestItself:
             signal.signal(signal.SIGUSR1, before)
         assert not heard.exists()
 
+    def test_it_finds_the_signals_that_any_child_would_find(self, make: Make, tmp_path: Path) -> None:
+        look = ["grep", "Sig[BIC]", "/proc/self/status"]
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            usual = subprocess.run(look, capture_output=True, text=True).stdout
+            found = said_by(make, look, tmp_path / "out")
+        finally:
+            signal.signal(signal.SIGHUP, ignored)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        def masks(told: str) -> list[int]:  # but for 32 and 33, which the C library ignores in all that it spawns
+            return [int(word, 16) & 0x7FFF_FFFF for word in told.split()[1::2]]
+
+        assert masks(found) == masks(usual) and masks(found)[0] and masks(found)[1]
+
+    def test_it_finds_the_descriptors_and_variables_that_any_child_would_find(self, make: Make, tmp_path: Path) -> None:
+        look = ["sh", "-c", "env | sort; cd /proc/$$/fd; echo *"]
+        number = os.open(tmp_path, os.O_RDONLY)
+        os.set_inheritable(number, True)
+        try:
+            usual = subprocess.run(look, capture_output=True, text=True, close_fds=False).stdout
+            found = said_by(make, look, tmp_path / "out")
+        finally:
+            os.close(number)
+        assert str(number) in found.split() and found == usual
+
     def test_one_who_waits_holds_nothing_of_another(self, make: Make) -> None:
         """Else the other would wait for it."""
         first, second, third = make(), make(), make()
@@ -194,8 +242,9 @@ class TestItself:
         child = make(group=True)
         assert os.getpgid(child.pid) == child.pid
 
-    @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of Python 3.12: what is forked does little
-    def test_it_works_in_a_thread(self, make: Make, tmp_path: Path) -> None:
+    def test_it_works_in_a_thread(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()  # it sees for itself that there is another thread …
+        monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked beside another thread"))
         codes = []
 
         def work() -> None:
@@ -210,6 +259,18 @@ class TestItself:
         thread.start()
         thread.join(30)
         assert codes == [3, True]
+
+    def test_where_no_other_interpreter_can_be_started_it_is_forked(
+        self, way: str, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in a program that has Python built in."""
+        monkeypatch.setattr(sys, "executable", "")
+        monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("spawned without an interpreter"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = make()
+        child.begin(["sh", "-c", "exit 5"])
+        assert code_of(child) == 5
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
     def test_a_mortal_one_dies_with_its_parent_and_another_does_not(self, tmp_path: Path) -> None:
