@@ -8,17 +8,19 @@ MAKEFLAGS += --no-builtin-rules
 .NOTPARALLEL:
 
 PYTHON ?= python3
+PYTHONS ?= 3.13 3.14 3.15# under which `make test-pythons` runs; Debian has no package of 3.12
 ARGS ?=
 JOBS ?= 3# most tests wait for processes: more than there are cores
 BIN := .venv/bin
 MCP1 := .venv/mcp1# the previous major of the MCP SDK, for one test: the two cannot be installed side by side
 ENVIRONMENT := .venv/.complete
 PEERS := .venv/.peers
+unexport PYTHONDONTWRITEBYTECODE# else every process that a test starts compiles swarm anew
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -nE 's/^([a-z][a-z-]*):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 .PHONY: demo
 demo: ## see it work; needs nothing but Python
@@ -27,6 +29,14 @@ demo: ## see it work; needs nothing but Python
 .PHONY: test
 test: packages $(ENVIRONMENT) ## run all tests (ARGS="-k lease" for some)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(ENVIRONMENT) ## run the tests that need no server, no root and no long time, in a minute
+	$(BIN)/python -m pytest --fast -n $(JOBS) --dist worksteal $(ARGS)
+
+.PHONY: test-pythons
+test-pythons: $(ENVIRONMENT) ## run the demo and the fast tests under other Pythons (PYTHONS="3.13 3.15" for some; needs root)
+	@JOBS=$(JOBS) PYTHON=$(PYTHON) tests/pythons.sh test $(PYTHONS) -- $(ARGS)
 
 .PHONY: check
 check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
@@ -57,7 +67,7 @@ lock: python ## write requirements/*.txt anew from the *.in (ARGS=--upgrade for 
 	  $(PYTHON) -m venv .cache/uv; \
 	  .cache/uv/bin/pip install --quiet uv; \
 	}; \
-	for name in dev bench mcp1; do \
+	for name in dev bench mcp1 pythons; do \
 	  "$$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(ARGS) \
 	    --output-file requirements/$$name.txt requirements/$$name.in; \
 	done

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings, strategies
 
 from swarm.stores.contract import Store
 from swarm.stores.registry import open_store
 from swarm.system.clock import Clock
+from tests.support.selection import MARKS, SERVERS, imports_one_of, is_left_out, marks_of
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.server import Server, running
 from tests.support.servers.valkey import ValkeyServer
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture
 VARIABLES = (
     "SWARM_STORE",
     "SWARM_STATE_DIR",
@@ -42,16 +42,60 @@ VARIABLES = (
 # Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof
 # (--hypothesis-profile=prove) draws many more, and others each time; a failure prints the line that brings it back.
 _ALWAYS = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=10, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
 settings.register_profile("usual", max_examples=30, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
 settings.register_profile("prove", max_examples=600, derandomize=False, **_ALWAYS)  # type: ignore[arg-type]
 settings.load_profile("usual")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help=f"leave out what is marked {', '.join(MARKS)}")
+    parser.addoption(
+        "--without", action="append", default=[], metavar="MODULE", help="leave out, and list, the files that import it"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Whoever starts the tests in the background of a script has them ignore signals, and with them all that they start."""
+    for mark, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{mark}: {meaning}")
+    if config.getoption("fast"):
+        settings.load_profile("fast")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix != ".py":
+        return None
+    without = imports_one_of(collection_path, config.getoption("without"))
+    return without or (config.getoption("fast") and is_left_out(collection_path.relative_to(ROOT).as_posix())) or None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """A test that cannot run here is named, never passed over in silence."""
+    missing = config.getoption("without")
+    files = (path.relative_to(ROOT) for path in sorted(Path(__file__).parent.rglob("test_*.py")) if imports_one_of(path, missing))
+    return [f"left out, without {', '.join(missing)}: {file}" for file in files]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks each test, and with `--fast` takes out the marked ones."""
+    for item in items:
+        for mark in marks_of(item):
+            item.add_marker(mark)
+    if config.getoption("fast"):
+        left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in MARKS)]
+        items[:] = [item for item in items if not any(item.get_closest_marker(mark) for mark in MARKS)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay to the end. Without this, each call of the garbage collector looks at all of them."""
+    given(strategies.none())(lambda _: None)()  # Hypothesis sets itself up, and looks for its objects through the collector
+    gc.collect()
+    gc.freeze()
 
 
 class HandClock(Clock):

@@ -149,7 +149,7 @@ def test_constants_and_control_characters_are_read_unless_strict(private: str, t
 
 NOT_JSON = ["", " ", "x", '"', '"\\', '"\\x"', "{", "[1", "[1,]", '{"a":1,}', "{1:2}", "1 2", "01", "-", "1.", "+1", "nul", "'a'"]
 NOT_JSON += ["1٣", "[1٣]", "[1.5٣]", r'"\u12"', r'"\u+123"', r'"\u1_2a"', r'"\u 12a"', r'"\u٣٣٣٣"', "\x00", "1" * 5000]
-NOT_JSON += ["[" * 1_000_000, '{"a":' * 1_000_000]
+NOT_JSON += ["[" * 200_000, '{"a":' * 200_000]
 
 
 @everywhere

@@ -17,8 +17,9 @@ import pytest
 from swarm import StatusBroadcaster, TaskLockManager
 from swarm.errors import LockHeld
 from swarm.locks.table import LockTable
-from tests.conftest import ROOT, SERVERS, script_environment
+from tests.conftest import ROOT, script_environment
 from tests.support.command_line import run
+from tests.support.selection import SERVERS
 from tests.support.servers.server import Server, running
 from tests.support.servers.valkey import ValkeyServer
 

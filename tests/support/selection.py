@@ -1,0 +1,106 @@
+"""Which tests need more than Python, a file and a moment. `--fast` leaves them out.
+
+A test gets its marks here, by its place, its fixtures or its parameters, so that the rules stand together.
+An entry of PLACES is a folder, a file, or a file with the beginning of the names in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+MARKS = {
+    "slow": "takes long: several seconds, or many processes",
+    "servers": "needs Redis, PostgreSQL or etcd",
+    "root": "needs root: mounts, namespaces, another user",
+    "browser": "needs Chromium",
+    "programs": "needs programs that a machine may not have: tmux, localedef with its charmaps",
+    "chaos": "disks, clocks, hosts and processes that misbehave",
+}
+SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture
+_FIXTURES = {**dict.fromkeys(SERVERS, "servers"), "tmux": "programs"}
+PLACES = {
+    "chaos": ["tests/robustness/"],
+    "browser": ["tests/web/test_browser.py"],
+    "programs": ["tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it", "tests/tmux/"],
+    "servers": [
+        "tests/stores/test_etcd.py",
+        "tests/stores/test_on_servers.py",
+        "tests/stores/test_postgres.py",
+        "tests/stores/test_redis.py",
+        "tests/agents/test_hooks.py::TestNeverHoldsUp::test_on_a_server",
+        "tests/web/test_app.py::TestTheProcess::test_it_shows_a_swarm_on_a_server",
+    ],
+    "root": [
+        "tests/agents/test_identity.py",
+        "tests/cli/test_scripts.py::test_the_nine_checks_of_000_pass_as_written",
+        "tests/stores/file/test_state_dir.py::TestPermission",
+    ],
+    "slow": [
+        "tests/agents/test_hooks.py::TestAfterATool",
+        "tests/agents/test_hooks.py::TestNeverHoldsUp",
+        "tests/agents/test_mcp.py",
+        "tests/agents/test_session.py::test_files_are_reserved_for_the_task",
+        "tests/agents/test_session.py::test_what_an_agent_has_is_kept_beyond",
+        "tests/board/test_board.py::test_whatever_others_have_written_there",
+        "tests/cli/test_demo.py",
+        "tests/cli/test_run.py::TestKilled",
+        "tests/cli/test_run.py::TestLost",
+        "tests/cli/test_run.py::TestSignals",
+        "tests/cli/test_run_terminal.py",
+        "tests/cli/test_sprint_run.py::TestSignals",
+        "tests/cli/test_sprint_terminal.py::TestSilence",
+        "tests/cli/test_status.py::TestWatch",
+        "tests/documents/test_documents.py::test_what_the_documents_show",
+        "tests/formats/test_yaml_codec.py::test_any_text_means",
+        "tests/formats/test_yaml_codec.py::test_the_hardest_text",
+        "tests/locks/test_model.py",
+        "tests/locks/test_reservations.py::TestRaces",
+        "tests/locks/test_takeover.py",
+        "tests/proof/",
+        "tests/queue/test_queue.py::TestAdding::test_many_tasks",
+        "tests/sprint/test_races.py",
+        "tests/sprint/test_record.py::TestDecode::test_what_makes_no_sense_is_no_sprint_but_a_zombie[b'[[",
+        "tests/sprint/test_record.py::TestDecode::test_what_makes_no_sense_is_no_sprint_but_a_zombie[b']]",
+        "tests/status/test_reader.py",
+        "tests/stores/file/test_log.py::test_every_append_that_returned",
+        "tests/stores/file/test_log.py::test_rotations_that_meet",
+        "tests/stores/file/test_log.py::test_stopped_or_killed",
+        "tests/stores/file/test_log.py::test_the_harness_catches",
+        "tests/stores/file/test_log.py::test_the_log_rotates_by_itself",
+        "tests/stores/file/test_log_model.py",
+        "tests/test_selection.py::test_a_file_that_needs",
+        "tests/test_selection.py::test_marks_choose",
+        "tests/test_selection.py::test_the_fast_ones",
+        "tests/web/test_app.py::TestTheProcess",
+        "tests/web/test_openapi.py",
+        "tests/workers/test_worker.py::TestFlood",
+        "tests/workers/test_worker.py::TestLosing",
+        "tests/workers/test_worker.py::TestStopping",
+    ],
+}
+
+
+def is_left_out(path: str) -> bool:
+    """Return whether every test of this file is left out by `--fast`, so that the file need not even be imported."""
+    return any(path.startswith(place) for places in PLACES.values() for place in places if "::" not in place)
+
+
+def imports_one_of(file: Path, modules: Collection[str]) -> bool:
+    """Return whether a file of tests imports one of these modules, at its top or in a test."""
+    return any(re.search(rf"^ *(import|from) {module}\b", file.read_text(), re.MULTILINE) for module in modules)
+
+
+def marks_of(item: pytest.Item) -> Iterator[str]:
+    for mark, places in PLACES.items():
+        if item.nodeid.startswith(tuple(places)):
+            yield mark
+    yield from {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
+    parameters = getattr(item, "callspec", None)
+    if parameters is not None and any(parameters.params.get(name) in SERVERS for name in ("store", "live_store", "url")):
+        yield "servers"
+    if any("need root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
+        yield "root"
