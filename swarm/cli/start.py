@@ -39,7 +39,7 @@ def _run() -> int:
 
 def _end(code: int) -> None:
     """At once, unless an orderly end is waited for: by a thread, at exit, in a debugger or profiler."""
-    awaited = "threading" in sys.modules or "atexit" in sys.modules or sys.gettrace() or sys.getprofile()
+    awaited = "threading" in sys.modules or "atexit" in sys.modules or _is_observed()
     if awaited or sys.flags.inspect or sys.flags.dev_mode:
         sys.exit(code)
     try:
@@ -47,3 +47,9 @@ def _end(code: int) -> None:
     except (AttributeError, OSError, ValueError):  # closed, or nobody reads: Python knows what to do
         sys.exit(code)
     os._exit(code)
+
+
+def _is_observed() -> bool:
+    """Return whether a debugger or profiler looks on; from Python 3.12 on it may do so through `sys.monitoring`."""
+    monitoring = getattr(sys, "monitoring", None)
+    return bool(sys.gettrace() or sys.getprofile() or (monitoring and any(map(monitoring.get_tool, range(6)))))
