@@ -1,4 +1,8 @@
-"""A wire to PostgreSQL on which no answer takes longer than it may, and which can hear notifications."""
+"""A wire to PostgreSQL on which no answer takes longer than it may, and which can hear notifications.
+
+It uses no private part of psycopg. `Connection.wait` is public but replaced here: psycopg sends every exchange with the server
+through it, and the tests with a server that is silent would show if it did not any more.
+"""
 
 from __future__ import annotations
 

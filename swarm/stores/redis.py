@@ -360,10 +360,12 @@ def _unsubscribe(wire: Wire, channel: str) -> None:
 
 
 def _hang_up(wire: Wire) -> None:
-    """At once: what has not been sent shall never arrive."""
+    """At once: what has not been sent shall never arrive. The socket is private to redis-py. Where it has another name, the
+    wire is closed politely, and what was sent may be carried out later: once at most, and only until the next turn."""
     try:
-        if wire._sock is not None:
-            wire._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        own = getattr(wire, "_sock", None)
+        if isinstance(own, socket.socket):
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wire.disconnect()
     except (OSError, redis.RedisError):
         pass

@@ -28,13 +28,17 @@ _PR_SET_PDEATHSIG = 1
 def binding(parent: int) -> Callable[[], None] | None:
     """Return the call that binds a child to its parent: the kernel then kills it when the parent's thread ends.
 
-    To be looked up before a fork, since loading a library may need what others hold. None where the kernel cannot do it.
+    To be looked up before a fork, since loading a library may need what others hold. None where the kernel cannot do it,
+    and for a Python that was built without `ctypes` or is linked statically.
     """
     if sys.platform != "linux":
         return None
-    import ctypes
+    try:
+        import ctypes
 
-    prctl = ctypes.CDLL(None).prctl
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

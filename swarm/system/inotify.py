@@ -143,9 +143,13 @@ def _opened() -> Eye | None:
 
 
 def _libc() -> Any:
-    import ctypes
+    """Return the C library, None for a Python that was built without `ctypes` or is linked statically."""
+    try:
+        import ctypes
 
-    return ctypes.CDLL(None, use_errno=True)
+        return ctypes.CDLL(None, use_errno=True)
+    except (ImportError, OSError):
+        return None
 
 
 def _inotify(libc: Any) -> int:

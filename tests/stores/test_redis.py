@@ -6,17 +6,22 @@ import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import redis
 
 from swarm.admin.server_checks import check_server
 from swarm.errors import BadInput, StoreError
+from swarm.stores import redis as redis_store
 from swarm.stores.address import Address
 from swarm.stores.contract import Store
 from swarm.stores.redis import RedisStore
@@ -398,3 +403,26 @@ def test_without_the_client_it_says_what_to_install(tmp_path: Path) -> None:
     program = "import sys; sys.modules['redis'] = None; from swarm.stores.registry import open_store; open_store('redis://h/0')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "-m pip install 'swarm-coordination[redis]'" in done.stderr
+
+
+class TestPrivateParts:
+    """The socket of a connection is private to redis-py."""
+
+    def test_it_is_found_so_that_nothing_arrives_after_hanging_up(self, server: ValkeyServer) -> None:
+        wire = connected(server)
+        assert isinstance(wire._sock, socket.socket)
+        with wire._sock.dup() as same:
+            redis_store._hang_up(wire)
+            assert struct.unpack("ii", same.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
+
+    def test_where_it_has_another_name_the_connection_is_closed(self, server: ValkeyServer) -> None:
+        wire = connected(server)
+        redis_store._hang_up(SimpleNamespace(disconnect=wire.disconnect))
+        assert not wire.is_connected
+
+
+def connected(server: ValkeyServer) -> Any:
+    kind: Any = redis.Connection  # its methods have no types
+    wire = kind(port=server.port)
+    wire.connect()
+    return wire

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import CannotRun
-from swarm.system import process
+from swarm.system import child_side, process
 from swarm.system.child import Child
 from tests.support.at_a_terminal import wait_until
 from tests.support.processes import fork
@@ -271,6 +271,13 @@ class TestItself:
             child = make()
         child.begin(["sh", "-c", "exit 5"])
         assert code_of(child) == 5
+
+    def test_without_ctypes_it_is_not_bound_to_its_parent_and_works(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "ctypes", None)
+        assert child_side.binding(os.getpid()) is None
+        child = make(mortal=True)
+        child.begin(["sh", "-c", "exit 3"])
+        assert code_of(child) == 3
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
     def test_a_mortal_one_dies_with_its_parent_and_another_does_not(self, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from swarm.stores.file.store import FileStore
-from swarm.system.inotify import EYES, Eye, Watch
+from swarm.system.inotify import EYES, Eye, Watch, watch_files
 from tests.conftest import open_descriptors
 from tests.support.processes import fork
 
@@ -190,3 +191,11 @@ def test_a_follower_sees_what_comes_after_its_log_was_put_aside(gone: str, tmp_p
     thread.join()
     lines, _ = store.read_log("status", cursor)
     assert lines[-1] == b"two"
+
+
+def test_without_ctypes_waiting_ends_in_time_and_no_file_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a Python that was built without it."""
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert watch_files([str(tmp_path)]) == -1
+    with Watch(str(tmp_path), []) as watch:
+        watch.wait("file", 0.01)

@@ -21,7 +21,7 @@ import errno
 import posix as os  # its calls; importing os would cost a command a tenth of its time
 import stat
 import time
-from _thread import allocate_lock
+from _thread import allocate_lock  # documented in spite of its name; importing threading would cost start-up time
 
 from swarm.errors import StoreError
 from swarm.stores.file.line_reader import (
