@@ -507,7 +507,7 @@ class TestStep4Write:
         """Ctrl-C after the lock was written: nobody was told, so nobody has it."""
 
         class Interrupted(Filesystem):
-            def link(self, source: str, target: str) -> None:  # type: ignore[override]
+            def link(self, source: str, target: str) -> None:
                 os.link(source, target)
                 raise KeyboardInterrupt
 
@@ -636,7 +636,7 @@ class TestErrorMatrix:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "link", failing)
+            patch.setattr(single_record, "link", failing)
             patch.setattr(os, "rename", failing)
             answer = take(SprintMutex(project), force=True)
         assert (answer["status"], answer["errors"]) == ("failure", ["Atomic rename failed"])

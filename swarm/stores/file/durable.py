@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 
-from swarm.stores.file.syscalls import Filesystem
+from swarm.stores.file.syscalls import Filesystem, link
 
 
 class DurableFilesystem(Filesystem):
@@ -27,8 +27,8 @@ class DurableFilesystem(Filesystem):
         self._root = root
         self._settled: dict[str, tuple[int, int]] = {}  # directories, and what told then that no other was in their place
 
-    def link(self, source: str, target: str) -> None:  # type: ignore[override]
-        os.link(source, target)
+    def link(self, source: str, target: str) -> None:
+        link(source, target)
         try:
             self.settle_content(target)  # not the source: it may be gone with its directory, and what was made is made
         except FileNotFoundError:

@@ -10,7 +10,7 @@ import errno
 import os
 
 from swarm.stores.file.swap import Handover
-from swarm.stores.file.syscalls import Filesystem, make_dirs
+from swarm.stores.file.syscalls import Filesystem, link, make_dirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class LoneRecord:
 class _Placing(Filesystem):
     """Tells the failure of the last step, which puts a record in its place, from that of all others."""
 
-    def link(self, source: str, target: str) -> None:  # type: ignore[override]
-        _place(os.link, source, target)
+    def link(self, source: str, target: str) -> None:
+        _place(link, source, target)
 
     def rename(self, source: str, target: str) -> None:  # type: ignore[override]
         _place(os.rename, source, target)

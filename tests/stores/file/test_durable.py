@@ -48,9 +48,9 @@ class Steps:
             return call
 
         def on_paths(name: str) -> Callable[..., Any]:
-            def call(source: str, target: str) -> Any:
+            def call(source: str, target: str, **options: Any) -> Any:
                 self._note(name, source if "/." in str(target).removeprefix(str(root)) else target)
-                return real[name](source, target)
+                return real[name](source, target, **options)
 
             return call
 

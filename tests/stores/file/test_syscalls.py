@@ -7,7 +7,7 @@ import gc
 import os
 import posix
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,20 @@ class TestDirectories:
         monkeypatch.setattr(posix, "mkdir", removed_meanwhile)
         make_dirs(f"{tmp_path}/a")
         assert (tmp_path / "a").is_dir() and not refused
+
+
+@pytest.mark.parametrize("give", [FS.link, FS.mark])
+@pytest.mark.parametrize("target", ["nowhere", "directory", "treasure"])
+def test_a_further_name_of_a_symbolic_link_is_the_link_and_not_what_it_leads_to(
+    give: Callable[[str, str], None], target: str, tmp_path: Path
+) -> None:
+    """Python 3.14 follows it unless told not to."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "treasure").write_text("gold")
+    (tmp_path / "link").symlink_to(target)
+    give(f"{tmp_path}/link", f"{tmp_path}/further")
+    assert (tmp_path / "further").is_symlink() and os.readlink(tmp_path / "further") == target
+    assert (tmp_path / "treasure").stat().st_nlink == 1
 
 
 class TestMarks:
