@@ -60,7 +60,11 @@ PLACES = {
         "tests/formats/test_yaml_codec.py::test_the_hardest_text",
         "tests/locks/test_model.py",
         "tests/locks/test_reservations.py::TestRaces",
-        "tests/locks/test_takeover.py",
+        "tests/locks/test_takeover.py::test_a_newcomer_stopped",
+        "tests/locks/test_takeover.py::test_one_of_many",
+        "tests/locks/test_takeover.py::test_the_race",
+        "tests/locks/test_takeover.py::test_threads_share_a_hand",
+        "tests/locks/test_takeover.py::test_whoever_is",
         "tests/packaging/test_wheel.py",
         "tests/proof/",
         "tests/queue/test_queue.py::TestAdding::test_many_tasks",
@@ -85,9 +89,12 @@ PLACES = {
 }
 
 
+BUT = ("tests/robustness/test_planted_",)  # quick, and Pythons differ in how they treat links
+
+
 def is_left_out(path: str) -> bool:
     """Return whether every test of this file is left out by `--fast`, so that the file need not even be imported."""
-    return any(path.startswith(place) for places in PLACES.values() for place in places if "::" not in place)
+    return not path.startswith(BUT) and any(path.startswith(place) for places in PLACES.values() for place in places)
 
 
 def imports_one_of(file: Path, modules: Collection[str]) -> bool:
@@ -97,7 +104,7 @@ def imports_one_of(file: Path, modules: Collection[str]) -> bool:
 
 def marks_of(item: pytest.Item) -> Iterator[str]:
     for mark, places in PLACES.items():
-        if item.nodeid.startswith(tuple(places)):
+        if item.nodeid.startswith(tuple(places)) and not item.nodeid.startswith(BUT):
             yield mark
     yield from {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     parameters = getattr(item, "callspec", None)
