@@ -93,7 +93,8 @@ NOW = int(time.time())
 
 def further_name(path: str) -> None:
     """What is counted as a gate of the record that the name begins with."""
-    anchor = anchor_of(path.rpartition("/.locks/")[0], os.path.basename(path).partition("~")[0] or "x")
+    state = path[: path.index("/state/") + len("/state")]
+    anchor = anchor_of(state, os.path.basename(path).partition("~")[0] or "x")
     os.makedirs(os.path.dirname(anchor), exist_ok=True)
     if not os.path.lexists(anchor):
         Path(anchor).touch()
