@@ -116,7 +116,7 @@ def _history(store: Store, task_id: str) -> tuple[list[Row], bool]:
             found.append(
                 record_row({"timestamp": event.get("at"), "type": kind, "task_id": task_id, "worker": event.get("worker")})
             )
-    found.sort(key=lambda row: str(row["timestamp"]))
+    found.sort(key=lambda row: (str(row["timestamp"]), row["type"] != "ADDED"))  # a quick worker has it in the same millisecond
     return found[-_HISTORY:], len(found) <= _HISTORY
 
 
