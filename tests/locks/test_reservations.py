@@ -13,6 +13,7 @@ import pytest
 
 from swarm.agents import identity
 from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
+from swarm.locks import reservations
 from swarm.locks.path_pattern import lock_name, overlap
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.locks.table import LockTable
@@ -150,7 +151,7 @@ class TestForATask:
 
 
 _RACER = """
-import os, random, sys
+import os, random, sys, time
 from swarm.system import process
 from swarm.errors import LockHeld
 from swarm.locks.path_pattern import overlap
@@ -160,8 +161,8 @@ state, marks, me, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4
 files = ["a/1", "a/2", "b/1", "b/2"]
 wanted = ["a", "b", "a/1", "*/1", "a/*", "**", "b/2"]
 paths = Reservations(FileStore(state))
-had = 0
-for _ in range(rounds):
+had, deadline = 0, time.monotonic() + 90
+while had < rounds and time.monotonic() < deadline:
     pattern = random.choice(wanted)
     try:
         paths.reserve(pattern, me, 60, process.identity())
@@ -189,7 +190,7 @@ class Careless(Reservations):
 
 class TestRaces:
     def race(self, tmp_path: Path, rounds: int, racer: str = _RACER) -> tuple[int, str]:
-        """How often they had what they wanted, and what went wrong."""
+        """Let five have what they want so many times each; how often they had it, and what went wrong."""
         marks = tmp_path / "marks"
         marks.mkdir()
         command = [sys.executable, "-c", racer, str(tmp_path / "swarm"), str(marks)]
@@ -203,13 +204,13 @@ class TestRaces:
         return sum(int(out or 0) for out, _ in ended), "".join(err for _, err in ended)
 
     def test_no_file_ever_has_two_workers(self, tmp_path: Path) -> None:
-        had, wrong = self.race(tmp_path, 60)
-        assert not wrong and had > 30
+        had, wrong = self.race(tmp_path, 8)
+        assert not wrong and had == 40
 
     def test_the_race_would_show_it(self, tmp_path: Path) -> None:
         """Looking first and writing then is the mistake that it is there for."""
         careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = Careless")
-        assert "FileExistsError" in self.race(tmp_path, 400, careless)[1]
+        assert "FileExistsError" in self.race(tmp_path, 100, careless)[1]
 
     def test_of_two_at_once_one_gets_it(self, tmp_path: Path) -> None:
         """Both have written before either looks: the one whose pattern comes first waits for the other to give way."""
@@ -228,7 +229,10 @@ class TestRaces:
         one.reserve("b", "first", 60)
         assert [each.worker for each in Reservations(store).all()] == ["first"]
 
-    def test_asking_again_for_what_one_has_does_not_lose_it_to_one_who_asks_meanwhile(self, tmp_path: Path) -> None:
+    def test_asking_again_for_what_one_has_does_not_lose_it_to_one_who_asks_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reservations, "_YIELD", 100.0)
         store = FileStore(str(tmp_path / "swarm"))
         owner, other = Reservations(store), Reservations(store)
         owner.reserve("src", "owner", 60)
@@ -242,7 +246,7 @@ class TestRaces:
         begun = time.monotonic()
         with pytest.raises(LockHeld):
             other.reserve("**", "other", 60)
-        assert time.monotonic() - begun < 0.4, "nobody is going to give way"
+        assert time.monotonic() - begun < 60, "nobody is going to give way"
         assert [(each.pattern, each.worker) for each in owner.all()] == [("src", "owner")]
 
     def test_who_asks_for_other_terms_has_it_all_the_time(self, tmp_path: Path) -> None:
