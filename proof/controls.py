@@ -99,7 +99,7 @@ class DeleteAndCreate:
         path = self._directory / f"{task}.lock"
         held = LockHeld(task, "", "somebody else has it")
         try:
-            if judge(decode(path.read_bytes(), task), self._store.clock, lambda: time.time() - path.stat().st_mtime).active:
+            if judge(decode(path.read_bytes(), task), self._store.clock, lambda: time.time() - path.stat().st_mtime).is_held:
                 raise held
             path.unlink()
         except FileNotFoundError:

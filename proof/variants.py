@@ -63,7 +63,7 @@ class _Plain(Handover):
 class _DeleteThenCreate(LockTable):
     """The pseudo-code of `003`: it has expired, so delete it, so create it."""
 
-    def _write(self, task: str, judged: bytes | None, found: Lock | None, lock: Lock) -> bool:
+    def _write(self, task: str, judged: bytes | None, holder: str, lock: Lock) -> bool:
         key = f"locks/{task}"
         if judged is not None:
             self.store.remove(key, judged)
@@ -305,13 +305,14 @@ class _TokenDrawnTooEarly(LockTable):
         key = f"locks/{task}"
         token = self.store.ticket(key)
         data = self.store.read(key)
-        found = None
+        holder = ""
         if data is not None:
-            found, verdict = self._judged(task, data)
-            if verdict.active:
-                raise table._held(task, found, verdict)
+            status = self._judged(task, data)
+            if status.is_held:
+                raise table._held(task, status)
+            holder = status.holder
         lock = new_lock(task, worker, ttl, token, self.clock, who)
-        if not self._write(task, data, found, lock):
+        if not self._write(task, data, holder, lock):
             return None
         return self._settle_token(lock) if data is None else lock
 

@@ -38,7 +38,7 @@ _QUESTIONS: dict[str, Callable[[Store, str], object]] = {
     "create": lambda store, known: store.create("asked/t", b"1"),
     "append": lambda store, known: store.append("asked", b"1"),
     "acquire": lambda store, known: LockTable(store).acquire("asked", "witness", 1.0),
-    "look": lambda store, known: LockTable(store).look("t0"),
+    "look": lambda store, known: LockTable(store).status("t0"),
 }
 
 

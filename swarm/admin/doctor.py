@@ -246,13 +246,11 @@ def _leftovers(case: Case) -> Iterator[Check]:
 
 def _lock(case: Case, task: str) -> Iterator[Check]:
     assert case.locks is not None
-    found = case.locks.look(task)
-    if found is None:
-        return
-    lock, verdict = found
+    status = case.locks.status(task)
+    lock = status.lock
     free, entry = f"swarm lock break {quoted(task)} --yes", case.tasks.entries.get(task)
     if lock is None:
-        if not verdict.active:  # a young one may still be being written
+        if status.exists and not status.is_held:  # a young one may still be being written
             yield Check("locks", WARNING, f"the lock of {task} makes no sense, and counts as free", free)
         return
     begun = from_iso(lock.heartbeat_at)
@@ -263,10 +261,10 @@ def _lock(case: Case, task: str) -> Iterator[Check]:
     just = entry is not None and lock.token == entry.token and case.locks.clock.now() - (from_iso(entry.since) or 0.0) < _SLACK
     if done and not just:  # whoever has just done it is about to give its lock back
         yield Check("locks", WARNING, f"{task} is done, and {lock.worker} still has its lock", free)
-    elif verdict.why:
+    elif status.reason:
         yield Check("locks", WARNING, f"the lock of {task} is left over: {lock.worker}'s process is gone", free)
-    elif not verdict.active and (verdict.left or 0.0) < -_LONG:
-        text = f"the lock of {task} is left over: {lock.worker}'s lease ended {duration(verdict.left or 0.0)} ago"
+    elif not status.is_held and (status.seconds_left or 0.0) < -_LONG:
+        text = f"the lock of {task} is left over: {lock.worker}'s lease ended {duration(status.seconds_left or 0.0)} ago"
         yield Check("locks", WARNING, text, free)
 
 
@@ -276,8 +274,7 @@ def _claims(case: Case) -> Iterator[Check]:
         return
     free = {}
     for entry in case.tasks.running.values():
-        found = case.locks.look(entry.id)
-        if entry.attempts >= entry.max_attempts and (found is None or not found[1].active):
+        if entry.attempts >= entry.max_attempts and not case.locks.status(entry.id).is_held:
             free[entry.id] = entry.token
     _read_queue(case)  # a claim has died if it stood before its lock was looked at, and still stands
     for entry in list(case.tasks.running.values()):

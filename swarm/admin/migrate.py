@@ -54,11 +54,10 @@ def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lam
 def _refuse_held(store: Store) -> None:
     locks = LockTable(store)
     for task in locks.tasks():
-        found = locks.look(task)
-        if found is not None and found[1].active:
-            holder = found[0].worker if found[0] else ""
-            text = f"{task} is held by {holder or 'somebody who cannot be named'}, at {store.where(f'{SPACE}/{task}')}."
-            raise LockHeld(task, holder, f"{text} Nothing may run while a swarm is moved.")
+        status = locks.status(task)
+        if status.is_held:
+            text = f"{task} is held by {status.holder or 'somebody who cannot be named'}, at {store.where(f'{SPACE}/{task}')}."
+            raise LockHeld(task, status.holder, f"{text} Nothing may run while a swarm is moved.")
 
 
 def _copy(old: Store, new: Store, log: str, progress: Callable[[str, int], object]) -> int:

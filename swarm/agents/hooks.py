@@ -139,19 +139,17 @@ class AgentHooks:
         known = dict(self._memory.tokens)
         for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
             try:
-                found = self._locks.look(task)
+                lock = self._locks.status(task).lock
             except StoreError:
                 continue  # one that cannot be read keeps nobody from the others
-            if found is None or found[0] is None or found[0].worker != self._worker or task == self._started_for:
-                continue
-            if "pid" not in found[0].holder:
-                yield task, found[0]
+            if lock and lock.worker == self._worker and task != self._started_for and not lock.is_bound:
+                yield task, lock
 
     def _is_lost(self, task: str, token: int) -> bool:
         """Whether somebody else ended it, or has it: not the agent itself."""
-        found = self._locks.look(task)
-        if found is not None and found[0] is not None and found[1].active:
-            return (found[0].worker, found[0].token) != (self._worker, token)
+        status = self._locks.status(task)
+        if status.is_held and status.lock is not None:
+            return not status.is_held_by(self._worker, token)
         try:
             queued = self._queue().get(task)
         except NoTask:

@@ -61,9 +61,8 @@ class AgentSession:
         if self._errand is None:
             return ""
         task, token = self._errand
-        found = self._locks.look(task)
-        is_held = found is not None and found[0] is not None and found[1].active and found[0].token == token
-        return task if is_held else ""
+        status = self._locks.status(task)
+        return task if status.is_held_by(status.holder, token) else ""
 
     def holds(self) -> list[Holding]:
         """What it has now."""

@@ -17,14 +17,14 @@ from swarm.terminal.text import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from swarm.locks.record import Lock, Verdict
+    from swarm.locks.record import Lock, LockStatus
     from swarm.queue.state import Entry, TaskPicture
     from swarm.stores.contract import Store
     from swarm.stores.log_fold import Digest
 
-    Look = tuple[Lock | None, Verdict] | StoreError
+    Look = LockStatus | StoreError
 
 _SHORT, _SHARE = 30.0, 0.2  # a lease with less left than both says is about to end; heartbeats keep two thirds of it
 _SILENT = 40.0  # seconds without a heartbeat of a process that sends one every ten
@@ -90,12 +90,12 @@ class Viewer:
         found: dict[str, Look] = {}
         for task in table.tasks():
             try:
-                look = table.look(task)
+                status = table.status(task)
             except StoreError as error:
                 found[task] = error
                 continue
-            if look is not None:
-                found[task] = look
+            if status.exists:
+                found[task] = status
         return found
 
 
@@ -150,19 +150,19 @@ class _Drawing:
 
     def _gone(self) -> list[Problem]:
         found = []
-        for task, look in self._locks.items():
-            if isinstance(look, StoreError) or look[0] is None or look[1].active:
+        for task, status, lock in self._readable():
+            if status.is_held:
                 continue
-            lock, entry = look[0], self._queue.entries.get(task)
+            entry = self._queue.entries.get(task)
             if entry is not None and (task not in self._dead or self._is_given_up(entry)):
                 continue  # a lock that was left behind, or a failed task
-            text = "its process is gone" if look[1].why else f"its lease ended {_duration(look[1].left or 0)} ago"
+            text = "its process is gone" if status.reason else f"its lease ended {_duration(status.seconds_left or 0)} ago"
             found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
-        for task, look in self._locks.items():
-            if isinstance(look, StoreError) or look[0] is None or not look[1].active or not orphaned(look[0], self._clock):
+        for task, status, lock in self._readable():
+            if not status.is_held or not orphaned(lock, self._clock):
                 continue
-            text = f"its process is gone; its group {look[0].holder['group']} works on, and frees it when it ends"
-            found.append(Problem("gone", task, look[0].worker, look[0].heartbeat_at, text, f"swarm lock why {quoted(task)}"))
+            text = f"its process is gone; its group {lock.holder['group']} works on, and frees it when it ends"
+            found.append(Problem("gone", task, lock.worker, lock.heartbeat_at, text, f"swarm lock why {quoted(task)}"))
         for task, entry in self._dead.items():
             if task not in self._locks and not self._is_given_up(entry):
                 found.append(self._orphan(task, entry.worker, entry.since, "its lock was removed"))
@@ -200,12 +200,12 @@ class _Drawing:
         for task, look in self._locks.items():
             if isinstance(look, StoreError):
                 unreadable.append(Problem("unreadable", task, "", "", str(look), "swarm doctor"))
-            elif look[0] is None:
-                text = "its lock makes no sense" + ("" if look[1].active else ", and counts as free")
+            elif look.lock is None:
+                text = "its lock makes no sense" + ("" if look.is_held else ", and counts as free")
                 unreadable.append(Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}"))
-            elif look[1].active and look[1].left is not None and (text := _about_lease(look[0], look[1].left)):
+            elif look.is_held and look.seconds_left is not None and (text := _about_lease(look.lock, look.seconds_left)):
                 mend = f"swarm lock why {quoted(task)}"
-                ending.append((look[1].left, Problem("lease", task, look[0].worker, look[0].heartbeat_at, text, mend)))
+                ending.append((look.seconds_left, Problem("lease", task, look.holder, look.lock.heartbeat_at, text, mend)))
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
@@ -230,17 +230,17 @@ class _Drawing:
 
     def _workers(self) -> list[Work]:
         found = []
-        for task, look in self._locks.items():
-            if isinstance(look, StoreError) or look[0] is None or not look[1].active:
+        for task, status, lock in self._readable():
+            if not status.is_held:
                 continue
-            lock, said, begun = look[0], self._status.said_of(task), from_iso(look[0].acquired_at)
+            said, begun = self._status.said_of(task), from_iso(lock.acquired_at)
             found.append(
                 Work(
                     worker=lock.worker,
                     task_id=task,
                     since=lock.acquired_at,
                     held_for=None if begun is None else round(max(0.0, self._now - begun), 3),
-                    lease_left=_rounded(look[1].left),
+                    lease_left=_rounded(status.seconds_left),
                     ttl=lock.ttl,
                     token=lock.token,
                     state=said[0] if said else "",
@@ -256,14 +256,19 @@ class _Drawing:
             if isinstance(look, StoreError):
                 found.append(Held(task, "Unknown", str(look), "", "", "", None, None, None))
                 continue
-            lock, verdict = look
-            status, left = "Active" if verdict.active else "Expired", _rounded(verdict.left)
+            lock, left = look.lock, _rounded(look.seconds_left)
             if lock is None:
-                found.append(Held(task, status, verdict.why, "", "", "", left, None, None))
+                found.append(Held(task, look.state, look.reason, "", "", "", left, None, None))
                 continue
             times = (lock.acquired_at, lock.heartbeat_at)
-            found.append(Held(task, status, verdict.why, lock.worker, *times, left, lock.ttl, lock.token))
+            found.append(Held(task, look.state, look.reason, lock.worker, *times, left, lock.ttl, lock.token))
         return found
+
+    def _readable(self) -> Iterator[tuple[str, LockStatus, Lock]]:
+        """The locks that say who holds, or held, them."""
+        for task, look in self._locks.items():
+            if not isinstance(look, StoreError) and look.lock is not None:
+                yield task, look, look.lock
 
     def _counts(self) -> dict[str, int]:
         """As the queue itself counts: a claim that died is ready again, or has failed."""
@@ -293,7 +298,7 @@ def _about_lease(lock: Lock, left: float) -> str:
     ttl = lock.ttl
     if left < (_SHORT if ttl is None else min(_SHORT, _SHARE * ttl)):
         return f"its lease ends in {_duration(left)} unless a heartbeat comes"
-    if ttl is not None and "pid" in lock.holder and ttl - left > _SILENT:
+    if ttl is not None and lock.is_bound and ttl - left > _SILENT:
         return f"no heartbeat for {_duration(ttl - left)}; its lease ends in {_duration(left)}"
     return ""
 
@@ -306,7 +311,7 @@ def _duration(seconds: float) -> str:
 
 def _is_free(look: Look | None) -> bool:
     """ "Cannot tell" is not free."""
-    return look is None or (not isinstance(look, StoreError) and not look[1].active)
+    return look is None or (not isinstance(look, StoreError) and not look.is_held)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -7,7 +7,7 @@ from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.formats import json_codec
 from swarm.inputs import check_name, parse_token, parse_ttl, parse_wait
-from swarm.locks.record import Lock, Verdict
+from swarm.locks.record import Lock, LockStatus
 from swarm.locks.table import LockTable
 from swarm.stores.default import Home
 from swarm.terminal import output
@@ -34,8 +34,8 @@ def acquire(call: Call) -> int:
             table.release(task, worker, lock.token)  # nobody was told, so nobody must have it
             raise
     except LockHeld as held:
-        found = table.look(task) if call.json else None
-        _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(found[0]) if found else None})
+        other = table.status(task).lock if call.json else None
+        _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)})
         output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
         return held.exit_code
     finally:
@@ -69,13 +69,13 @@ def heartbeat(call: Call) -> int:
 
 def check(call: Call) -> int:
     task = _task(call)
-    found = _table().look(task)
-    if _json(call, {"task_id": task, **_status(found)}):
+    status = _table().status(task)
+    if _json(call, {"task_id": task, **_status(status)}):
         return 0
-    if found is None:
-        output.out(f"No lock for {task}\n")
+    if status.exists:
+        output.out(f"{task}: {_painted(status, str(status))}\n{_details(status.lock) if status.lock else ''}")
     else:
-        output.out(f"{task}: {_painted(found[1])}\n{_details(found[0]) if found[0] else ''}")
+        output.out(f"No lock for {task}\n")
     return 0
 
 
@@ -85,7 +85,7 @@ def list_locks(call: Call) -> int:
     trouble = ""
     for task in table.tasks():
         try:
-            found = table.look(task)
+            status = table.status(task)
         except Unreachable:
             raise  # every other one would take as long
         except StoreError as error:
@@ -96,11 +96,11 @@ def list_locks(call: Call) -> int:
             if not call.json:
                 output.out(f"{shown(task)}: {output.paint('Unknown', 'red')} (cannot be read)\n")
             continue
-        if found is None:
+        if not status.exists:
             continue  # released since we listed
-        rows.append({"task_id": task, **_status(found)})
+        rows.append({"task_id": task, **_status(status)})
         if not call.json:
-            output.out(f"{shown(task)}: {_line(*found)}\n")
+            output.out(f"{shown(task)}: {_line(status)}\n")
     if not _json(call, {"locks": rows}) and not rows:
         output.out("No locks\n")
     return _told(trouble)
@@ -159,22 +159,21 @@ def break_lock(call: Call) -> int:
 
 
 def why(call: Call) -> int:
-    from swarm.locks.explain import holding, what_frees
+    from swarm.locks.explain import holder_text, ways_to_free
 
     task = _task(call)
     table = _table()
-    found = table.look(task)
-    if _json(call, {"task_id": task, **_status(found), "frees": what_frees(task, found)}):
+    status = table.status(task)
+    if _json(call, {"task_id": task, **_status(status), "frees": ways_to_free(task, status)}):
         return 0
-    if found is None:
+    if not status.exists:
         output.out(f"Nobody holds {task}: there is no lock.\n")
         return 0
-    lock, verdict = found
-    if lock is None:
+    if status.lock is None:
         output.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
     else:
-        output.out(holding(task, lock, verdict, table.clock))
-    output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in what_frees(task, found)))
+        output.out(holder_text(task, status.lock, is_held=status.is_held, clock=table.clock))
+    output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status)))
     return 0
 
 
@@ -209,25 +208,27 @@ def _fields(lock: Lock | None) -> dict[str, Any] | None:
     return lock.fields() if lock else None
 
 
-def _status(found: tuple[Lock | None, Verdict] | None) -> dict[str, Any]:
-    if found is None:
-        return {"locked": False, "status": "Free", "why": "", "seconds_left": None, "lock": None}
-    lock, verdict = found
-    left = None if verdict.left is None else round(verdict.left, 3)
-    status = "Active" if verdict.active else "Expired"
-    return {"locked": verdict.active, "status": status, "why": verdict.why, "seconds_left": left, "lock": _fields(lock)}
+def _status(status: LockStatus) -> dict[str, Any]:
+    left = None if status.seconds_left is None else round(status.seconds_left, 3)
+    return {
+        "locked": status.is_held,
+        "status": status.state,
+        "why": status.reason,
+        "seconds_left": left,
+        "lock": _fields(status.lock),
+    }
 
 
-def _painted(verdict: Verdict) -> str:
-    return output.paint(str(verdict), "green" if verdict.active else "yellow")
+def _painted(status: LockStatus, text: str) -> str:
+    return output.paint(text, "green" if status.is_held else "yellow")
 
 
-def _line(lock: Lock | None, verdict: Verdict) -> str:
-    if lock is None:
-        return _painted(verdict)
-    state = output.paint("Active" if verdict.active else "Expired", "green" if verdict.active else "yellow")
-    why = f"{verdict.why}; " if verdict.why else ""
-    return f"{state} ({why}worker: {shown(lock.worker)}, acquired: {shown(lock.acquired_at) or 'unknown'})"
+def _line(status: LockStatus) -> str:
+    if status.lock is None:
+        return _painted(status, str(status))
+    reason = f"{status.reason}; " if status.reason else ""
+    said = f"worker: {shown(status.holder)}, acquired: {shown(status.lock.acquired_at) or 'unknown'}"
+    return f"{_painted(status, status.state)} ({reason}{said})"
 
 
 def _details(lock: Lock) -> str:

@@ -132,8 +132,8 @@ class _Work:
 def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
     task = held.task_id
     if call.json:
-        found = table.look(task)
-        lock = found[0].fields() if found and found[0] else None
+        other = table.status(task).lock
+        lock = other.fields() if other else None
         answer = {"schema_version": 1, "acquired": False, "task_id": task, "reason": str(held), "lock": lock}
         try:
             output.out(json_codec.dumps(answer) + "\n")

@@ -82,8 +82,8 @@ def show(call: Call) -> int:
     store = Home().store()
     history = [record for _, record in StatusLog(store).query(task.id)]
     if call.json:
-        found = LockTable(store).look(task.id)
-        lock = found[0].fields() if found and found[0] else None
+        held = LockTable(store).status(task.id).lock
+        lock = held.fields() if held else None
         blocked = queue.blocked().get(task.id)
         fields = {"task": task.fields(), "blocked_by": blocked, "lock": lock, "history": history}
         return _json(call, fields) and 0

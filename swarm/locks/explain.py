@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swarm.locks.record import Lock, Verdict, orphaned
+from swarm.locks.record import HOLDER_GONE, UNREADABLE, Lock, LockStatus, orphaned
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted, shown
 
@@ -11,42 +11,41 @@ if TYPE_CHECKING:
     from swarm.system.clock import Clock
 
 
-def holding(task: str, lock: Lock, verdict: Verdict, clock: Clock) -> str:
+def holder_text(task: str, lock: Lock, *, is_held: bool, clock: Clock) -> str:
     """Who has it and since when, as lines for a person."""
     now = clock.now()
-    holds = "holds" if verdict.active else "held"
+    holds = "holds" if is_held else "held"
     token = "" if lock.token is None else f" (token {lock.token})"
     text = f"{shown(lock.worker)} {holds} {task}{token}.\n"
     text += f"  since           {_ago(lock.acquired_at, now)}\n  last heartbeat  {_ago(lock.heartbeat_at, now)}\n"
-    if "pid" in lock.holder:
+    if lock.is_bound:
         left = f" (gone; some of its group {lock.holder['group']} work on)" if orphaned(lock, clock) else ""
         text += shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{left}") + "\n"
     return text
 
 
-def what_frees(task: str, found: tuple[Lock | None, Verdict] | None) -> list[str]:
+def ways_to_free(task: str, status: LockStatus) -> list[str]:
     """Every way in which the task becomes free, a sentence each."""
-    if found is None:
+    if not status.exists:
         return ["It is free. Whoever acquires it first has it."]
-    lock, verdict = found
-    if not verdict.active:
-        reason = {"holder gone": "its process is gone", "unreadable": "it cannot be understood"}.get(
-            verdict.why, "its lease is over"
-        )
+    lock, left = status.lock, status.seconds_left
+    if not status.is_held:
+        reasons = {HOLDER_GONE: "its process is gone", UNREADABLE: "it cannot be understood"}
+        reason = reasons.get(status.reason, "its lease is over")
         return [f"It is free: {reason}. Whoever acquires it first takes it over."]
     ways = []
     if lock is None:
-        ways.append(f"It counts as free in {duration(verdict.left or 0)}, if it still makes no sense then.")
-    elif verdict.left is not None:
+        ways.append(f"It counts as free in {duration(left or 0)}, if it still makes no sense then.")
+    elif left is not None:
         end = lock.expires_at or "the end of its ttl"
-        ways.append(f"Its lease ends in {duration(verdict.left)}, at {end}, unless a heartbeat comes.")
+        ways.append(f"Its lease ends in {duration(left)}, at {end}, unless a heartbeat comes.")
     else:
         ways.append("Its lease never ends.")
     if lock is not None:
-        if "pid" in lock.holder:
+        if lock.is_bound:
             group = lock.holder.get("group")
-            left = f" and of every process of group {group}" if group else ""
-            ways.append(f"The end of its process{left} frees it at once.")
+            others = f" and of every process of group {group}" if group else ""
+            ways.append(f"The end of its process{others} frees it at once.")
         ways.append(f"{lock.worker} gives it back with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
     ways.append(f"Anybody can free it by force with: swarm lock break {quoted(task)} --yes")
     return ways

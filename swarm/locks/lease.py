@@ -148,17 +148,17 @@ class Lease:
                 pass
 
     def _look(self) -> None:
-        looking = _Aside(lambda: self._table.look(self.task_id), f"look at {self.task_id}")
+        looking = _Aside(lambda: self._table.status(self.task_id), f"look at {self.task_id}")
         if not self._await(looking) or self._time_left() <= 0:
             self._lose(self._ran_out())
             return
         try:
-            found = looking.result()
+            status = looking.result()
         except StoreError:  # nobody can have taken it, since the lease still runs
             return
-        if found is None or found[0] is None or (found[0].worker, found[0].token) != (self.worker, self.token):
+        if status.lock is None or (status.lock.worker, status.lock.token) != (self.worker, self.token):
             self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
-        elif not found[1].active:
+        elif not status.is_held:
             self._lose(f"The lock for {self.task_id} was edited, and is expired by what it says now.")
 
     def _begin(self, lock: Lock) -> None:

@@ -88,13 +88,12 @@ class TaskLockManager:
 
     def is_locked(self, task_id: str) -> bool:
         """Whether anybody holds the task now; an expired lock does not count."""
-        found = self._table().look(check_name(task_id, "task_id"))
-        return found is not None and found[1].active
+        return self._table().status(check_name(task_id, "task_id")).is_held
 
     def get_lock_info(self, task_id: str) -> LockInfo | None:
         """What the lock says, also an expired one; None if there is none, or one that makes no sense."""
-        found = self._table().look(check_name(task_id, "task_id"))
-        return None if found is None or found[0] is None else _info(found[0])
+        lock = self._table().status(check_name(task_id, "task_id")).lock
+        return _info(lock) if lock else None
 
     def is_expired(self, lock: LockInfo) -> bool:
         """Whether a lock that says this has expired by now."""
@@ -108,7 +107,7 @@ class TaskLockManager:
             token=lock.token,
             holder=lock.holder,
         )
-        return not judge(said, self._home.store().clock, lambda: 0.0).active
+        return not judge(said, self._home.store().clock, lambda: 0.0).is_held
 
     def hold(
         self,

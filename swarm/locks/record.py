@@ -67,25 +67,57 @@ class Lock:
             fields["holder"] = dict(self.holder)
         return fields
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the lock ends with a process, not only with its lease."""
+        return "pid" in self.holder
+
     def encode(self) -> bytes:
         if not self._encoded:
             self._encoded = json_codec.dumps(self.fields(), own=True).encode() + b"\n"
         return self._encoded
 
 
-class Verdict:
-    """Whether a lock counts: `active` or not, `why` not ("" for a lease that ran out), seconds `left` (None: no end)."""
+FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as people and programs are told
+HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
 
-    __slots__ = ("active", "left", "why")
 
-    def __init__(self, active: bool, why: str = "", left: float | None = None) -> None:
-        self.active = active
-        self.why = why
-        self.left = left
+class LockStatus:
+    """A task's lock and whether it counts, as of one look.
+
+    `lock` is None where there is none, or where its record is unreadable. `state` is FREE if there is no record, HELD if
+    it counts, EXPIRED if it does not. `reason` says why not, "" for a lease that ran out; it is UNREADABLE for such a
+    record also while that counts as held. `seconds_left` is None for a lease that never ends.
+    """
+
+    __slots__ = ("lock", "reason", "seconds_left", "state")
+
+    def __init__(self, state: str, lock: Lock | None = None, *, reason: str = "", seconds_left: float | None = None) -> None:
+        self.state = state
+        self.lock = lock
+        self.reason = reason
+        self.seconds_left = seconds_left
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a record, which may be expired or unreadable."""
+        return self.state != FREE
+
+    @property
+    def is_held(self) -> bool:
+        return self.state == HELD
+
+    @property
+    def holder(self) -> str:
+        """The worker that the record names, "" if there is no record or none that can be read."""
+        return self.lock.worker if self.lock else ""
+
+    def is_held_by(self, worker: str, token: int | None) -> bool:
+        """Whether the lock counts, and is this worker's with this very token."""
+        return self.is_held and self.lock is not None and (self.lock.worker, self.lock.token) == (worker, token)
 
     def __str__(self) -> str:
-        state = "Active" if self.active else "Expired"
-        return f"{state} ({self.why})" if self.why else state
+        return f"{self.state} ({self.reason})" if self.reason else self.state
 
 
 def new_lock(
@@ -139,15 +171,15 @@ def decode(data: bytes, task_id: str) -> Lock | None:
     )
 
 
-def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> Verdict:
-    """Whether a lock counts now. `age` tells how old the record is, for one that makes no sense (None)."""
+def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStatus:
+    """Whether a lock counts now. `age` tells how old the record is, for one that is unreadable (None)."""
     if lock is None:
         grace = UNREADABLE_GRACE - age()
-        return Verdict(grace >= 0, "unreadable", grace)
+        return LockStatus(HELD if grace >= 0 else EXPIRED, reason=UNREADABLE, seconds_left=grace)
     if holder_gone(lock, clock):
-        return Verdict(False, "holder gone")
+        return LockStatus(EXPIRED, lock, reason=HOLDER_GONE)
     left = _time_left(lock, clock)
-    return Verdict(left is None or left >= 0, left=left)
+    return LockStatus(HELD if left is None or left >= 0 else EXPIRED, lock, seconds_left=left)
 
 
 def stamp_counts(lock: Lock) -> bool:
@@ -164,7 +196,7 @@ def orphaned(lock: Lock, clock: Clock) -> bool:
 
 
 def holder_gone(lock: Lock, clock: Clock) -> bool:
-    if "pid" not in lock.holder or not stamp_counts(lock):
+    if not lock.is_bound or not stamp_counts(lock):
         return False
     return _gone(lock.holder, clock)
 

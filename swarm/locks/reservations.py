@@ -19,7 +19,7 @@ from typing import Any
 
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.path_pattern import lock_name, overlap, pattern_of
-from swarm.locks.record import Lock, Verdict, new_lock
+from swarm.locks.record import Lock, LockStatus, new_lock
 from swarm.locks.table import LockTable
 from swarm.stores.contract import Store
 
@@ -115,11 +115,11 @@ class Reservations:
     def _take(self, name: str, worker: str, ttl: float | None, who: dict[str, object]) -> Lock:
         """The lock of this very pattern: one that the worker has, or that says that it asks."""
         while True:
-            found = self._look(name)
-            if found is not None and found[1]:
-                if found[0] is None or found[0].worker != worker:
-                    raise _reserved(pattern_of(name), name, found[0])
-                return found[0]
+            status = self._table.status(name)
+            if not self._is_over(status):
+                if status.lock is None or status.holder != worker:
+                    raise _reserved(pattern_of(name), name, status.lock)
+                return status.lock
             self._table.sweep(name, self._is_over)
             try:
                 return self._table.acquire(name, worker, ttl, who={**who, _ASKS: True})
@@ -156,18 +156,16 @@ class Reservations:
             if other == name:
                 continue
             self._table.sweep(other, self._is_over)
-            found = self._look(other)
-            if found is None or not overlap(mine, pattern_of(other)):
-                continue
-            if found[0] is None or found[0].worker != worker:
-                return other, found[0]
+            status = self._table.status(other)
+            if status.exists and overlap(mine, pattern_of(other)) and (status.lock is None or status.holder != worker):
+                return other, status.lock
         return None
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def _claim(self, worker: str, task_id: str, token: int | None) -> Lock:
-        found = self._tasks.look(task_id)
-        lock = found[0] if found and found[1].active else None
+        status = self._tasks.status(task_id)
+        lock = status.lock if status.is_held else None
         if lock is None or lock.worker != worker or (token is not None and lock.token != token):
             whose = f"it is {lock.worker}'s" if lock else "nobody has it"
             raise LockLost(task_id, f"{worker} does not have the task {task_id}: {whose}. Stop working on it.")
@@ -180,23 +178,17 @@ class Reservations:
     def _alive(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
         for name in self._table.tasks():
             if of_interest(name):
-                found = self._look(name)
-                if found is not None and found[0] is not None and found[1]:
-                    yield name, found[0]
+                status = self._table.status(name)
+                if status.lock is not None and not self._is_over(status):
+                    yield name, status.lock
 
-    def _look(self, name: str) -> tuple[Lock | None, bool] | None:
-        """A reservation and whether it counts; None if there is none."""
-        found = self._table.look(name)
-        return None if found is None else (found[0], not self._is_over(*found))
-
-    def _is_over(self, lock: Lock | None, verdict: Verdict) -> bool:
-        if lock is None or not verdict.active or _FOR not in lock.holder:
-            return not verdict.active
+    def _is_over(self, status: LockStatus) -> bool:
+        """Whether a reservation does not count any more: by itself, or since the task that it was made for is another's."""
+        lock = status.lock
+        if lock is None or not status.is_held or _FOR not in lock.holder:
+            return not status.is_held
         task, token = _for(lock)
-        found = self._tasks.look(task) if isinstance(task, str) else None
-        if found is None or found[0] is None or not found[1].active:
-            return True
-        return (found[0].worker, found[0].token) != (lock.worker, token)
+        return not task or not self._tasks.status(task).is_held_by(lock.worker, token)
 
     def _remove(self, name: str, lock: Lock) -> None:
         try:
@@ -205,8 +197,10 @@ class Reservations:
             pass  # somebody else has removed or taken it; or it stays, and is over when its time is up
 
 
-def _for(lock: Lock) -> tuple[object, object]:
-    return lock.holder.get(_FOR), lock.holder.get(_FOR_TOKEN)
+def _for(lock: Lock) -> tuple[str, int | None]:
+    """The task that a reservation was made for, "" if for none, and its token."""
+    task, token = lock.holder.get(_FOR), lock.holder.get(_FOR_TOKEN)
+    return task if isinstance(task, str) else "", token if isinstance(token, int) else None
 
 
 def _reservation(name: str, lock: Lock) -> Reservation:
@@ -215,15 +209,15 @@ def _reservation(name: str, lock: Lock) -> Reservation:
         pattern=pattern_of(name),
         worker=lock.worker,
         since=lock.acquired_at,
-        task_id=task if isinstance(task, str) else "",
-        token=token if isinstance(token, int) else None,
+        task_id=task,
+        token=token,
         expires_at=lock.expires_at,
     )
 
 
 def _reserved(wanted: str, name: str, lock: Lock | None) -> LockHeld:
     pattern, worker = pattern_of(name), lock.worker if lock else ""
-    task = _for(lock)[0] if lock else None
+    task = _for(lock)[0] if lock else ""
     about = f", who works on {task}" if task else ""
     also = "" if wanted == pattern else f" (as {pattern})"
     text = (

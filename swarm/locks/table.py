@@ -12,7 +12,7 @@ import posix as os  # its calls; importing os would cost a command a tenth of it
 import time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
-from swarm.locks.record import Lock, Verdict, decode, judge, new_lock, refreshed, with_token
+from swarm.locks.record import FREE, Lock, LockStatus, decode, judge, new_lock, refreshed, with_token
 from swarm.stores.busy import patiently
 from swarm.system import process
 
@@ -115,18 +115,16 @@ class LockTable:
             if self._patiently(self.store.remove, self._key(task), data):
                 return lock
 
-    def sweep(self, task: str, is_over: Callable[[Lock | None, Verdict], bool]) -> None:
+    def sweep(self, task: str, is_over: Callable[[LockStatus], bool]) -> None:
         """Removes a lock that is over: the very record that was judged, if it still stands."""
         data = self.store.read(self._key(task))
-        if data is not None and is_over(*self._judged(task, data)):
+        if data is not None and is_over(self._judged(task, data)):
             self._patiently(self.store.remove, self._key(task), data)
 
-    def look(self, task: str) -> tuple[Lock | None, Verdict] | None:
-        """The lock and whether it counts; None if there is none. An unreadable one is (None, its verdict)."""
+    def status(self, task: str) -> LockStatus:
+        """The lock and whether it counts. Raises StoreError where that cannot be told."""
         data = self.store.read(self._key(task))
-        if data is None:
-            return None
-        return self._judged(task, data)
+        return LockStatus(FREE) if data is None else self._judged(task, data)
 
     def tasks(self) -> Iterator[str]:
         for key in self.store.keys(self._space):
@@ -168,10 +166,10 @@ class LockTable:
         return age is not None and age < _MOMENT
 
     def _await_change_of(self, data: bytes, task: str, timeout: float) -> None:
-        lock, verdict = self._judged(task, data)
-        if verdict.left is not None:
-            timeout = min(timeout, max(0.001, verdict.left + 0.001))
-        if lock is None or "pid" in lock.holder:
+        status = self._judged(task, data)
+        if status.seconds_left is not None:
+            timeout = min(timeout, max(0.001, status.seconds_left + 0.001))
+        if status.lock is None or status.lock.is_bound:
             timeout = min(timeout, _GLANCE)
         self.store.watch(self._key(task), data, timeout)
 
@@ -186,28 +184,29 @@ class LockTable:
         """The lock, None if it has changed since it was judged."""
         key = self._key(task)
         data = self.store.read(key)
-        found = None
+        holder = ""
         if data is not None:
-            found, verdict = self._judged(task, data)
-            if verdict.active:
-                raise _held(task, found, verdict)
+            status = self._judged(task, data)
+            if status.is_held:
+                raise _held(task, status)
+            holder = status.holder
         lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
         try:
-            return self._settle_token(lock) if self._write(task, data, found, lock) else None
+            return self._settle_token(lock) if self._write(task, data, holder, lock) else None
         except LockHeld:
             raise
         except BaseException:  # whoever asked will not be told that it has it, so it must not have it
             self._withdraw(lock)
             raise
 
-    def _write(self, task: str, judged: bytes | None, found: Lock | None, lock: Lock) -> bool:
+    def _write(self, task: str, judged: bytes | None, holder: str, lock: Lock) -> bool:
         if judged is None:
             return self.store.create(self._key(task), lock.encode())
         try:
             return self.store.replace(self._key(task), judged, lock.encode())
         except Busy:
             text = f"Lock already exists for {task}: another worker is taking it over now."
-            raise LockHeld(task, found.worker if found else "", text) from None
+            raise LockHeld(task, holder, text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
         """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
@@ -249,9 +248,8 @@ class LockTable:
             return data, lock
         raise error(task, f"{reason} Stop working on the task." if error is LockLost else reason)
 
-    def _judged(self, task: str, data: bytes) -> tuple[Lock | None, Verdict]:
-        lock = decode(data, task)
-        return lock, judge(lock, self.clock, lambda: self.store.age(self._key(task)))
+    def _judged(self, task: str, data: bytes) -> LockStatus:
+        return judge(decode(data, task), self.clock, lambda: self.store.age(self._key(task)))
 
     def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         return patiently(self.clock, _BUSY_FOR, change, *args)
@@ -268,10 +266,11 @@ class LockTable:
         return f"{self._space}/{task}"
 
 
-def _held(task: str, lock: Lock | None, verdict: Verdict) -> LockHeld:
+def _held(task: str, status: LockStatus) -> LockHeld:
+    lock = status.lock
     if lock is None:
         text = f"Lock already exists for {task}: its file cannot be understood, but it may still be being written."
         return LockHeld(task, "", text)
-    until = "and never expires" if verdict.left is None else f"until {lock.expires_at or 'its lease ends'}"
+    until = "and never expires" if status.seconds_left is None else f"until {lock.expires_at or 'its lease ends'}"
     text = f"Lock already exists for {task}: held by {lock.worker} since {lock.acquired_at or 'an unknown time'} {until}."
     return LockHeld(task, lock.worker, text)

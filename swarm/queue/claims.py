@@ -85,10 +85,9 @@ class Ledger:
     def is_dead(self, entry: Entry) -> bool:
         """Whether the lock of a running task is gone or free."""
         try:
-            found = self.locks.look(entry.id)
+            return not self.locks.status(entry.id).is_held
         except StoreError:
             return False
-        return found is None or not found[1].active
 
     def state(self, entry: Entry) -> str:
         """The state of a task: one whose worker has died is ready, or failed if that was its last attempt, also while nobody has
@@ -306,10 +305,10 @@ class Claims:
 
     def _why_lost(self, entry: Entry, worker: str, token: int) -> str:
         """What the lock says against it: somebody else has it. That nobody has it any more is no reason to waste the work."""
-        found = self._ledger.locks.look(entry.id)
-        if found is None or found[0] is None or (found[0].worker, found[0].token) == (worker, token) or not found[1].active:
+        status = self._ledger.locks.status(entry.id)
+        if not status.is_held or status.lock is None or status.is_held_by(worker, token):
             return ""
-        return f"its lock is held by {found[0].worker} with token {found[0].token}"
+        return f"its lock is held by {status.holder} with token {status.lock.token}"
 
     def _was_told(self, op: str, task_id: str, token: int) -> bool:
         """Whether the status log has the record of it."""

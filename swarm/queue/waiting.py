@@ -100,13 +100,12 @@ class _OfLock:
         self._task = task
 
     def ask(self) -> Answer:
-        found = self._table.look(self._task)
-        if found is None:
+        status = self._table.status(self._task)
+        if not status.exists:
             return Answer(True, f"nobody holds {self._task}")
-        lock, verdict = found
-        if verdict.active:
-            return Answer(False, f"{self._task} is held by {lock.worker if lock else 'somebody who cannot be named'}")
-        return Answer(True, f"nobody holds {self._task} any more ({verdict.why or 'its lease is over'})")
+        if status.is_held:
+            return Answer(False, f"{self._task} is held by {status.holder or 'somebody who cannot be named'}")
+        return Answer(True, f"nobody holds {self._task} any more ({status.reason or 'its lease is over'})")
 
     def sleep(self, left: float) -> None:
         self._table.await_change(self._task, left)

@@ -45,7 +45,7 @@ def tasks(rows: Mapping[str, Row], *, state: str, words: str, after: str, limit:
 def task(store: Store, queue: TaskQueue, task_id: str) -> Row:
     """One task: what is asked for, how it stands, and what was said of it. Raises NoTask."""
     found = queue.get(task_id)
-    look = LockTable(store).look(task_id)
+    locked = LockTable(store).status(task_id).is_held
     fields = found.fields()
     fields["prompt"] = cut(fields["prompt"], _PROMPT)
     fields["command"] = cut(
@@ -58,7 +58,7 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> Row:
     return {
         "task": fields,
         "blocked_by": queue.blocked().get(task_id),
-        "locked": bool(look and look[1].active),
+        "locked": locked,
         "history": history,
         "whole": whole,
     }

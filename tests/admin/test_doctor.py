@@ -267,16 +267,16 @@ class TestWhatLiesThere:
         queue = TaskQueue()
         queue.add("last", "x", max_attempts=1, priority=9)
         claim = queue.claim("w")
-        look = LockTable.look
+        status = LockTable.status
         looks: list[str] = []
 
         def slow(table: LockTable, task: str) -> Any:
             looks.append(task)
             if looks.count("last") == 1:
                 queue.done("last", "w", claim.token)
-            return look(table, task)
+            return status(table, task)
 
-        monkeypatch.setattr(LockTable, "look", slow)
+        monkeypatch.setattr(LockTable, "status", slow)
         assert [check for check in examine() if check.state != OK] == [] and "last" in looks
 
     def test_the_lock_of_a_task_that_is_done_is_told(self, home: Path) -> None:

@@ -244,16 +244,16 @@ class TestAfterATool:
         Reservations(swarm.store).reserve("docs", "me", 300)
         swarm.locks.acquire("bare", "me", 300)
         swarm.claim("theirs", "other")
-        before = {name: swarm.locks.look(name) for name in ("login", "bare", "theirs")}
+        before = {name: swarm.locks.status(name) for name in ("login", "bare", "theirs")}
         paths_before = Reservations(swarm.store).all()
         time.sleep(0.02)
         done = swarm.hook("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_response="x" * 100_000)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         for name in ("login", "bare"):
-            found, was = swarm.locks.look(name), before[name]
-            assert found and found[0] and was and was[0] and found[0].holder["beat"] > was[0].holder["beat"]
-        found, was = swarm.locks.look("theirs"), before["theirs"]
-        assert found and found[0] and was and was[0] and found[0].heartbeat_at == was[0].heartbeat_at
+            found, was = swarm.locks.status(name), before[name]
+            assert found.lock and was.lock and found.lock.holder["beat"] > was.lock.holder["beat"]
+        found, was = swarm.locks.status("theirs"), before["theirs"]
+        assert found.lock and was.lock and found.lock.heartbeat_at == was.lock.heartbeat_at
         assert Reservations(swarm.store).all()[0].expires_at > paths_before[0].expires_at
         assert swarm.queue.done("login", "me", token).state == "done"
 
@@ -311,13 +311,13 @@ class TestAfterATool:
         swarm.claim("login")
         memory = HookMemory("me")
         AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
-        before = swarm.locks.look("login")
+        before = swarm.locks.status("login")
         monkeypatch.setattr(swarm.store, "keys", raising(StoreError("it takes for ever")))
         memory.at = 0
         with pytest.raises(StoreError):
             AgentHooks(swarm.store, "me", memory).answer(HookEvent("PostToolUse"))
-        found = swarm.locks.look("login")
-        assert found and found[0] and before and before[0] and found[0].holder["beat"] > before[0].holder["beat"]
+        found = swarm.locks.status("login")
+        assert found.lock and before.lock and found.lock.holder["beat"] > before.lock.holder["beat"]
 
     def test_it_is_told_what_it_has_lost_even_where_nothing_can_be_remembered(
         self, swarm: Swarm, monkeypatch: pytest.MonkeyPatch

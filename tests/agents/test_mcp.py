@@ -103,7 +103,7 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, 
     assert ended["structuredContent"]["ended"] and mistaken["isError"]
     assert board["structuredContent"]["you_hold"] == ["README"]
     assert queue.get("login").state == "done"
-    assert LockTable(Home().store()).look("README") is None
+    assert not LockTable(Home().store()).status("README").exists
 
 
 # What an agent is shown -----------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
         async with agent(isolated_swarm_dir, "w", "--ttl", "1") as client:
             token = (await ask(client, "claim", task="a"))["token"]
             await anyio.sleep(2)
-            held = locks.look("a")
-            assert held and held[0] and held[1].active and held[0].token == token
+            held = locks.status("a")
+            assert held.lock and held.is_held and held.lock.token == token
             assert "lost" not in await ask(client, "board")
             locks.break_lock("a")
             queue.claim("other", "a")
@@ -359,7 +359,7 @@ def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolat
             await anyio.sleep(1)
             while (await ask(client, "board"))["you_hold"]:  # which a slow machine has not given back yet
                 await anyio.sleep(0.1)
-            assert (queue.get("a").state, locks.look("README")) == ("ready", None)
+            assert (queue.get("a").state, locks.status("README").exists) == ("ready", False)
 
     run(test)
 
@@ -595,7 +595,7 @@ def test_on_a_server_everything_is_the_same(redis: Server) -> None:
             assert queue.get("a").state == "running"
             await ask(client, "done", task="a")
             await ask(client, "lock", name="README")
-        assert LockTable(open_store(url)).look("README") is None
+        assert not LockTable(open_store(url)).status("README").exists
 
     run(test)
     assert queue.get("a").state == "done"

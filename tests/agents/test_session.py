@@ -34,11 +34,11 @@ def test_what_an_agent_has_is_kept_beyond_its_ttl_and_given_back_at_the_end(sess
     claim, lease = session.claim(None), session.lock("README")
     time.sleep(2.0)
     for name, token in (("login", claim.token), ("README", lease.token)):
-        found = locks.look(name)
-        assert found and found[0] and found[1].active and found[0].token == token
+        found = locks.status(name)
+        assert found.lock and found.is_held and found.lock.token == token
     assert [holding.name for holding in session.holds()] == ["login", "README"] and not session.news()
     assert session.close(10)
-    assert locks.look("login") is None and locks.look("README") is None
+    assert not locks.status("login").exists and not locks.status("README").exists
     task = queue.get("login")
     assert (task.state, task.attempts) == ("ready", 0)
 
@@ -60,8 +60,8 @@ def test_what_another_took_is_told_once_and_cannot_be_ended(session: AgentSessio
     with pytest.raises(LockLost, match="other"):
         session.unlock("README")
     assert queue.get("login").worker == "other"
-    found = locks.look("README")
-    assert found and found[0] and found[0].worker == "other"
+    found = locks.status("README")
+    assert found.lock and found.lock.worker == "other"
 
 
 def test_a_task_can_be_ended_only_by_the_session_that_claimed_it_and_twice_does_no_harm(session: AgentSession) -> None:
@@ -181,7 +181,7 @@ def test_a_store_that_does_not_answer_holds_up_the_end_for_no_longer_than_it_may
     assert not session.close(0.3)
     assert time.monotonic() - begun < 2
     store.answers.set()
-    wait_until(lambda: LockTable(store).look("README") is None, "it was only late")
+    wait_until(lambda: not LockTable(store).status("README").exists, "it was only late")
 
 
 def test_what_is_being_taken_while_the_session_ends_is_given_back_too(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_the_holder_is_out_in_time_also_when_the_store_is_gone(isolated_swarm_di
     manager = TaskLockManager("w")
     with manager.hold("t", ttl=1, on_lost=lambda error: lost.set()) as lease:
         monkeypatch.setattr(FileStore, "replace", broken)
-        monkeypatch.setattr(LockTable, "look", broken)
+        monkeypatch.setattr(LockTable, "status", broken)
         lease.check()  # nobody can have taken it yet
         assert lost.wait(10)
         with pytest.raises(LockLost):

@@ -53,8 +53,8 @@ class Table(LockTable):
         self.asked.append(("heartbeat", {}))
         return self._unless_failing("heartbeat", super().heartbeat, *args, **options)
 
-    def look(self, *args: Any) -> Any:
-        return self._unless_failing("look", super().look, *args)
+    def status(self, *args: Any) -> Any:
+        return self._unless_failing("status", super().status, *args)
 
     def remove(self) -> None:
         """As a person would."""
@@ -118,13 +118,13 @@ class TestHolding:
         with Lease(table, "t", "w", 60, taken=lock) as lease:
             assert table.asked == [] and lease.token == lock.token
             assert lease.seconds_left == 54, "it runs from when it was taken"
-        assert table.look("t") is None
+        assert not table.status("t").exists
 
     def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             lease.leave()
-        found = table.look("t")
-        assert found is not None and found[0] is not None and found[0].token == lease.token and found[1].active
+        found = table.status("t")
+        assert found is not None and found.lock is not None and found.lock.token == lease.token and found.is_held
 
     def test_one_that_is_left_is_not_given_back_by_an_impatient_interrupt_either(
         self, table: Table, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +138,7 @@ class TestHolding:
         monkeypatch.setattr(threading.Thread, "start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             lease.__enter__()
-        assert table.look("t") is not None
+        assert table.status("t").exists
 
     @pytest.mark.usefixtures("hasty")
     def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
@@ -199,7 +199,7 @@ class TestHolding:
                     lease.check()
                 assert lost.value.task_id == "t"
                 lease.__exit__(None, None, None)
-                assert table.look("t") is not None
+                assert table.status("t").exists
 
             assert os.waitpid(fork(child), 0)[1] == 0
             lease.check()
@@ -216,7 +216,7 @@ class TestHolding:
             pass
         with pytest.raises(RuntimeError, match=r"^a lease is used once: call hold\(\) again$"):
             lease.__enter__()
-        assert table.look("t") is None
+        assert not table.status("t").exists
 
     @pytest.mark.usefixtures("hasty")
     def test_its_thread_has_a_name_and_does_not_keep_the_program_alive(self, table: Table) -> None:
@@ -230,7 +230,7 @@ class TestHolding:
         monkeypatch.setattr(threading.Thread, "start", failing)
         with pytest.raises(RuntimeError, match="new thread"):
             Lease(table, "t", "w", 60).__enter__()
-        assert table.look("t") is None
+        assert not table.status("t").exists
 
     def test_an_interrupt_while_it_begins_stops_its_thread_at_once(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         real = threading.Thread.start
@@ -243,7 +243,7 @@ class TestHolding:
         lease = Lease(table, "t", "w", 300)
         with pytest.raises(KeyboardInterrupt):
             lease.__enter__()
-        assert table.look("t") is None
+        assert not table.status("t").exists
         assert lease._thread is None or ended(lease)
 
     def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ class TestHolding:
         monkeypatch.setattr(threading.Thread, "start", overtaken)
         with pytest.raises(KeyboardInterrupt):
             Lease(table, "t", "w", 300).__enter__()
-        assert table.look("t") is not None
+        assert table.status("t").exists
 
     @pytest.mark.parametrize("also", [StoreError("gone"), NotYours("t", "gone")])
     def test_then_the_first_error_is_told(self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ class TestHolding:
         table.acquire("t", "w", 60)
         with pytest.raises(Exception, match="already exists"):
             Lease(table, "t", "w", 60).__enter__()
-        assert table.look("t") is not None
+        assert table.status("t").exists
 
 
 class TestLosing:
@@ -284,7 +284,7 @@ class TestLosing:
             with pytest.raises(LockLost) as lost:
                 lease.check()
             assert str(lost.value) == "The lock for t was removed, or taken by another."
-        assert (table.look("t") is not None) == taken
+        assert (table.status("t").exists) == taken
 
     def test_a_lock_handed_to_another_worker_is_noticed_when_asked(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
@@ -315,7 +315,7 @@ class TestLosing:
 
     def test_while_the_store_does_not_answer_the_lease_still_runs(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
-            table.failing["look"] = StoreError("not now")
+            table.failing["status"] = StoreError("not now")
             lease.check()
 
     def test_the_callback_is_told_once_and_then_the_end_says_nothing(self, table: Table) -> None:
@@ -404,7 +404,7 @@ class TestBeating:
                 replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
             assert ended(lease)
             assert "it has token 2, yours was 1" in str(told[0])
-        assert table.look("t") is not None
+        assert table.status("t").exists
 
     def test_a_beat_that_comes_too_late_tells_so_and_touches_nothing(self, table: Table) -> None:
         told: list[LockLost] = []
@@ -482,7 +482,7 @@ class TestBeating:
             for thread in threading.enumerate():
                 if thread.name == "beat of t":
                     thread.join(10)
-            assert table.look("t") is None
+            assert not table.status("t").exists
 
     def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
         told: list[LockLost] = []
@@ -563,7 +563,7 @@ def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss
         assert asked.wait(10)
         table.hand.pass_time(59.1)
 
-    table.look = never  # type: ignore[method-assign]
+    table.status = never  # type: ignore[method-assign]
     passing = threading.Thread(target=pass_time_when_asked)
     passing.start()
     try:

@@ -271,18 +271,18 @@ class Locks(RuleBasedStateMachine):
     @invariant()
     def every_task_is_as_the_model_says(self) -> None:
         for task in NAMES:
-            found, expected = self.table.look(task), self.held.get(task)
+            found, expected = self.table.status(task), self.held.get(task)
             locked = expected is not None and expected.counts(self.clock)
             assert self.managers["ann"].is_locked(task) is locked
-            assert (found is None) == (expected is None)
-            if found is not None and expected is not None:
-                lock, verdict = found
+            assert found.exists == (expected is not None)
+            if expected is not None:
+                lock = found.lock
                 assert lock is not None
                 assert (lock.task_id, lock.worker, lock.token) == (task, expected.worker, expected.token)
-                assert verdict.active is locked
+                assert found.is_held is locked
                 left = expected.left(self.clock)
-                if not verdict.why:
-                    assert verdict.left == (None if left is None else pytest.approx(left, abs=0.001))
+                if not found.reason:
+                    assert found.seconds_left == (None if left is None else pytest.approx(left, abs=0.001))
 
     @invariant()
     def the_list_is_complete(self) -> None:

@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 
 from swarm.inputs import MAX_TTL
-from swarm.locks.record import Lock, Verdict, decode, holder_gone, judge, new_lock, orphaned, refreshed, stamp_counts, with_token
+from swarm.locks.record import (
+    EXPIRED,
+    HELD,
+    Lock,
+    LockStatus,
+    decode,
+    holder_gone,
+    judge,
+    new_lock,
+    orphaned,
+    refreshed,
+    stamp_counts,
+    with_token,
+)
 from swarm.system import process
 from swarm.system.clock import to_iso
 from tests.conftest import HandClock
@@ -22,7 +35,7 @@ def read(**fields: Any) -> Lock:
 
 
 def left(lock: Lock | None, clock: HandClock) -> float | None:
-    return judge(lock, clock, lambda: 0.0).left
+    return judge(lock, clock, lambda: 0.0).seconds_left
 
 
 class TestWriting:
@@ -150,29 +163,29 @@ class TestJudging:
         lock = new_lock("t", "w", ttl, 1, clock)
         clock.pass_time(ttl)
         at_the_end = judge(lock, clock, lambda: 0.0)
-        assert (at_the_end.active, at_the_end.left) == (True, 0)
+        assert (at_the_end.is_held, at_the_end.seconds_left) == (True, 0)
         clock.pass_time(0.5)
         behind = judge(lock, clock, lambda: 0.0)
-        assert (behind.active, behind.why, behind.left) == (False, "", -0.5)
+        assert (behind.is_held, behind.reason, behind.seconds_left) == (False, "", -0.5)
 
     def test_one_without_end_holds_for_ever(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", None, 1, clock)
         clock.pass_time(1e9)
-        verdict = judge(lock, clock, lambda: 0.0)
-        assert (verdict.active, verdict.left, verdict.why) == (True, None, "")
+        status = judge(lock, clock, lambda: 0.0)
+        assert (status.is_held, status.seconds_left, status.reason) == (True, None, "")
 
     @pytest.mark.parametrize(("age", "active"), [(0.0, True), (5.0, True), (5.5, False)])
     def test_what_makes_no_sense_holds_for_a_moment(self, age: float, active: bool, clock: HandClock) -> None:
-        verdict = judge(None, clock, lambda: age)
-        assert (verdict.active, verdict.why, verdict.left) == (active, "unreadable", 5.0 - age)
+        status = judge(None, clock, lambda: age)
+        assert (status.is_held, status.reason, status.seconds_left) == (active, "unreadable", 5.0 - age)
 
-    def test_a_verdict_reads_as_a_person_would_say_it(self) -> None:
-        assert [str(Verdict(True)), str(Verdict(False)), str(Verdict(False, "holder gone"))] == [
+    def test_a_status_reads_as_a_person_would_say_it(self) -> None:
+        assert [str(LockStatus(HELD)), str(LockStatus(EXPIRED)), str(LockStatus(EXPIRED, reason="holder gone"))] == [
             "Active",
             "Expired",
             "Expired (holder gone)",
         ]
-        assert (Verdict(True).why, Verdict(True).left) == ("", None)
+        assert (LockStatus(HELD).reason, LockStatus(HELD).seconds_left) == ("", None)
 
     def test_the_steady_clock_counts_where_the_stamp_vouches(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 1, clock)
@@ -215,8 +228,8 @@ class TestHolder:
 
     def test_a_lock_is_over_when_its_process_is(self, dead: Lock, clock: HandClock) -> None:
         assert holder_gone(dead, clock)
-        verdict = judge(dead, clock, lambda: 0.0)
-        assert (verdict.active, verdict.why, verdict.left) == (False, "holder gone", None)
+        status = judge(dead, clock, lambda: 0.0)
+        assert (status.is_held, status.reason, status.seconds_left) == (False, "holder gone", None)
 
     def test_a_lock_of_a_living_process_is_not(self, clock: HandClock) -> None:
         assert not holder_gone(new_lock("t", "w", 60, 1, clock, process.identity()), clock)
@@ -225,7 +238,7 @@ class TestHolder:
     def test_nor_one_that_somebody_handed_on(self, dead: Lock, clock: HandClock) -> None:
         lock = decode(json.dumps({**dead.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
         assert lock is not None and not holder_gone(lock, clock)
-        assert judge(lock, clock, lambda: 0.0).active
+        assert judge(lock, clock, lambda: 0.0).is_held
 
     def test_a_restart_ends_a_lock_unless_machines_that_go_by_one_name_may_share_the_store(
         self, clock: HandClock, monkeypatch: pytest.MonkeyPatch
@@ -240,8 +253,8 @@ class TestHolder:
     def test_a_lock_is_not_over_while_somebody_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
         assert not holder_gone(lock, clock)
-        verdict = judge(lock, clock, lambda: 0.0)
-        assert (verdict.active, verdict.left) == (True, 60)
+        status = judge(lock, clock, lambda: 0.0)
+        assert (status.is_held, status.seconds_left) == (True, 60)
         assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
         nobody = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
         assert str(judge(nobody, clock, lambda: 0.0)) == "Expired (holder gone)"
@@ -264,7 +277,7 @@ class TestHolder:
 
     def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_nobody(self, dead: Lock, clock: HandClock) -> None:
         lock = refreshed(dead, clock)
-        assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).active
+        assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).is_held
 
 
 class TestRefreshing:

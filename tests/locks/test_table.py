@@ -155,8 +155,8 @@ class TestTaking:
         shared.before("create", lambda: LockTable(shared).acquire("t", "alice", 60))
         with pytest.raises(LockHeld, match="held by alice"):
             locks.acquire("t", "bob", 60)
-        found = locks.look("t")
-        assert found is not None and found[0] is not None and found[0].worker == "alice"
+        found = locks.status("t")
+        assert found.lock is not None and found.lock.worker == "alice"
 
     def test_a_lock_that_never_stands_still_is_an_error_that_says_so(self, locks: LockTable, shared: Meddled) -> None:
         def flicker() -> None:
@@ -177,8 +177,8 @@ class TestTaking:
             locks.acquire("t", "bob", 60)
         assert str(held.value) == "Lock already exists for t: it was removed by hand and taken again just now."
         assert (held.value.task_id, held.value.holder) == ("t", "")
-        found = locks.look("t")
-        assert found is not None and found[0] is not None and found[0].worker == "alice"
+        found = locks.status("t")
+        assert found.lock is not None and found.lock.worker == "alice"
 
     def test_a_lock_whose_token_cannot_be_settled_is_taken_back(self, locks: LockTable, shared: Meddled) -> None:
         def broken() -> None:
@@ -188,7 +188,7 @@ class TestTaking:
         shared.before("replace", broken)
         with pytest.raises(StoreError, match="fire"):
             locks.acquire("t", "bob", 60)
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     def test_also_where_the_interrupt_comes_just_after_the_new_token_was_written(self, locks: LockTable, shared: Meddled) -> None:
         real = shared.replace
@@ -201,7 +201,7 @@ class TestTaking:
         shared.replace = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             locks.acquire("t", "bob", 60)
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     def test_the_first_error_is_the_one_that_is_told(self, locks: LockTable, shared: Meddled) -> None:
         """Also where the lock cannot be taken back either: it ends with its lease."""
@@ -326,8 +326,8 @@ class TestKnown:
             locks.heartbeat("t", "alice", lock.token, known=lock)
         with pytest.raises(NotYours):
             locks.release("t", "alice", lock.token, known=lock)
-        found = locks.look("t")
-        assert found is not None and found[0] is not None and found[0].token == other.token
+        found = locks.status("t")
+        assert found.lock is not None and found.lock.token == other.token
 
 
 class TestBound:
@@ -366,13 +366,13 @@ class TestKeeping:
         assert reason(worker="bob", token=8) == "The lock for t is not yours any more: it has token 8, yours was 7."
         assert reason(worker="bob", task_id="u") == "The lock for t is not yours: its file says that it is for u."
 
-    @pytest.mark.parametrize("verb", ["release", "heartbeat", "look"])
+    @pytest.mark.parametrize("verb", ["release", "heartbeat", "status"])
     def test_a_lock_that_names_no_task_is_for_the_one_under_whose_name_it_stands(
         self, verb: str, locks: LockTable, shared: Meddled
     ) -> None:
         shared.write(task_id=None, worker="bob")
-        found = getattr(locks, verb)(*(("t",) if verb == "look" else ("t", "bob")))
-        assert (found[0] if verb == "look" else found).task_id == "t"
+        found = getattr(locks, verb)(*(("t",) if verb == "status" else ("t", "bob")))
+        assert (found.lock if verb == "status" else found).task_id == "t"
 
     def test_a_release_tells_what_was_released_and_a_heartbeat_what_is_now(self, locks: LockTable, shared: Meddled) -> None:
         taken = locks.acquire("t", "alice", 60)
@@ -380,7 +380,7 @@ class TestKeeping:
         beaten = locks.heartbeat("t", "alice", taken.token)
         assert beaten.encode() == shared.read(KEY) != taken.encode()
         assert locks.release("t", "alice", taken.token).encode() == beaten.encode()
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     def test_a_heartbeat_may_name_a_group_that_works_for_the_holder_from_now_on(self, locks: LockTable) -> None:
         locks.acquire("t", "alice", 60, bound=True)
@@ -395,14 +395,14 @@ class TestKeeping:
         shared.before("remove" if verb == "release" else "replace", lambda: locks.heartbeat("t", "alice"))
         result = getattr(locks, verb)("t", "alice")
         assert result.holder["beat"] == (1 if verb == "release" else 2)
-        assert (locks.look("t") is None) == (verb == "release")
+        assert (not locks.status("t").exists) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
     def test_who_is_changing_it_just_now_is_waited_for(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         shared.busy("remove" if verb == "release" else "replace", 5, seconds=2.0)
         assert getattr(locks, verb)("t", "alice").holder["beat"] == (0 if verb == "release" else 1)
-        assert (locks.look("t") is None) == (verb == "release")
+        assert (not locks.status("t").exists) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
     def test_but_not_for_ever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
@@ -418,11 +418,11 @@ class TestBreaking:
         locks.acquire("t", "alice", 60)
         broken = locks.break_lock("t")
         assert broken is not None and (broken.worker, broken.task_id) == ("alice", "t")
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     def test_it_frees_what_makes_no_sense(self, locks: LockTable, shared: Meddled) -> None:
         shared.write()
-        assert locks.break_lock("t") is None and locks.look("t") is None
+        assert locks.break_lock("t") is None and not locks.status("t").exists
 
     def test_there_must_be_one(self, locks: LockTable) -> None:
         with pytest.raises(NotYours, match=r"^There is no lock for t\.$") as refused:
@@ -441,13 +441,13 @@ class TestBreakingWhatWasSeen:
         seen = locks.acquire("t", "alice", 60)
         broken = locks.break_seen("t", "alice", seen.token)
         assert broken is not None and (broken.worker, broken.token) == ("alice", seen.token)
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     def test_a_heartbeat_meanwhile_does_not_matter(self, locks: LockTable) -> None:
         seen = locks.acquire("t", "alice", 60)
         locks.heartbeat("t", "alice")
         locks.break_seen("t", "alice", seen.token)
-        assert locks.look("t") is None
+        assert not locks.status("t").exists
 
     @pytest.mark.parametrize("successor", ["alice", "bob"])
     def test_a_successor_is_left_alone(self, locks: LockTable, successor: str) -> None:
@@ -456,14 +456,14 @@ class TestBreakingWhatWasSeen:
         later = locks.acquire("t", successor, 60)
         with pytest.raises(NotYours, match=rf"changed since .* held by {successor} with token {later.token} now") as refused:
             locks.break_seen("t", "alice", seen.token)
-        assert refused.value.task_id == "t" and locks.look("t") is not None
+        assert refused.value.task_id == "t" and locks.status("t").exists
 
     def test_also_one_that_comes_in_the_very_moment(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="alice", token=1)
         shared.before("remove", lambda: shared.write(worker="alice", token=2))
         with pytest.raises(NotYours, match="held by alice with token 2 now"):
             locks.break_seen("t", "alice", 1)
-        assert locks.look("t") is not None
+        assert locks.status("t").exists
 
     def test_another_worker_with_the_same_token_is_another(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="bob")
@@ -474,7 +474,7 @@ class TestBreakingWhatWasSeen:
         shared.write()
         with pytest.raises(NotYours, match="one that makes no sense now"):
             locks.break_seen("t", "alice", 1)
-        assert locks.break_seen("t", "", None) is None and locks.look("t") is None
+        assert locks.break_seen("t", "", None) is None and not locks.status("t").exists
 
     def test_there_must_be_one(self, locks: LockTable) -> None:
         with pytest.raises(NotYours, match=r"^There is no lock for t any more\.$") as refused:
@@ -490,14 +490,14 @@ def test_every_lock_is_listed(locks: LockTable) -> None:
 
 
 def test_looking_tells_the_lock_and_whether_it_counts(locks: LockTable, shared: Meddled) -> None:
-    assert locks.look("t") is None
+    assert not locks.status("t").exists
     locks.acquire("t", "alice", 60)
     shared.hand.pass_time(20)
-    found = locks.look("t")
-    assert found is not None and found[0] is not None
-    assert (found[0].worker, found[1].active, found[1].left) == ("alice", True, 40)
+    found = locks.status("t")
+    assert found.lock is not None
+    assert (found.lock.worker, found.is_held, found.seconds_left) == ("alice", True, 40)
     shared.write()
     shared.record_age = 4
-    found = locks.look("t")
-    assert found is not None and found[0] is None
-    assert (found[1].active, found[1].why, found[1].left) == (True, "unreadable", 1)
+    found = locks.status("t")
+    assert found.exists and found.lock is None
+    assert (found.is_held, found.reason, found.seconds_left) == (True, "unreadable", 1)

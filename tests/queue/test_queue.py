@@ -241,9 +241,9 @@ class TestClaiming:
     def test_a_claim_is_the_lock_and_start(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "do it")
         claim = queue.claim("w", ttl=60)
-        lock = LockTable(store).look("a")
-        assert lock is not None and lock[0] is not None and lock[1].active
-        assert (lock[0].worker, lock[0].token, lock[0].ttl) == ("w", claim.token, 60)
+        lock = LockTable(store).status("a")
+        assert lock.lock is not None and lock.is_held
+        assert (lock.lock.worker, lock.lock.token, lock.lock.ttl) == ("w", claim.token, 60)
         assert told(store, "a") == [("START", "")]
         assert (claim.task.state, claim.task.worker, claim.task.attempts) == ("running", "w", 1)
         assert (claim.worker, claim.lock.token, claim.lock.worker) == ("w", claim.token, "w")
@@ -474,13 +474,13 @@ class TestClaiming:
         with pytest.raises(BadInput, match=r"^task_id '../b' is not a valid name"):
             queue.claim("w", "../b")
         claim = queue.claim("w", "b", ttl=60.5, bound=True)
-        found = LockTable(store).look("b")
-        assert found is not None and found[0] is not None
-        assert (claim.task.worker, found[0].worker, found[0].ttl) == ("w", "w", 60.5)
-        assert found[0].holder["pid"] == os.getpid()
+        found = LockTable(store).status("b")
+        assert found.lock is not None
+        assert (claim.task.worker, found.lock.worker, found.lock.ttl) == ("w", "w", 60.5)
+        assert found.lock.holder["pid"] == os.getpid()
         queue.claim("w", "a", ttl=60)
-        found = LockTable(store).look("a")
-        assert found is not None and found[0] is not None and "pid" not in found[0].holder
+        found = LockTable(store).status("a")
+        assert found.lock is not None and "pid" not in found.lock.holder
 
     def test_a_task_waits_by_name_also_for_one_that_is_not_there_and_not_for_what_is_done(
         self, queue: TaskQueue, store: Store
@@ -572,7 +572,7 @@ class TestEnding:
         task = queue.done("a", "w", claim.token, "12 tests pass")
         assert (task.state, task.reason) == ("done", "12 tests pass")
         assert told(store, "a") == [("START", ""), ("DONE", "12 tests pass")]
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
         assert queue.done("a", "w", claim.token).state == "done"  # said twice
         assert len(told(store, "a")) == 2
 
@@ -692,8 +692,8 @@ class TestEnding:
         clock.pass_time(6)
         monkeypatch.setattr(queue._claims(), "_tell", lambda *_: LockTable(store).acquire("a", "w", 60))
         assert queue.done("a", "w", claim.token).state == "done"
-        found = LockTable(store).look("a")
-        assert found is not None and found[0] is not None and found[0].token == claim.token + 1
+        found = LockTable(store).status("a")
+        assert found.lock is not None and found.lock.token == claim.token + 1
 
     def test_a_claim_is_ended_by_another_process_than_the_one_that_made_it(self, store: Store) -> None:
         """As from a shell. With the token, or without: then what others did since its last look counts."""
@@ -817,7 +817,7 @@ class TestEnding:
                 other.claim("w2")
         assert done == ["done"]
         assert [state for state, _ in told(store, "a")] == ["START", "DONE"]
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
     def test_what_was_cut_off_is_completed_by_saying_it_again(
@@ -831,10 +831,10 @@ class TestEnding:
             patch.setattr(LockTable, "release", _refuse)
             with pytest.raises(StoreError):
                 getattr(queue, end)("a", "w", claim.token)
-        assert LockTable(store).look("a") is not None and len(told(store, "a")) == 1
+        assert LockTable(store).status("a").exists and len(told(store, "a")) == 1
         for _ in range(2):
             getattr(queue, end)("a", "w", claim.token)
-            assert LockTable(store).look("a") is None and len(told(store, "a")) == 2
+            assert not LockTable(store).status("a").exists and len(told(store, "a")) == 2
 
     def test_a_text_that_the_status_log_would_not_take_changes_nothing(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
@@ -924,7 +924,7 @@ class TestDying:
         assert queue.get("a").reason == "its worker w2 was gone, at the last of 2 attempts"
         why = "its worker w2 was gone, at the last of 2 attempts"
         assert records(store, "a")[-1] == ("ERROR", "w3", why, {"token": 3, "attempts": 2})
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
 
     def test_who_cannot_be_asked_for_is_not_dead(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch, clock: HandClock
@@ -988,7 +988,7 @@ class TestDying:
         monkeypatch.setattr(queue._ledger().status, "append", broken)
         with pytest.raises(RuntimeError, match="the log is gone"):
             queue.claim("w")
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
 
     def test_what_an_agent_printed_is_not_the_record_of_the_end(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -1076,7 +1076,7 @@ class TestDying:
         with pytest.raises(RuntimeError):
             queue.claim("w")
         monkeypatch.undo()
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
         assert queue.claim("w2").task.worker == "w2"
 
 
@@ -1086,18 +1086,18 @@ class TestKeeping:
         claim = queue.claim("w", ttl=60, bound=True)
         with queue.keep(claim) as lease:
             assert (lease.task_id, lease.worker, lease.token, lease.ttl) == ("a", "w", claim.token, 60)
-            found = LockTable(store).look("a")
-            assert found is not None and found[0] is not None and found[0].encode() == claim.lock.encode()
+            found = LockTable(store).status("a")
+            assert found.lock is not None and found.lock.encode() == claim.lock.encode()
         assert queue.done("a", "w", claim.token).state == "done"
 
     def test_a_group_that_works_on_the_task_keeps_it_too(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=60, bound=True)
         with queue.keep(claim, group=77):
-            found = LockTable(store).look("a")
-            assert found is not None and found[0] is not None and found[0].holder["group"] == 77
-        found = LockTable(store).look("a")
-        assert found is not None and found[1].active
+            found = LockTable(store).status("a")
+            assert found.lock is not None and found.lock.holder["group"] == 77
+        found = LockTable(store).status("a")
+        assert found.is_held
 
     def test_who_keeps_it_is_told_when_it_is_lost(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
@@ -1167,7 +1167,7 @@ class TestDirecting:
 
         monkeypatch.setattr(queue._ledger(), "state", slow)
         assert queue.retry("a", "ada").state == "ready"
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
         assert [record[:3] for record in records(store, "a")[1:]] == [
             ("ERROR", "swarm", "its worker w was gone, at the last of 1 attempts"),
             ("START", "swarm", "taken over from w"),
@@ -1188,8 +1188,8 @@ class TestDirecting:
             dying.retry("a", "ada")
 
         os.waitpid(fork(die), 0)
-        found = LockTable(store).look("a")
-        assert found is not None and found[0] is not None and (found[0].worker, found[0].ttl) == ("swarm", 60)
+        found = LockTable(store).status("a")
+        assert found.lock is not None and (found.lock.worker, found.lock.ttl) == ("swarm", 60)
         assert queue.retry("a", "ada").state == "ready"
 
     def test_only_what_has_failed_can_be_tried_again(self, queue: TaskQueue) -> None:
@@ -1229,7 +1229,7 @@ class TestDirecting:
 
         monkeypatch.setattr(ledger, "append", slow)
         assert queue.cancel("a", "ada").state == "cancelled"
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
 
     def test_who_works_on_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
@@ -1248,8 +1248,8 @@ class TestDirecting:
         queue.release("a", "w", queue.claim("w").token)
         lock = LockTable(store).acquire("a", "w", 60)
         queue.cancel("a", "ada")
-        found = LockTable(store).look("a")
-        assert found is not None and found[0] is not None and found[0].token == lock.token
+        found = LockTable(store).status("a")
+        assert found.lock is not None and found.lock.token == lock.token
 
     def test_what_comes_after_a_failed_task_is_blocked_until_that_is_done(self, queue: TaskQueue) -> None:
         queue.add_all([TaskSpec("a", "x", max_attempts=1), TaskSpec("b", "x", after=("a",)), TaskSpec("c", "x", after=("b",))])

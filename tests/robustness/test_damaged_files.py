@@ -153,10 +153,10 @@ def expect_the_right_answer(data: bytes) -> None:
         for old in (False, True):
             age(store, "t", UNREADABLE_GRACE + 1 if old else 0.0)
             active = means == "held" or (means == "unreadable" and not old)
-            found = table.look("t")
-            assert found is not None
-            assert found[1].active is active, (means, old, str(found[1]))
-            assert (found[0] is None) is (means == "unreadable")
+            found = table.status("t")
+            assert found.exists
+            assert found.is_held is active, (means, old, str(found))
+            assert (found.lock is None) is (means == "unreadable")
             if active:
                 with pytest.raises(LockHeld):
                     table.acquire("t", "thief", 60)
@@ -169,10 +169,10 @@ def expect_the_right_answer(data: bytes) -> None:
                 assert run_on(store, command, "t").code == 0
                 assert run_on(store, command, "t", "--json").json["locked"] is active
             assert run("log", "validate").code in (0, 1)
-        if found is not None and found[0] is not None and found[0].task_id == "t":
-            before = found[0].worker
+        if found.lock is not None and found.lock.task_id == "t":
+            before = found.lock.worker
             renewed = table.heartbeat("t", before)
-            assert table.look("t")[1].active and renewed.worker == before  # type: ignore[index]
+            assert table.status("t").is_held and renewed.worker == before
             assert meaning(store.read("locks/t") or b"") == "held"
             assert table.release("t", before).worker == before
         elif active:
@@ -197,8 +197,8 @@ def test_a_damaged_identity_does_not_prove_that_a_live_process_is_gone(key: str,
     holder = {**process.identity(), **STAMP, "ttl": None, key: wrong}
     data = json.dumps({**FIELDS, "ttl": None, "holder": holder}).encode()
     with state_with(t=data) as store:
-        found = LockTable(store).look("t")
-        assert found is not None and found[1].active
+        found = LockTable(store).status("t")
+        assert found.is_held
 
 
 def test_a_name_with_a_line_break_forges_no_line_of_the_faults() -> None:

@@ -101,8 +101,8 @@ def test_a_lock_is_had_exactly_if_it_was_said_so_wherever_a_write_fails(
             assert at > 3, "hardly a call was counted"
             return
         assert not failed or CURES[code] in failed
-        found = locks.look("t")
-        has_it = found is not None and found[1].active
+        found = locks.status("t")
+        has_it = found.is_held
         if operation.startswith("overtaken") and lasting:
             assert has_it or failed  # what stands already can be taken back only by writing
         elif operation.endswith(("acquire", "takeover")):

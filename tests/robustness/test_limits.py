@@ -24,7 +24,7 @@ VERBS: dict[str, Callable[[LockTable], object]] = {
     "acquire": lambda locks: locks.acquire("n", "w", 60, bound=True),
     "release": lambda locks: locks.release("n", "w"),
     "heartbeat": lambda locks: locks.heartbeat("t", "w"),
-    "look": lambda locks: locks.look("t"),
+    "look": lambda locks: locks.status("t"),
     "list": lambda locks: list(locks.tasks()),
     "append": lambda locks: locks.store.append("status", b"line"),
     "read": lambda locks: locks.store.read_log("status"),

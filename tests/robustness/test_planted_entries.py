@@ -233,7 +233,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
 
         for task in ("old", "free", "torn"):
             assert run("lock", "acquire", task, "v").code in ((0, 3) if excuses else (0,))
-            if table.look(task) is None or not table.look(task)[1].active:  # type: ignore[index]
+            if not table.status(task).is_held:
                 assert cured(lambda task=task: table.acquire(task, "v", 60), excuses).worker == "v"  # type: ignore[misc]
             with pytest.raises(LockHeld):
                 LockTable(FileStore(str(state))).acquire(task, "thief", 60)

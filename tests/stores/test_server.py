@@ -142,7 +142,7 @@ class TestClock:
         lock = new_lock("t", "w", 10, 1, holder)
         begun = lock.holder["at"]
         hand.pass_time(10 - (real() - begun) - 0.002)
-        assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
+        assert judge(lock, other, lambda: 0.0).is_held, "its holder still believes in it"
 
     @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.0005, 0.0009, 0.00099])
     def test_what_is_cut_off_a_time_in_writing_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
@@ -153,7 +153,7 @@ class TestClock:
             clock.now()
         lock = new_lock("t", "w", 5, 1, holder)
         hand.pass_time(5 - 0.00001)
-        assert judge(lock, other, lambda: 0.0).active, "its holder still believes in it"
+        assert judge(lock, other, lambda: 0.0).is_held, "its holder still believes in it"
 
 
 class TestLink:
@@ -358,4 +358,4 @@ def test_a_clone_of_this_machine_is_not_taken_for_this_one_restarted(monkeypatch
     lock = new_lock("t", "w", 60, 1, server, process.identity())
     for clock, active in ((ServerClock(lambda: (1001.0, 1001.0)), True), (Clock(), False)):
         clock.now = lambda: 1001.0  # type: ignore[method-assign]
-        assert judge(lock, clock, lambda: 0.0).active is active
+        assert judge(lock, clock, lambda: 0.0).is_held is active

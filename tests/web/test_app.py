@@ -484,13 +484,13 @@ class TestActing:
         looking.locks.acquire("keep", "w", 60)
         answer = looking.server.act("/api/locks/keep/release", {"worker": "w", "token": 1})
         assert answer.status == 403 and "--allow-actions" in answer.json["error"]
-        assert looking.locks.look("keep") is not None
+        assert looking.locks.status("keep").exists
 
     def test_a_lock_is_released_and_that_is_logged(self, acting: Swarm) -> None:
         lock = acting.locks.acquire("held", "w", 60)
         answer = acting.server.act("/api/locks/held/release", {"worker": "w", "token": lock.token})
         assert (answer.status, answer.json) == (200, {"done": "released", "task_id": "held", "by": "ada (web)"})
-        assert acting.locks.look("held") is None
+        assert not acting.locks.status("held").exists
         ((_, record),) = acting.log.query("held")
         assert record["worker"] == "ada (web)" and record["message"] == "lock broken by ada (web); it was held by w"
         assert record["meta"]["event"] == "lock-broken" and record["meta"]["user"]
@@ -501,7 +501,7 @@ class TestActing:
         acting.locks.acquire("stale", "w", 60)
         answer = acting.server.act("/api/locks/stale/release", {"worker": "w", "token": seen.token})
         assert answer.status == 409 and "has changed since" in answer.json["error"]
-        assert acting.locks.look("stale") is not None and not list(acting.log.query("stale"))
+        assert acting.locks.status("stale").exists and not list(acting.log.query("stale"))
 
     def test_a_failed_task_is_tried_again_by_whom_it_says(self, acting: Swarm) -> None:
         acting.queue.add("broken", "x", max_attempts=1)
@@ -516,7 +516,7 @@ class TestActing:
         acting.queue.add("needless", "x")
         acting.queue.claim("w", "needless")
         assert acting.server.act("/api/tasks/needless/cancel", {"reason": "<script>alert(1)</script>\n"}).status == 200
-        assert acting.queue.get("needless").state == "cancelled" and acting.locks.look("needless") is None
+        assert acting.queue.get("needless").state == "cancelled" and not acting.locks.status("needless").exists
         *_, (_, record) = acting.log.query("needless")
         assert (record["type"], record["worker"]) == ("SKIP", "ada (web)")
 

@@ -216,12 +216,12 @@ def test_a_lock_is_released_after_a_question(acting: Swarm, open_page: Open) -> 
     expect(page.locator("#confirm-title")).to_have_text("Release the lock of stuck?")
     expect(page.locator("#confirm-no")).to_be_focused()
     page.keyboard.press("Escape")
-    assert acting.locks.look("stuck") is not None, "who is not sure does nothing"
+    assert acting.locks.status("stuck").exists, "who is not sure does nothing"
     row.get_by_role("button", name="Release stuck").click()
     page.fill("#confirm-name", "grace")
     page.click("#confirm-yes")
     expect(row).to_have_count(0)
-    assert acting.locks.look("stuck") is None
+    assert not acting.locks.status("stuck").exists
     expect(page.locator("#log-list .row", has_text="lock broken by grace (web)")).to_be_visible()
 
 
@@ -235,7 +235,7 @@ def test_what_the_person_has_not_seen_is_not_done(acting: Swarm, open_page: Open
         page.click("#confirm-yes")
     assert answered.value.status == 409
     expect(page.locator("#confirm-wrong")).to_contain_text("held by successor")
-    assert acting.locks.look("moved") is not None
+    assert acting.locks.status("moved").exists
 
 
 def test_a_task_is_tried_again_and_cancelled_from_its_page(acting: Swarm, open_page: Open) -> None:
@@ -512,7 +512,7 @@ def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swar
     page.wait_for_timeout(300)
     held[1].continue_()
     expect(page.locator("#confirm")).to_be_hidden()
-    assert acting.locks.look("slow-2") is None
+    assert not acting.locks.status("slow-2").exists
 
 
 def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, open_page: Open) -> None:

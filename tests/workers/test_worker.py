@@ -93,7 +93,7 @@ class TestDoing:
             "seconds": 0,
             "output": ["a.1.out", "a.1.err"],
         }
-        assert queue.get("a").state == "done" and LockTable(store).look("a") is None
+        assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
 
     @pytest.mark.parametrize(
         "prompt", ["it's", '"quoted" $HOME `id` $(id)', "a\nb\n", "; rm -rf /", "--help", "{task_id} {}", "任务 🐝", "%s\\n", " "]
@@ -257,7 +257,7 @@ class TestFailing:
             work(store, "/nowhere/agent {prompt}")
         task = queue.get("a")
         assert (task.state, task.attempts) == ("ready", 0)
-        assert LockTable(store).look("a") is None
+        assert not LockTable(store).status("a").exists
 
     def test_where_no_output_can_be_kept_nothing_is_begun(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -372,7 +372,7 @@ class TestTroubleWithTheStore:
 
         monkeypatch.setattr(worker.queue, "done", refuse_twice)
         assert worker.run(until_empty=True).done == 1 and len(tries) == 3
-        assert queue.get("a").state == "done" and LockTable(store).look("a") is None
+        assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
 
     def test_a_prompt_that_cannot_be_put_down_uses_up_no_attempt(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
@@ -438,8 +438,8 @@ class TestLosing:
         thread.join(timeout=20)
         last = records(store, "a")[-1]
         assert last["state"] == "SKIP" and last["meta"] == {"lost": True, "token": 1}
-        found = LockTable(store).look("a")
-        assert found is not None and found[0] is not None and found[0].token == held.token
+        found = LockTable(store).status("a")
+        assert found.lock is not None and found.lock.token == held.token
 
     def test_an_agent_that_does_not_want_to_end_has_ended_before_others_may_take_over(
         self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
@@ -450,7 +450,7 @@ class TestLosing:
         thread.start()
         until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
         monkeypatch.setattr(LockTable, "heartbeat", fail_always)
-        until(lambda: (found := LockTable(store).look("a")) is None or not found[1].active)
+        until(lambda: (found := LockTable(store).status("a")) is None or not found.is_held)
         assert group_gone(int((results / "a.1.out").read_text()))
         worker.stop()
         thread.join(timeout=20)
@@ -677,7 +677,7 @@ class TestCommand:
             "given_back": 1,
             "lost": 0,
         }
-        assert queue.get("a").state == "ready" and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).look("a")
+        assert queue.get("a").state == "ready" and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).status("a").exists
 
     def test_a_second_signal_does_not_wait_for_the_agent(
         self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
