@@ -83,12 +83,7 @@ class Command:
             problem = "was given too many arguments"
         if problem:
             raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
-        call = Call([*positional, *after], dict(options), options)
-        if "--store" in call.options:
-            from swarm.stores.default import choose_store
-
-            choose_store(call.options["--store"])
-        return call
+        return Call([*positional, *after], dict(options), options)
 
 
 def parse_meta(text: str | None) -> dict[str, Any] | None:

@@ -403,9 +403,9 @@ class TestLogCommands:
 @pytest.mark.parametrize(
     "args",
     [
-        *([face] for face in main._FACES),
-        *([face, name, "--help"] for face in main._FACES for name in import_module(f"swarm.cli.{face}").COMMANDS),
-        *([name, "--help"] for name in (*main._ALONE, *main._IN_TMUX, "demo")),
+        *([face] for face in main._GROUPS),
+        *([face, name, "--help"] for face in main._GROUPS for name in import_module(f"swarm.cli.{face}").COMMANDS),
+        *([name, "--help"] for name in (*main._COMMANDS, *main._TMUX_COMMANDS, "demo")),
         [],
     ],
     ids=" ".join,
