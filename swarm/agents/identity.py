@@ -55,6 +55,11 @@ def worker(given: str | None = None) -> str:
     return check_name(given or settings.worker() or find().worker, "worker")
 
 
+def person() -> str:
+    """Who directs the swarm by a command that breaks, retries or cancels: SWARM_WORKER, else the user of this process."""
+    return check_name(settings.worker() or settings.user(), "worker")
+
+
 def find() -> AgentProcess:
     """The agent of this process."""
     found = AgentProcess(os.getpid(), "")

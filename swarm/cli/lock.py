@@ -139,9 +139,10 @@ def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
         raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
-    who = check_name(settings.worker(), "SWARM_WORKER") if settings.worker() else settings.user()
+    from swarm.agents.identity import person
     from swarm.status.events import log_break
 
+    who = person()
     table = _table()
     trouble = ""
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from swarm import settings
+from swarm.agents import identity
 from swarm.cli.arguments import Call, Command, parse_meta
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
-from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, parse_ttl, parse_wait
+from swarm.inputs import MAX_RECORD_BYTES, parse_token, parse_ttl, parse_wait
 from swarm.queue import claim_report
 from swarm.queue.events import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.queue.queue import Task, TaskQueue
@@ -164,14 +165,14 @@ def retry(call: Call) -> int:
         names = [call.get(0)]
     else:
         raise BadInput("retry needs a task, or --failed for all that failed.")
-    tasks = [queue.retry(name, _person()) for name in names]
+    tasks = [queue.retry(name, identity.person()) for name in names]
     if not _json(call, {"retried": [task.fields() for task in tasks]}):
         output.out("".join(f"Task to be tried again: {shown(task.id)}\n" for task in tasks) or "No task has failed\n")
     return 0
 
 
 def cancel(call: Call) -> int:
-    task = TaskQueue().cancel(call.get(0), _person(), _text(call, 1))
+    task = TaskQueue().cancel(call.get(0), identity.person(), _text(call, 1))
     if not _json(call, {"cancelled": True, "task": task.fields()}):
         output.out(f"Task cancelled: {task.id}\n")
     return 0
@@ -209,15 +210,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _worker(call: Call) -> str:
-    worker = call.options.get("--worker") or settings.worker()
-    if not worker:
-        raise BadInput("who are you? Give --worker NAME, or set SWARM_WORKER.")
-    return check_name(worker, "worker")
-
-
-def _person() -> str:
-    """In whose name the queue is directed."""
-    return check_name(settings.worker() or settings.user(), "worker")
+    return identity.worker(call.options.get("--worker"))
 
 
 def _token(call: Call) -> int | None:

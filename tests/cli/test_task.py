@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from swarm.agents import identity
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.stores.file.store import FileStore
@@ -166,7 +167,6 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (("import", "/nowhere"), "there is no file /nowhere"),
         (("import", "/"), "is a directory"),
         (("list", "--state", "flying"), "not a state"),
-        (("claim",), "who are you"),
         (("claim", "--worker", "w", "--ttl", "0"), "--ttl"),
         (("done", "a", "--worker", "w", "--token", "x"), "--token is 'x'"),
         (("retry",), "retry needs a task"),
@@ -177,6 +177,19 @@ def test_bad_input_is_refused_and_nothing_is_written(place: Path, args: tuple[st
     answer = run("task", *args)
     assert answer.code == 2 and rule in answer.err.decode()
     assert not place.exists()
+
+
+def test_a_claim_without_a_name_is_of_the_agent_that_runs_the_command_and_that_can_finish_it(place: Path) -> None:
+    run("task", "add", "a", "--prompt", "x")
+    assert run("task", "claim").code == 0
+    assert TaskQueue().get("a").worker == identity.find().worker
+    assert run("task", "done", "a").code == 0 and TaskQueue().get("a").state == "done"
+
+
+def test_where_the_agent_cannot_be_seen_a_claim_asks_for_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "find", lambda: identity.AgentProcess(0, ""))
+    answer = run("task", "claim")
+    assert answer.code == 2 and b"--worker NAME" in answer.err and not place.exists()
 
 
 @pytest.mark.parametrize("command", ["show", "done", "fail", "release", "retry", "cancel"])
