@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from swarm import settings
 from swarm.formats import json_codec
+from swarm.locks.heartbeat import heartbeat_interval
 from swarm.stores.cache import KeptFiles
 from swarm.stores.file.state_dir import StateDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_INTERVAL = 10.0  # seconds between heartbeats, as everywhere
 
 
 class HookMemory:
@@ -34,8 +33,7 @@ class HookMemory:
 
     def is_due(self, now: float) -> bool:
         """Whether its locks are to be refreshed: after each tool would cost the agent more than it gives."""
-        interval = min(_INTERVAL, self.shortest / 3) if self.shortest else _INTERVAL
-        return not 0 <= now - self.at < interval
+        return not 0 <= now - self.at < heartbeat_interval(self.shortest)
 
     def save(self) -> None:
         fields = {"at": self.at, "shortest": self.shortest, "tokens": self.tokens, "reminded": self.reminded}

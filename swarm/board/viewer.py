@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from swarm.board.board import KINDS, Board, Held, Problem, Seen, Work
 from swarm.errors import StoreError
+from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.record import orphaned
 from swarm.locks.table import LockTable
 from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     Look = LockStatus | StoreError
 
 _SHORT, _SHARE = 30.0, 0.2  # a lease with less left than both says is about to end; heartbeats keep two thirds of it
-_SILENT = 40.0  # seconds without a heartbeat of a process that sends one every ten
+_SILENT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat of a process that sends them
 
 
 class Viewer:

@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from swarm.errors import LockLost, NotYours, StoreError
+from swarm.locks.heartbeat import heartbeat_interval
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.system.timer import Alarm
 
-HEARTBEAT_INTERVAL = 10
 _MARGIN = 0.05  # of the lease, at most a second: time for the holder to act on being out
 _GLANCE = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
 _RETRY = 0.1  # seconds between tries while the store does not answer
@@ -223,7 +223,7 @@ class Lease:
         return lock
 
     def _until_next_beat(self) -> float:
-        return self._begun + min(HEARTBEAT_INTERVAL, self.ttl / 3) - self._table.clock.steady()
+        return self._begun + heartbeat_interval(self.ttl) - self._table.clock.steady()
 
     def _over(self) -> float:
         """When others may take over."""

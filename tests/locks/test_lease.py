@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from swarm.errors import LockLost, NotYours, StoreError
+from swarm.locks import heartbeat
 from swarm.locks import lease as module
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
@@ -79,7 +80,7 @@ def hasty(table: Table) -> None:
 @pytest.fixture
 def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hearts beat as fast as they can."""
-    monkeypatch.setattr(module, "HEARTBEAT_INTERVAL", 0.001)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_INTERVAL", 0.001)
     monkeypatch.setattr(module, "_RETRY", 0.001)
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lease")]
@@ -516,7 +517,7 @@ class TestBeating:
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
 def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pause: float, table: Table) -> None:
-    assert module.HEARTBEAT_INTERVAL == 10
+    assert heartbeat.HEARTBEAT_INTERVAL == 10
     waits: list[float] = []
 
     class Ended(threading.Event):
