@@ -149,9 +149,9 @@ def _held(home: str) -> tuple[Take, Give]:
 
     def take(name: str) -> None:
         leases[name] = manager.hold(name, wait=60.0)
-        leases[name].__enter__()
+        leases[name].start()
 
-    return take, lambda name: leases.pop(name).__exit__(None, None, None)
+    return take, lambda name: leases.pop(name).stop()
 
 
 def _contender(make: Open, count: int, number: int) -> Callable[[], object]:

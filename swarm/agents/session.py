@@ -258,7 +258,7 @@ class AgentSession:
             raise StoreError("the session has ended.")
 
     def _keep(self, holding: Holding) -> None:
-        holding.lease.__enter__()
+        holding.lease.start()
         with self._guard:
             self._holdings[holding.name] = holding
 
@@ -271,9 +271,9 @@ class AgentSession:
         with self._guard:
             if self._holdings.get(holding.name) is holding:
                 del self._holdings[holding.name]
-        holding.lease.leave()
+        holding.lease.detach()
         # Its thread may still wait for the store.
-        threading.Thread(target=holding.lease.__exit__, args=(None, None, None), daemon=True).start()
+        threading.Thread(target=holding.lease.stop, daemon=True).start()
 
     def _lose(self, holding: Holding, lost: LockLost, *, told: bool = False) -> None:
         with self._guard:

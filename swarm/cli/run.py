@@ -93,7 +93,7 @@ class _Work:
             self._record("ERROR", str(error), exit_code=error.exit_code)
             raise
         if not self._child.is_over():
-            self._lease.leave()
+            self._lease.detach()
             output.error(
                 f"some processes of group {self._child.pid} cannot be ended, such as another user's. "
                 "The task stays locked until they have ended, or its lease has."

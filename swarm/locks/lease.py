@@ -58,7 +58,7 @@ class Lease:
         self._lost: LockLost | None = None
         self._noticed_late = False
         self._told = False
-        self._left = False
+        self._detached = False
         self._ended = threading.Event()
         self._state = threading.Lock()
         self._alarm: Alarm | None = None  # of the first heartbeat: most leases end before it
@@ -67,7 +67,7 @@ class Lease:
     @property
     def token(self) -> int:
         if self._lock is None or self._lock.token is None:
-            raise RuntimeError("the lease has not begun: use it in a with statement")
+            raise RuntimeError("the lease has not begun: use it in a with statement, or call start()")
         return self._lock.token
 
     @property
@@ -85,6 +85,13 @@ class Lease:
         return max(0.0, self._deadline + margin / 2 - self._table.clock.steady())
 
     def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop(failing=kind is not None)
+
+    def start(self) -> Self:
+        """Take the lock, unless it was taken already, and keep it alive from now on. Raises LockHeld."""
         if self._alarm is not None:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
@@ -96,9 +103,11 @@ class Lease:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def stop(self, *, failing: bool = False) -> None:
+        """End the heartbeats, and release the lock unless it is detached. Raises LockLost if the lease was lost, and nothing has
+        told the caller yet. `failing`: another error is on its way, so none of this is raised."""
         if os.getpid() != self._pid:
-            return
+            return  # a forked child has no lease
         self._ended.set()
         try:
             heart = self._stop_heart()
@@ -108,14 +117,14 @@ class Lease:
             self._abandon()
             raise
         try:
-            if not self._left:
+            if not self._detached:
                 self._table.release(self.task_id, self.worker, self.token, known=self._lock)
         except NotYours as gone:
             self._lose(str(gone))
         except StoreError:
-            if kind is None:
+            if not failing:
                 raise
-        if kind is None and self._lost is not None and not self._told:
+        if not failing and self._lost is not None and not self._told:
             self._told = True
             raise self._lost
 
@@ -129,10 +138,10 @@ class Lease:
             self._told = True
             raise self._lost
 
-    def leave(self) -> None:
-        """The end of the block will not give the lock back: somebody else does so, or works on. Then it is free when they and
-        this process are gone, or when the lease is over."""
-        self._left = True
+    def detach(self) -> None:
+        """Do not release the lock at the end: another process does so, or works on. It is then free when that process and this
+        one are gone, or when the lease is over."""
+        self._detached = True
 
     def _acquire(self) -> Lock:
         return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
@@ -141,7 +150,7 @@ class Lease:
         """Ends it as well as can be, on the way out with another error."""
         self._ended.set()
         self._stop_heart()
-        if self._lock is not None and not self._left:
+        if self._lock is not None and not self._detached:
             try:
                 self._table.release(self.task_id, self.worker, self._lock.token)
             except (NotYours, StoreError):

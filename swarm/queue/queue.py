@@ -121,7 +121,7 @@ class TaskQueue:
         locks = self._ledger().locks
         lock = locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
         lease = Lease(locks, claim.task.id, claim.worker, lock.ttl or settings.lock_ttl(), on_lost=on_lost, taken=lock)
-        lease.leave()
+        lease.detach()
         return lease
 
     def done(self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any) -> Task:

@@ -48,7 +48,7 @@ def test_the_block_holds_the_task_and_gives_it_back(store: Store) -> None:
         lease.check()
         assert not other.acquire_lock("t")
         with pytest.raises(LockHeld) as held:
-            other.hold("t").__enter__()
+            other.hold("t").start()
         assert (held.value.task_id, held.value.holder) == ("t", "w")
     assert other.acquire_lock("t")
 
@@ -185,7 +185,7 @@ def test_a_forked_child_holds_nothing(isolated_swarm_dir: Path) -> None:
         def child() -> None:
             with pytest.raises(LockLost, match="forked"):
                 lease.check()
-            lease.__exit__(None, None, None)
+            lease.stop()
 
         assert os.waitpid(fork(child), 0)[1] == 0
         lease.check()
@@ -197,7 +197,7 @@ import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from swarm import TaskLockManager
 lease = TaskLockManager("w").hold("t", ttl=600)
-lease.__enter__()
+lease.start()
 print("held", flush=True)
 """
 
@@ -229,7 +229,7 @@ def test_a_lease_is_used_once(store: Store) -> None:
     with lease:
         pass
     with pytest.raises(RuntimeError, match="once"):
-        lease.__enter__()
+        lease.start()
 
 
 def test_many_threads_wait_through_one_object(isolated_swarm_dir: Path) -> None:
@@ -266,7 +266,7 @@ def test_an_interrupt_while_a_lease_begins_leaves_nothing(isolated_swarm_dir: Pa
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     manager = TaskLockManager("w")
     with pytest.raises(KeyboardInterrupt):
-        manager.hold("t", ttl=1).__enter__()
+        manager.hold("t", ttl=1).start()
     assert not manager.is_locked("t")
     assert eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lease")])
 
@@ -279,12 +279,12 @@ def test_an_interrupt_while_a_lease_ends_still_gives_the_lock_back(
 
     manager = TaskLockManager("w")
     lease = manager.hold("t", ttl=1)
-    lease.__enter__()
+    lease.start()
     assert eventually(lambda: beat(manager) >= 1)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            lease.__exit__(None, None, None)
+            lease.stop()
     assert not manager.is_locked("t")
 
 

@@ -189,7 +189,7 @@ def test_from_python(url: str) -> None:
         log.broadcast_start("task-001")
         assert not TaskLockManager("worker-1").acquire_lock("task-001")
         with pytest.raises(LockHeld):
-            TaskLockManager("worker-1").hold("task-001").__enter__()
+            TaskLockManager("worker-1").hold("task-001").start()
         lease.check()
         log.broadcast_done("task-001", meta={"token": lease.token})
     assert not locks.is_locked("task-001")
