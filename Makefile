@@ -32,7 +32,7 @@ test: packages $(ENVIRONMENT) ## run all tests (ARGS="-k lease" for some)
 
 .PHONY: test-fast
 test-fast: $(ENVIRONMENT) ## run the tests that need no server, no root and no long time, in a minute
-	$(BIN)/python -m pytest --fast -n $(JOBS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --fast -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: test-pythons
 test-pythons: $(ENVIRONMENT) ## run the demo and the fast tests under other Pythons (PYTHONS="3.13 3.15" for some; needs root)

@@ -136,7 +136,7 @@ test_version() { # VERSION ARGUMENT…
   done
   PYTHONWARNINGS=error run "$version" python3 -m swarm demo --json
   PYTHONWARNINGS=error run "$version" scripts/swarm_e2e_test.sh | tail -1
-  run "$version" python3 -m pytest --fast -n "${JOBS:-3}" --dist worksteal -p no:cacheprovider "${without[@]}" "$@"
+  run "$version" python3 -m pytest --fast -n "${JOBS:-3}" --dist loadfile -p no:cacheprovider "${without[@]}" "$@"
 }
 
 prepare() {
