@@ -134,7 +134,9 @@ test_version() { # VERSION ARGUMENT…
   for module in jsonschema libtmux mcp psycopg redis starlette uvicorn yaml; do
     run "$version" python3 -c "import $module" 2>/dev/null || without+=("--without=$module")
   done
-  PYTHONWARNINGS=error run "$version" python3 -m swarm demo --json
+  ((${#without[@]})) || printf 'Every module that the tests import is there, as a wheel or as a package of Debian.\n'
+  PYTHONWARNINGS=error run "$version" python3 -m swarm demo --json | grep '"ok": true' >/dev/null
+  printf 'Demo passed\n'
   PYTHONWARNINGS=error run "$version" scripts/swarm_e2e_test.sh | tail -1
   run "$version" python3 -m pytest --fast -n "${JOBS:-3}" --dist loadfile -p no:cacheprovider "${without[@]}" "$@"
 }
