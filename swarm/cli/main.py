@@ -26,32 +26,32 @@ _VERSION = ("-V", "--version", "version")
 _USAGE = """\
 Usage: swarm COMMAND …
 
-  run      run a command while holding a task's lock   swarm run TASK -- COMMAND
-  task     add tasks to the queue, claim, finish them  swarm task --help
-  worker   run a worker that gives tasks to an agent   swarm worker --help
-  status   show problems and who works on what         swarm status --watch
-  web      show the same as a live page in a browser   swarm web --help
-  wait     wait until a task is done, or free          swarm wait TASK
+  run      run a command that holds a task's lock    swarm run TASK -- COMMAND
+  task     add tasks to a queue, claim, finish them  swarm task --help
+  worker   run a worker: it gives tasks to an agent  swarm worker --help
+  status   show problems and who works on what       swarm status --watch
+  web      show the same as a live page              swarm web --help
+  wait     wait until a task is done, or free        swarm wait TASK
 
-  lock     take, keep and release task locks           swarm lock --help
-  log      write and read the shared status log        swarm log --help
-  sprint   run one sprint at a time in a project       swarm sprint --help
+  lock     take, keep and release task locks         swarm lock --help
+  log      write and read the shared status log      swarm log --help
+  sprint   run one sprint at a time in a project     swarm sprint --help
 
-  up       start a master and workers in tmux          swarm up --workers 5
+  up       start a master and workers in tmux        swarm up --workers 5
   attach   open them in tmux      agents   list them   send   type to one
   capture  print its screen       restart  a dead one  down   end them all
 
-  setup    tell Claude Code or Codex about swarm       swarm setup claude
-  prime    print what an agent needs to know now       swarm prime
-  reserve  reserve files so that others do not edit    swarm reserve 'src/api/**'
-  mcp      serve tools to an agent over MCP            swarm mcp --help
-  hook     answer the hooks of Claude Code and Codex   swarm hook --help
+  setup    tell Claude Code or Codex about swarm     swarm setup claude
+  prime    print what an agent needs to know now     swarm prime
+  reserve  reserve files so that others do not edit  swarm reserve 'src/api/**'
+  mcp      serve tools to an agent over MCP          swarm mcp --help
+  hook     answer hooks of Claude Code and Codex     swarm hook --help
 
-  doctor   check Python, state directory and store     swarm doctor
-  migrate  move a swarm to a server, or back           swarm migrate --help
-  demo     see it work: three workers, one is killed   swarm demo
-  help     explain a command                           swarm help task add
-  version  print the version                           swarm version
+  doctor   check Python, state directory and store   swarm doctor
+  migrate  move a swarm to a server, or back         swarm migrate --help
+  demo     see three workers at work, one is killed  swarm demo
+  help     explain a command                         swarm help task add
+  version  print the version                         swarm version
 
 Examples:
   swarm task add login --prompt 'Fix the login bug'
