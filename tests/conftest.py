@@ -74,10 +74,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """A test that cannot run here is named, never passed over in silence."""
+    """A test that is left out here is told, never passed over in silence."""
+    fast = [f"fast: without what is marked {', '.join(MARKS)}"] if config.getoption("fast") else []
     missing = config.getoption("without")
     files = (path.relative_to(ROOT) for path in sorted(Path(__file__).parent.rglob("test_*.py")) if imports_one_of(path, missing))
-    return [f"left out, without {', '.join(missing)}: {file}" for file in files]
+    return fast + [f"left out, without {', '.join(missing)}: {file}" for file in files]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

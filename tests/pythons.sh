@@ -78,7 +78,8 @@ run() { # VERSION COMMAND…
     mount -t proc proc "$root/proc"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-    for tree in "$here" $(git rev-parse --path-format=absolute --git-common-dir 2>/dev/null); do # a worktree has it elsewhere
+    repository=$(git rev-parse --path-format=absolute --git-common-dir 2>/dev/null || true) # of a worktree it is elsewhere
+    for tree in "$here" ${repository:+"$repository"}; do
       mkdir -p "$root$tree"
       mount --bind "$tree" "$root$tree"
     done
@@ -106,10 +107,10 @@ pip() { # that of the environment, else one of its own
   "$python" -m pip --disable-pip-version-check "$@"
 }
 
-install_wheels() { # VERSION; says which there are none of
+install_wheels() { # VERSION; notes which there are none of
   local version=$1 wheels=$cache/wheels/$1 arch missing name said
   arch=$(uname -m)
-  [[ ! -e $wheels.complete || $wheels.complete -ot requirements/pythons.txt ]] || { cat "$wheels.complete" && return; }
+  [[ ! -e $wheels.complete || $wheels.complete -ot requirements/pythons.txt ]] || return 0
   rm -rf "$wheels"
   mkdir -p "$wheels"
   cp requirements/pythons.txt "$wheels.txt"
@@ -119,7 +120,7 @@ install_wheels() { # VERSION; says which there are none of
     --platform "manylinux_2_28_$arch" --platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" 2>&1); do
     missing=$(sed -n 's/.*No matching distribution found for \([^ ]*\).*/\1/p' <<<"$said" | head -1)
     [[ -n $missing ]] || fail "pip cannot install the wheels for Python $version: $said"
-    printf 'No wheel for Python %s: %s\n' "$version" "$missing" | tee -a "$wheels.complete.new"
+    printf 'No wheel for Python %s: %s\n' "$version" "$missing" >>"$wheels.complete.new"
     name=${missing%%=*}
     sed -i "/^$name==/,/^[^ ]/{/^$name==/d;/^ /d}" "$wheels.txt"
   done
@@ -130,14 +131,16 @@ test_version() { # VERSION ARGUMENT…
   local version=$1 module without=()
   shift
   printf '\n== Python %s ==\n' "$version"
-  install_wheels "$version"
+  cat "$cache/wheels/$version.complete"
   for module in jsonschema libtmux mcp psycopg redis starlette uvicorn yaml; do
     run "$version" python3 -c "import $module" 2>/dev/null || without+=("--without=$module")
   done
   ((${#without[@]})) || printf 'Every module that the tests import is there, as a wheel or as a package of Debian.\n'
-  PYTHONWARNINGS=error run "$version" python3 -m swarm demo --json | grep '"ok": true' >/dev/null
+  PYTHONWARNINGS=error run "$version" python3 -m swarm demo --json | grep '"ok": true' >/dev/null ||
+    fail "the demo fails under Python $version. Run: tests/pythons.sh run $version python3 -m swarm demo"
   printf 'Demo passed\n'
-  PYTHONWARNINGS=error run "$version" scripts/swarm_e2e_test.sh | tail -1
+  PYTHONWARNINGS=error run "$version" scripts/swarm_e2e_test.sh | tail -1 ||
+    fail "the end-to-end check fails under Python $version. Run: tests/pythons.sh run $version scripts/swarm_e2e_test.sh"
   run "$version" python3 -m pytest --fast -n "${JOBS:-3}" --dist loadfile -p no:cacheprovider "${without[@]}" "$@"
 }
 
@@ -165,6 +168,10 @@ case ${1-} in
     done
     ((${#versions[@]})) || usage
     prepare
+    for version in "${versions[@]}"; do
+      install_wheels "$version"
+    done
+    flock --unlock "$lock"
     for version in "${versions[@]}"; do
       test_version "$version" "${@:2}"
     done

@@ -136,7 +136,7 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
     import re
     from json import JSONDecodeError, JSONDecoder
 
-    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other scripts, and "\\u 1_2" for an escape.
+    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other scripts, and `\u 1_2` for an escape.
     def number(convert: Callable[[str], float]) -> Callable[[str], float]:
         def parse(text: str) -> float:
             if not text.isascii():
