@@ -87,7 +87,7 @@ run() { # VERSION COMMAND…
     mkdir -p "$root/tmp/bin" "$site" ".cache/pythons/wheels/$version"
     mount --bind ".cache/pythons/wheels/$version" "$site"
     ln -s "/usr/bin/python$version" "$root/tmp/bin/python3"
-    exec chroot "$root" /usr/bin/env -i PATH=/tmp/bin:/usr/bin:/usr/sbin HOME=/tmp LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+    exec chroot "$root" /usr/bin/env -i PATH=/tmp/bin:/usr/bin:/usr/sbin HOME=/tmp LANG=C.UTF-8 TERM=xterm \
       GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="*" \
       ${CI:+CI="$CI"} ${PYTHONWARNINGS:+PYTHONWARNINGS="$PYTHONWARNINGS"} \
       bash -c "cd \"\$1\" && shift && exec \"\$@\"" - "$here" "$@"
