@@ -1,4 +1,4 @@
-"""Every error swarm raises on purpose, and the exit code a command gives for it.
+"""Every error swarm raises on purpose, and the exit code a command gives for it. `cli.main` turns them into messages.
 
     SwarmError
     ├── BadInput (also a ValueError)   2   mend the input; nothing was written

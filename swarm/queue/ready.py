@@ -1,6 +1,7 @@
-"""Which of many ready tasks comes next: the highest priority first, among equals the one that has been ready longest.
+"""The ready tasks in their order: the highest priority first, among equals the one that has been ready longest.
 
 Adding, removing and choosing cost the same among ten tasks and among a million. Being in the list costs a task two references.
+`queue.state` decides which tasks are ready, `queue.claims` which of the first ones a worker takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What an agent writes while it works: two files in `results/`, one for each stream, and the marker lines in them.
 
 The agent writes to the files itself, so nothing is lost whatever becomes of us; we read along, a piece at a time, so that an
-agent that writes faster than we read holds nobody up. A line such as `[WAIT] which database?` is a marker.
+agent that writes faster than we read holds nobody up. A line such as `[WAIT] which database?` is a marker,
+which `attempt` writes to the status log.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Codex writes this file anew when it adds another server; that may take the first marker away and put foreign tables before the
 last. So the server is recognised by its table, and the markers tell only how much was put in. Whatever is done is checked by
-reading the text: all but the server must mean what it meant before.
+reading the text: all but the server must mean what it meant before. What the table says, `plan` decides.
 """
 
 from __future__ import annotations
