@@ -20,9 +20,9 @@ from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.system.timer import Alarm
 
-_MARGIN = 0.05  # of the lease, at most a second: time for the holder to act on being out
-_GLANCE = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
-_RETRY = 0.1  # seconds between tries while the store does not answer
+_MARGIN_FRACTION = 0.05  # of the lease, at most a second: time for the holder to act on being out
+_CLOCK_POLL_INTERVAL = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
+_RETRY_INTERVAL = 0.1  # seconds between tries while the store does not answer
 
 R = TypeVar("R")
 
@@ -174,7 +174,7 @@ class Lease:
         self._lock = lock
         ttl = self.ttl = lock.ttl or self.ttl  # a person may have changed it
         self._begun = lock.holder.get("at", self._table.clock.steady())
-        self._deadline = self._begun + ttl - min(1.0, ttl * _MARGIN)
+        self._deadline = self._begun + ttl - min(1.0, ttl * _MARGIN_FRACTION)
 
     def _start_heart(self) -> None:
         """Called when the first heartbeat is due. Where no thread can be started now, one may be in a moment."""
@@ -189,7 +189,7 @@ class Lease:
             except RuntimeError:
                 pass
         if self._time_left() > 0:
-            self._alarm = self._table.alarms().set(_RETRY, self._start_heart)
+            self._alarm = self._table.alarms().set(_RETRY_INTERVAL, self._start_heart)
         else:
             self._lose(self._ran_out())
 
@@ -215,7 +215,7 @@ class Lease:
                 self._begin(beat.result())
                 retry = 0.0
             except StoreError:
-                retry = _RETRY
+                retry = _RETRY_INTERVAL
             except LockLost as lost:
                 self._lose(str(lost))
                 return
@@ -244,7 +244,7 @@ class Lease:
     def _await(self, call: "_Aside[R]") -> bool:
         """Whether it has ended; not waited for after the end of the lease."""
         while not call.ended.is_set() and (left := self._time_left()) > 0:
-            call.ended.wait(min(left, _GLANCE))
+            call.ended.wait(min(left, _CLOCK_POLL_INTERVAL))
         return call.ended.is_set()
 
     def _ran_out(self) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _ANY_DEPTH = "**"
-_MARK = ".git"  # which a project's root has: a directory, or a file in a worktree
+_ROOT_MARKER = ".git"  # which a project's root has: a directory, or a file in a worktree
 _BRACES = "braces are not understood: give each pattern by itself"
 
 
@@ -87,7 +87,7 @@ def _real(text: str, root: str, directory: str) -> str:
 def _projects_around(place: str) -> Iterator[str]:
     """The roots of the projects that a directory is in, the nearest first."""
     while True:
-        if os.path.lexists(os.path.join(place, _MARK)):
+        if os.path.lexists(os.path.join(place, _ROOT_MARKER)):
             yield place
         above = os.path.dirname(place)
         if above == place:

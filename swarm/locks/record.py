@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_WHO = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
-_ENDLESS = 1e12  # seconds; what people write to say for ever cannot be added to a date
+_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
+_MAX_SECONDS = 1e12  # seconds; what people write to say for ever cannot be added to a date
 UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
 
 
@@ -130,13 +130,13 @@ def new_lock(
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
     """The same lock, its lease begun anew. Never equal to the one before: it counts the beats. `group`: a process group that
     works for its holder from now on."""
-    who = {key: value for key, value in lock.holder.items() if key in _WHO}
+    who = {key: value for key, value in lock.holder.items() if key in _PROCESS_KEYS}
     if group and "pid" in who:
         who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
     beat = lock.holder.get("beat")
-    who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _ENDLESS else 1
+    who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _MAX_SECONDS else 1
     return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock, clock.now()), lock.token, clock, who)
 
 
@@ -272,4 +272,4 @@ def _number(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return max(value, -_ENDLESS) if value < _ENDLESS else None  # also for NaN
+    return max(value, -_MAX_SECONDS) if value < _MAX_SECONDS else None  # also for NaN

@@ -23,12 +23,12 @@ from swarm.locks.record import Lock, LockStatus, new_lock
 from swarm.locks.table import LockTable
 from swarm.stores.contract import Store
 
-SPACE = "paths"
+NAMESPACE = "paths"
 _FOR, _FOR_TOKEN = "for", "for_token"  # in the lock's `holder`: the task that it was made for, and its token
 _ASKS = "asks"  # likewise: whoever wrote it has not looked at the others yet
-_YIELD = 0.5  # seconds in which one that began at the same time gives way
-_PAUSE = 0.01
-_ROUNDS = 100
+_RIVAL_TIMEOUT = 0.5  # seconds in which one that began at the same time gives way
+_RETRY_INTERVAL = 0.01
+_MAX_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Reservations:
     """The reservations of one store."""
 
     def __init__(self, store: Store) -> None:
-        self._table = LockTable(store, SPACE)
+        self._table = LockTable(store, NAMESPACE)
         self._tasks = LockTable(store)
 
     def reserve_for_task(self, pattern: str, worker: str, task_id: str, token: int | None = None) -> Reservation:
         """Reserves for as long as the worker has the task. Raises LockHeld, or LockLost if it has not."""
-        claim = self._claim(worker, task_id, token)
+        claim = self._task_lock(worker, task_id, token)
         return self._reserve(pattern, worker, None, {_FOR: task_id, _FOR_TOKEN: claim.token})
 
     def reserve(self, pattern: str, worker: str, ttl: float, who: dict[str, object] | None = None) -> Reservation:
@@ -98,14 +98,14 @@ class Reservations:
 
     def _reserve(self, pattern: str, worker: str, ttl: float | None, who: dict[str, object]) -> Reservation:
         name = lock_name(pattern)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ATTEMPTS):
             lock = self._take(name, worker, ttl, who)
             try:
                 if _ASKS in lock.holder:
                     self._check_others(name, worker)
                 return _reservation(name, self._settle(name, lock, ttl, who))
             except LockLost:  # removed meanwhile: by hand, or since it was over
-                time.sleep(_PAUSE)
+                time.sleep(_RETRY_INTERVAL)
             except BaseException:
                 if _ASKS in lock.holder:
                     self._remove(name, lock)
@@ -124,7 +124,7 @@ class Reservations:
             try:
                 return self._table.acquire(name, worker, ttl, who={**who, _ASKS: True})
             except LockHeld:
-                time.sleep(_PAUSE)
+                time.sleep(_RETRY_INTERVAL)
 
     def _settle(self, name: str, lock: Lock, ttl: float | None, who: dict[str, object]) -> Lock:
         """The lock on these terms, from now on, if it still stands: whoever found it over has removed it. Raises LockLost."""
@@ -140,7 +140,7 @@ class Reservations:
         """Raises LockHeld if somebody else has a pattern with a file in common. What is over is removed on the way: whoever
         let it run out must not find it again, and refresh it. Of two who ask at the same time, the one whose pattern comes
         later gives way at once, the other waits for that."""
-        deadline = time.monotonic() + _YIELD
+        deadline = time.monotonic() + _RIVAL_TIMEOUT
         while True:
             rival = self._rival(name, worker)
             if rival is None:
@@ -148,7 +148,7 @@ class Reservations:
             other, lock = rival
             if name > other or (lock and _ASKS not in lock.holder) or time.monotonic() > deadline:
                 raise _reserved(pattern_of(name), other, lock)
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_INTERVAL)
 
     def _rival(self, name: str, worker: str) -> tuple[str, Lock | None] | None:
         mine = pattern_of(name)
@@ -163,7 +163,7 @@ class Reservations:
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
-    def _claim(self, worker: str, task_id: str, token: int | None) -> Lock:
+    def _task_lock(self, worker: str, task_id: str, token: int | None) -> Lock:
         status = self._tasks.status(task_id)
         lock = status.lock if status.is_held else None
         if lock is None or lock.worker != worker or (token is not None and lock.token != token):

@@ -81,7 +81,7 @@ def hasty(table: Table) -> None:
 def beating(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hearts beat as fast as they can."""
     monkeypatch.setattr(heartbeat, "HEARTBEAT_INTERVAL", 0.001)
-    monkeypatch.setattr(module, "_RETRY", 0.001)
+    monkeypatch.setattr(module, "_RETRY_INTERVAL", 0.001)
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lease")]
 

@@ -232,7 +232,7 @@ class TestRaces:
     def test_asking_again_for_what_one_has_does_not_lose_it_to_one_who_asks_meanwhile(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reservations, "_YIELD", 100.0)
+        monkeypatch.setattr(reservations, "_RIVAL_TIMEOUT", 100.0)
         store = FileStore(str(tmp_path / "swarm"))
         owner, other = Reservations(store), Reservations(store)
         owner.reserve("src", "owner", 60)
