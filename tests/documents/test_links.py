@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.documents import BLOCK
 
-HERE = ("README.md", "STATUS_PROTO.md")  # the documents that stand in docs/ itself
+HERE = ("README.md", "GLOSSARY.md", "STATUS_PROTO.md")  # the documents that stand in docs/ itself
 OLD_NAMES = (
     *("DESIGN.md", "GUIDE.md", "HOOKS.md", "MCP.md", "PERFORMANCE.md", "PROOF.md", "QUEUE.md"),
     *("SETUP.md", "SPRINT.md", "STORES.md", "TROUBLESHOOTING.md", "VIEW.md", "WEB.md"),
