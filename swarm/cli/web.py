@@ -48,7 +48,7 @@ def web(call: Call) -> int:
             acts = f"Whoever has this address may act, as {actions.person} (web)." if actions else "It is only for looking."
             output.err(f"{acts} Ctrl-C ends it.\n")
 
-        server.serve(store, listening, server.Door(host, address, port, token, more), actions, up)
+        server.serve(store, listening, server.AccessPolicy(host, address, port, token, more), actions, up)
     return 0
 
 

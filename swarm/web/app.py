@@ -28,7 +28,7 @@ from swarm.status.log import STATES as TYPES
 from swarm.stores.contract import Store
 from swarm.web import queries
 from swarm.web.actions import Actions
-from swarm.web.feed import Feed, looked_at
+from swarm.web.feed import Feed, require_board
 from swarm.web.metrics import CONTENT_TYPE, exposition
 from swarm.web.openapi import ACTION_HEADER, LONGEST, MOST, description
 from swarm.web.payloads import board_fields
@@ -83,21 +83,21 @@ class WebApp:
 
     async def _board(self, request: Request) -> Response:
         _only(request)
-        return _json(board_fields(looked_at(self._feed.scene)))
+        return _json(board_fields(require_board(self._feed.snapshot)))
 
     async def _snapshot(self, request: Request) -> Response:
-        """Where a page begins; it goes on with the events after `place`."""
+        """Where a page begins; it goes on with the events after `event_id`."""
         _only(request)
-        scene = self._feed.scene
+        snapshot = self._feed.snapshot
         fields = {
             "schema_version": 1,
-            "place": scene.place,
+            "event_id": snapshot.event_id,
             "now": self._feed.now(),
-            "away": scene.away,
+            "store_error": snapshot.store_error,
             "actions": self._actions is not None,
             "person": self._actions.person if self._actions else None,
-            "board": board_fields(looked_at(scene)),
-            "records": scene.records,
+            "board": board_fields(require_board(snapshot)),
+            "records": snapshot.records,
         }
         return _json(fields)
 
@@ -105,9 +105,9 @@ class WebApp:
         given = _only(request, "state", "q", "after", "limit")
         state, words, after = _one_of(given, "state", STATES), _text(given, "q"), _text(given, "after")
         limit = _limit(given)
-        scene = self._feed.scene
-        looked_at(scene)
-        rows = scene.tasks or {}
+        snapshot = self._feed.snapshot
+        require_board(snapshot)
+        rows = snapshot.tasks or {}
         return _json(await self._thread(lambda: queries.tasks(rows, state=state, words=words, after=after, limit=limit)))
 
     async def _task(self, request: Request) -> Response:
@@ -138,11 +138,11 @@ class WebApp:
 
     async def _health(self, request: Request) -> Response:
         _only(request)
-        scene = self._feed.scene
-        looked_at(scene)
-        if scene.away:
-            raise StoreError(scene.away)
-        if time.monotonic() - scene.looked > _STALE:
+        snapshot = self._feed.snapshot
+        require_board(snapshot)
+        if snapshot.store_error:
+            raise StoreError(snapshot.store_error)
+        if time.monotonic() - snapshot.taken_at > _STALE:
             raise StoreError(f"the store has not answered for {_STALE} seconds.")
         return _json({"ok": True})
 

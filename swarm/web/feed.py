@@ -23,7 +23,7 @@ from swarm.errors import StoreError, SwarmError
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso, to_iso
-from swarm.web.payloads import Row, board_fields, record_row, substance, task_row, title_of
+from swarm.web.payloads import Row, board_fields, fingerprint, record_row, task_row, title_of
 
 RECORDS = 1000  # of the log that a page begins with
 _GAP = 0.2  # seconds at least between looks
@@ -38,19 +38,21 @@ _AT_A_TIME = 128 << 10  # bytes of events that one stream has in hand
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What the last look gave, whole and never changed. `board` is None before the first; `away` says why the store cannot be
-    looked at, "" if it can."""
+class Snapshot:
+    """The result of one read of the store. It is never changed.
+
+    `board` is None before the first read. `store_error` says why the store could not be
+    read, "" if it could."""
 
     board: Board | None = None
     tasks: Mapping[str, Row] | None = None
     records: tuple[Row, ...] = ()
-    away: str = ""
+    store_error: str = ""
     seconds: float = 0.0
     """That the look took."""
-    looked: float = 0.0
+    taken_at: float = 0.0
     """When, on the clock that does not jump."""
-    place: str = ""
+    event_id: str = ""
     """Which event it is as of."""
 
 
@@ -58,12 +60,12 @@ class Feed:
     """Looks at a store from `start` to `stop`. Streams belong to the event loop that it was started in."""
 
     def __init__(self, store: Store) -> None:
-        self.scene = Scene()
+        self.snapshot = Snapshot()
         self.clients = 0
         self.events = 0
         self.stopped = False
         self._store = store
-        self._epoch = secrets.token_hex(4)
+        self._feed_id = secrets.token_hex(4)
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
         self._number = 0
@@ -90,15 +92,15 @@ class Feed:
 
     def now(self) -> str:
         """By the clock that the swarm shares. Asks nobody: what the last look said, and what has passed since."""
-        board = looked_at(self.scene)
-        return to_iso((from_iso(board.generated_at) or 0.0) + time.monotonic() - self.scene.looked)
+        board = require_board(self.snapshot)
+        return to_iso((from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at)
 
     # Streams -----------------------------------------------------------------------------------------------------
 
-    def place(self, wanted: str) -> int | None:
+    def number_of(self, event_id: str) -> int | None:
         """The number of the event that somebody has seen last; None if what came after it is not known any more."""
-        epoch, _, number = wanted.partition(".")
-        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
+        feed_id, _, number = event_id.partition(".")
+        if feed_id != self._feed_id or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
         oldest = self._kept[0][0] if self._kept else self._number + 1
         return int(number) if oldest - 1 <= int(number) <= self._number else None
@@ -121,7 +123,7 @@ class Feed:
         return b"".join(found), number
 
     def reset(self) -> bytes:
-        return _event("reset", {}, f"{self._epoch}.{self._number}")
+        return _event("reset", {}, f"{self._feed_id}.{self._number}")
 
     async def changed(self) -> None:
         await self._news.wait()
@@ -138,7 +140,7 @@ class Feed:
                 if not self._end.is_set():
                     viewer.wait(_TICK)
             except Exception as error:  # nobody else would notice that nobody looks any more
-                self._set_away(str(error) if isinstance(error, SwarmError) else f"this is a fault in swarm: {error!r}")
+                self._set_store_error(str(error) if isinstance(error, SwarmError) else f"this is a fault in swarm: {error!r}")
                 self._end.wait(_TICK)
 
     def _look(self, viewer: Viewer, begun: float) -> None:
@@ -148,22 +150,22 @@ class Feed:
         tasks, changed, gone = self._changed_tasks(viewer)
         if records:
             events.append(("log", {"records": records, "skipped": skipped}))
-        if (gone or len(changed) > _TOO_MANY) and self.scene.board:
+        if (gone or len(changed) > _TOO_MANY) and self.snapshot.board:
             events.append(("tasks", {"all": True, "rows": []}))
-        elif self.scene.board:
+        elif self.snapshot.board:
             events += [("tasks", {"rows": changed[at : at + _AT_ONCE]}) for at in range(0, len(changed), _AT_ONCE)]
-        now = substance(board)
+        now = fingerprint(board)
         silent = begun - self._sent_at
         lists = len(board.problems) + len(board.workers) + len(board.locks)
         changed_board = now != self._last and silent > (_LARGE_GAP if lists > _LARGE else 0.0)
-        if changed_board or self.scene.away or (silent > _REFRESH and lists):
+        if changed_board or self.snapshot.store_error or (silent > _REFRESH and lists):
             self._last, self._sent_at = now, begun
             events.append(("board", board_fields(board)))
-        recent = (*(() if anew else self.scene.records), *records)[-RECORDS:] if records or anew else self.scene.records
+        recent = (*(() if anew else self.snapshot.records), *records)[-RECORDS:] if records or anew else self.snapshot.records
         if anew:
             events = [("reset", {})]
-        scene = Scene(board, tasks, recent, "", time.monotonic() - begun, time.monotonic(), self.scene.place)
-        self._tell(events, scene)
+        snapshot = Snapshot(board, tasks, recent, "", time.monotonic() - begun, time.monotonic(), self.snapshot.event_id)
+        self._tell(events, snapshot)
 
     def _new_records(self) -> tuple[list[Row], int, bool]:
         """Those that came since the last look, how many more there were than anybody could read, whether it is another log."""
@@ -195,7 +197,7 @@ class Feed:
 
     def _changed_tasks(self, viewer: Viewer) -> tuple[Mapping[str, Row], list[Row], bool]:
         """All tasks, those that are different now, and whether there are any less."""
-        known = self.scene.tasks or {}
+        known = self.snapshot.tasks or {}
         if viewer.queue_version == self._version:
             return known, [], False
         blocked = viewer.queue.blocked()
@@ -215,18 +217,18 @@ class Feed:
         self._version = viewer.queue_version
         return rows, changed, not known.keys() <= rows.keys()
 
-    def _set_away(self, text: str) -> None:
-        if text != self.scene.away:
-            self._tell([("away", {"text": text})], replace(self.scene, away=text))
+    def _set_store_error(self, text: str) -> None:
+        if text != self.snapshot.store_error:
+            self._tell([("store_error", {"text": text})], replace(self.snapshot, store_error=text))
 
-    def _tell(self, events: list[tuple[str, Row]], scene: Scene) -> None:
-        """Both at once, as the event loop sees them: who reads the scene at an event goes on behind that event."""
+    def _tell(self, events: list[tuple[str, Row]], snapshot: Snapshot) -> None:
+        """Both at once, as the event loop sees them: who reads the snapshot at an event goes on behind that event."""
         made = []
         number = self._number
         for name, data in events:
             number += 1
-            made.append((number, _event(name, data, f"{self._epoch}.{number}")))
-        scene = replace(scene, place=f"{self._epoch}.{number}")
+            made.append((number, _event(name, data, f"{self._feed_id}.{number}")))
+        snapshot = replace(snapshot, event_id=f"{self._feed_id}.{number}")
         done = threading.Event()
 
         def tell() -> None:
@@ -235,7 +237,7 @@ class Feed:
                 self._kept_bytes += len(event)
             while len(self._kept) > _KEPT or (self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1):
                 self._kept_bytes -= len(self._kept.popleft()[1])
-            self.scene, self._number = scene, number
+            self.snapshot, self._number = snapshot, number
             self.events += len(made)
             if made:
                 self._wake_here()
@@ -262,12 +264,12 @@ class Feed:
         self._news = asyncio.Event()
 
 
-def looked_at(scene: Scene) -> Board:
-    """The board of a scene. Raises StoreError where nobody could look yet."""
-    if scene.board is None:
-        raise StoreError(scene.away or "the swarm is being looked at for the first time. Try again in a moment.")
-    return scene.board
+def require_board(snapshot: Snapshot) -> Board:
+    """The board of a snapshot. Raises StoreError where nobody could look yet."""
+    if snapshot.board is None:
+        raise StoreError(snapshot.store_error or "the swarm is being looked at for the first time. Try again in a moment.")
+    return snapshot.board
 
 
-def _event(name: str, data: Row, place: str) -> bytes:
-    return f"id: {place}\nevent: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+def _event(name: str, data: Row, event_id: str) -> bytes:
+    return f"id: {event_id}\nevent: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -1,7 +1,7 @@
 """Who may come in: every request passes here first, and every answer last.
 
 A request must name a host that this server goes by (a foreign name that points here is an attack), must not come from another
-site's page, and where the door has a token must carry it: as `Authorization: Bearer`, or in the cookie that the address with
+site's page, and where the policy has a token must carry it: as `Authorization: Bearer`, or in the cookie that the address with
 `?token=` was exchanged for. Every answer tells the browser to run nothing but this server's own files.
 """
 
@@ -48,7 +48,7 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Door:
+class AccessPolicy:
     """By which names the server goes, and its token, "" where none is needed. `host` is what the person called it, `address` what
     it is bound to. `more` are names by which others reach it, with the port they use, or without where any will do."""
 
@@ -65,7 +65,7 @@ class Door:
             name = socket.gethostname().lower()
             self._names |= {name, f"{name}.local"}
 
-    def goes_by(self, host: str) -> bool:
+    def accepts_host(self, host: str) -> bool:
         """Whether a Host header is one of ours."""
         host = host.lower()
         name, colon, port = host.rpartition(":")
@@ -75,16 +75,16 @@ class Door:
             return True
         return port == str(self.port) and (name in self._names or (self._any_address and _is_address(name)))
 
-    def fits(self, token: str) -> bool:
+    def accepts_token(self, token: str) -> bool:
         return bool(token) and hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
 
 
 class Guard:
     """An ASGI application in front of another."""
 
-    def __init__(self, app: App, door: Door) -> None:
+    def __init__(self, app: App, policy: AccessPolicy) -> None:
         self._app = app
-        self._door = door
+        self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -100,14 +100,14 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
-        if (refused := self._refusal(scope, headers)) is None and self._door.token and scope["path"] != "/healthz":
+        if (refused := self._refusal(scope, headers)) is None and self._policy.token and scope["path"] != "/healthz":
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token") if scope["path"] == "/" else None
-            if given and self._door.fits(given[0]):
+            if given and self._policy.accepts_token(given[0]):
                 await self._exchange(guarded)
                 return
             if given:
                 refused = 401, "That is not the token. Open the address that swarm web printed."
-            elif not any(map(self._door.fits, self._tokens(headers))):
+            elif not any(map(self._policy.accepts_token, self._tokens(headers))):
                 refused = 401, "This needs the token: open the address that swarm web printed."
         if refused:
             await _answer(guarded, *refused)
@@ -116,7 +116,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
         hosts = headers.get("host", [])
-        if len(hosts) != 1 or not self._door.goes_by(hosts[0]):
+        if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
             return 403, "This server does not go by that name. Use the address that swarm web printed, or see --allow-host."
         ours = f"{scope.get('scheme', 'http')}://{hosts[0]}".lower()
         origins = [origin.lower() for origin in headers.get("origin", [])]
@@ -137,13 +137,13 @@ class Guard:
         for line in headers.get("cookie", []):
             for pair in line.split(";"):
                 name, _, value = pair.strip().partition("=")
-                if name == self._door.cookie:
+                if name == self._policy.cookie:
                     given.append(value)
         return given
 
     async def _exchange(self, send: Send) -> None:
         """The token leaves the address bar, and with it the history and what is copied from there."""
-        cookie = f"{self._door.cookie}={self._door.token}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{self._policy.cookie}={self._policy.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})

@@ -16,11 +16,11 @@ Sample = tuple[Mapping[str, str], float]
 
 def exposition(feed: Feed) -> str:
     """Everything that is measured. While the store cannot be looked at, `swarm_up` is 0 and the rest is as it was last."""
-    scene, board = feed.scene, feed.scene.board
+    snapshot, board = feed.snapshot, feed.snapshot.board
     one: Mapping[str, str] = {}
     lines = [
         *_metric("swarm_build_info", "gauge", "The version of swarm.", [({"version": __version__}, 1)]),
-        *_metric("swarm_up", "gauge", "Whether the store could be looked at.", [(one, 0 if scene.away or not board else 1)]),
+        *_metric("swarm_up", "gauge", "Whether the store could be read.", [(one, 0 if snapshot.store_error or not board else 1)]),
         *_metric("swarm_web_clients", "gauge", "Pages that are open.", [(one, feed.clients)]),
         *_metric("swarm_web_events_total", "counter", "Events that pages were told.", [(one, feed.events)]),
     ]
@@ -55,8 +55,8 @@ def exposition(feed: Feed) -> str:
             "What is left of the lease that ends first; missing if none ends.",
             [(one, min(left))] if left else [],
         ),
-        *_metric("swarm_look_duration_seconds", "gauge", "How long the last look at the store took.", [(one, scene.seconds)]),
-        *_metric("swarm_look_age_seconds", "gauge", "How long ago that was.", [(one, time.monotonic() - scene.looked)]),
+        *_metric("swarm_look_duration_seconds", "gauge", "How long the last look at the store took.", [(one, snapshot.seconds)]),
+        *_metric("swarm_look_age_seconds", "gauge", "How long ago that was.", [(one, time.monotonic() - snapshot.taken_at)]),
     ]
     return "".join(lines)
 

@@ -62,7 +62,7 @@ def _paths() -> Schema:
     }
     return {
         "/api/board": {"get": _get("The whole at a glance", "Board", no)},
-        "/api/snapshot": {"get": _get("Where a page begins, before the events after `place`", "Snapshot", no)},
+        "/api/snapshot": {"get": _get("Where a page begins, before the events after `event_id`", "Snapshot", no)},
         "/api/tasks": {"get": _get("Tasks", "Tasks", {**no, "404": "`after` names no task"}, state, words, behind, limit)},
         "/api/tasks/{task}": {"get": _get("One task and its history", "TaskHistory", {**no, "404": "there is none"}, task)},
         "/api/log": {
@@ -80,7 +80,7 @@ def _paths() -> Schema:
         },
         "/api/events": {
             "get": {
-                "summary": "What changes, as server-sent events: board, tasks, log, away, reset; here, if there is nothing else",
+                "summary": "Changes as server-sent events: board, tasks, log, store_error, reset; `here` when idle",
                 "parameters": [event],
                 "responses": {
                     "200": {"description": "a stream", "content": {"text/event-stream": {"schema": _TEXT}}},
@@ -209,9 +209,9 @@ def _schemas() -> Schema:
         "Record": record,
         "Snapshot": _object(
             schema_version=_VERSION,
-            place=_TEXT,
+            event_id=_TEXT,
             now=_TEXT,
-            away=_TEXT,
+            store_error=_TEXT,
             actions={"type": "boolean"},
             person=_MAYBE,
             board={"$ref": "#/components/schemas/Board"},

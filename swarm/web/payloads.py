@@ -36,7 +36,7 @@ def board_fields(board: Board) -> Row:
     return {**fields, "totals": totals, "kinds": kinds}
 
 
-def substance(board: Board) -> object:
+def fingerprint(board: Board) -> object:
     """What of a board is different once something has happened, and not because time has passed."""
     timeless = ("waiting", "failed", "error", "unreadable", "blocked")
     problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in timeless else "") for p in board.problems]

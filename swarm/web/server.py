@@ -18,9 +18,9 @@ from swarm.stores.contract import Store
 from swarm.web.actions import Actions
 from swarm.web.app import WebApp
 from swarm.web.feed import Feed
-from swarm.web.guard import Door, Guard, is_loopback
+from swarm.web.guard import AccessPolicy, Guard, is_loopback
 
-__all__ = ["Door", "bind", "is_loopback", "serve"]
+__all__ = ["AccessPolicy", "bind", "is_loopback", "serve"]
 
 _GRACE = 2  # seconds for answers that are being given
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,14 +48,18 @@ def bind(host: str, port: int) -> socket.socket:
     return made
 
 
-def serve(store: Store, listening: socket.socket, door: Door, actions: Actions | None, up: Callable[[], object]) -> None:
+def serve(
+    store: Store, listening: socket.socket, policy: AccessPolicy, actions: Actions | None, up: Callable[[], object]
+) -> None:
     """Serves until it is told to end; `up` is called when it answers."""
-    asyncio.run(_serve(store, listening, door, actions, up))
+    asyncio.run(_serve(store, listening, policy, actions, up))
 
 
-async def _serve(store: Store, listening: socket.socket, door: Door, actions: Actions | None, up: Callable[[], object]) -> None:
+async def _serve(
+    store: Store, listening: socket.socket, policy: AccessPolicy, actions: Actions | None, up: Callable[[], object]
+) -> None:
     feed = Feed(store)
-    app = Guard(WebApp(store, feed, actions).application(), door)
+    app = Guard(WebApp(store, feed, actions).application(), policy)
     config = uvicorn.Config(
         app,
         http="h11",

@@ -40,7 +40,7 @@ class EventStream:
     async def _pass_on(self, send: Send, gone: asyncio.Future[None]) -> None:
         feed = self._feed
         data = b"retry: 1500\n\n"
-        number = feed.newest() if not self._after else feed.place(self._after)
+        number = feed.newest() if not self._after else feed.number_of(self._after)
         if number is None:
             data, number = data + feed.reset(), feed.newest()
         while not (feed.stopped or gone.done()):

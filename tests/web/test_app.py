@@ -29,7 +29,7 @@ from swarm.web import feed as web_feed
 from swarm.web import openapi, queries
 from swarm.web import stream as web_stream
 from swarm.web.feed import Feed
-from swarm.web.guard import Door, is_loopback
+from swarm.web.guard import AccessPolicy, is_loopback
 from tests.conftest import ROOT, HandClock, script_environment
 from tests.support.documents import quoted, tables
 from tests.support.servers.server import Server
@@ -215,21 +215,21 @@ class TestLive:
 
     @pytest.mark.parametrize("how", ["header", "query"])
     def test_a_page_that_was_away_gets_exactly_what_it_missed(self, looking: Swarm, how: str) -> None:
-        place = looking.server.get("/api/snapshot")["place"]
+        event_id = looking.server.get("/api/snapshot")["event_id"]
         for at in range(3):
             looking.log.append("START", "w", f"missed-{how}-{at}")
             time.sleep(0.3)
-        header = {"Last-Event-ID": place} if how == "header" else {}
-        with Events(looking.server, "/api/events" + ("" if header else f"?after={place}"), **header) as events:
+        header = {"Last-Event-ID": event_id} if how == "header" else {}
+        with Events(looking.server, "/api/events" + ("" if header else f"?after={event_id}"), **header) as events:
             got: list[str] = []
             while len(got) < 3:
                 told = [record["task_id"] for record in events.until("log")[1]["records"]]
                 got += [task for task in told if task.startswith("missed-")]  # the test before may have written a moment ago
         assert got == [f"missed-{how}-{at}" for at in range(3)]
 
-    @pytest.mark.parametrize("place", ["0badcafe.7", "nonsense", "x" * 300, ".", "0.0"])
-    def test_one_that_was_away_too_long_is_told_to_begin_anew(self, looking: Swarm, place: str) -> None:
-        with Events(looking.server, **{"Last-Event-ID": place}) as events:
+    @pytest.mark.parametrize("event_id", ["0badcafe.7", "nonsense", "x" * 300, ".", "0.0"])
+    def test_one_that_was_away_too_long_is_told_to_begin_anew(self, looking: Swarm, event_id: str) -> None:
+        with Events(looking.server, **{"Last-Event-ID": event_id}) as events:
             assert events.next()[1] == "reset"
 
     def test_a_snapshot_and_what_follows_it_have_no_gap_and_no_record_twice(self, looking: Swarm) -> None:
@@ -245,7 +245,7 @@ class TestLive:
             time.sleep(0.05)
             snapshot = looking.server.get("/api/snapshot")
             got = [record["task_id"] for record in snapshot["records"] if record["worker"] == "writer"]
-            with Events(looking.server, f"/api/events?after={snapshot['place']}") as events:
+            with Events(looking.server, f"/api/events?after={snapshot['event_id']}") as events:
                 while not got or got[-1] != f"gap-{count - 1:04d}":
                     data = events.until("log")[1]
                     assert data["skipped"] == 0
@@ -311,16 +311,16 @@ class TestTheFeed:
         async def look() -> None:
             feed = Feed(store)
             feed.start()
-            while feed.scene.board is None:
+            while feed.snapshot.board is None:
                 await asyncio.sleep(0.01)
-            first = feed.scene.place
-            assert feed.place(first) == feed.newest()
+            first = feed.snapshot.event_id
+            assert feed.number_of(first) == feed.newest()
             for at in range(10):
                 StatusLog(store).append("START", "w", f"t{at}")
                 news = feed.newest()
                 while feed.newest() == news:
                     await asyncio.sleep(0.01)
-            assert feed.place(first) is None and len(feed._kept) == 5
+            assert feed.number_of(first) is None and len(feed._kept) == 5
             data, number = feed.after(0)
             assert data.startswith(b"id: ") and b"event: reset" in data and number == feed.newest()
             feed.stop()
@@ -350,7 +350,7 @@ class TestWhatAgentsWrite:
         looking.log.append("DONE", "w", "long")
 
     def test_a_record_cannot_forge_another_nor_an_event(self, looking: Swarm) -> None:
-        forged = 'ok\n\nid: 1.1\nevent: away\ndata: {"text":"gone"}\n\n{"type": "DONE"}\r\u2028\x85'
+        forged = 'ok\n\nid: 1.1\nevent: store_error\ndata: {"text":"gone"}\n\n{"type": "DONE"}\r\u2028\x85'
         with Events(looking.server) as events:
             looking.log.append("ERROR", "w", "forger", forged)
             told: list[str] = []
@@ -427,7 +427,7 @@ class TestWhoIsLetIn:
         ],
     )
     def test_by_which_names_a_door_goes(self, address: str, name: str, fits: bool) -> None:
-        assert Door("box.lan", address, 80, "t", ("swarm.example", "proxy.example:8443")).goes_by(name) is fits
+        assert AccessPolicy("box.lan", address, 80, "t", ("swarm.example", "proxy.example:8443")).accepts_host(name) is fits
 
     @pytest.mark.parametrize(
         ("address", "only_here"), [("127.0.0.1", True), ("127.3.2.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)]
@@ -638,9 +638,9 @@ class TestTheProcess:
             with Events(server) as events:
                 state.rename(tmp_path / "elsewhere")
                 state.write_text("a file in its place")
-                assert events.until("away")[1]["text"]
+                assert events.until("store_error")[1]["text"]
                 assert server.ask("/healthz").status == 503 and b"\nswarm_up 0\n" in server.ask("/metrics").body
-                assert server.get("/api/snapshot")["away"] and server.get("/api/board")["log"]["records"] == 1
+                assert server.get("/api/snapshot")["store_error"] and server.get("/api/board")["log"]["records"] == 1
                 state.unlink()
                 (tmp_path / "elsewhere").rename(state)
                 assert events.until("board")[1]["log"]["records"] == 1

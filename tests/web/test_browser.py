@@ -533,7 +533,7 @@ def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, o
 
 
 def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, open_page: Open) -> None:
-    broken = 'retry: 100\n\nevent: away\ndata: {"text": "the disk is full"}\n\n'
+    broken = 'retry: 100\n\nevent: store_error\ndata: {"text": "the disk is full"}\n\n'
     asked: list[str] = []
 
     def first_breaks(route: Route) -> None:

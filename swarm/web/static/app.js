@@ -44,8 +44,8 @@ async function begin() {
     log.replace(snapshot.records);
     timeline.replace(snapshot.records);
     showBoard(snapshot.board);
-    connected(snapshot.away);
-    listen(snapshot.place);
+    connected(snapshot.store_error);
+    listen(snapshot.event_id);
     await tasks.load();
   } catch (error) {
     if (beginning !== begun) return;
@@ -55,8 +55,8 @@ async function begin() {
   }
 }
 
-function listen(place) {
-  const stream = new EventSource(`/api/events?after=${encodeURIComponent(place)}`);
+function listen(eventId) {
+  const stream = new EventSource(`/api/events?after=${encodeURIComponent(eventId)}`);
   events = stream;
   const on = (name, act) => stream.addEventListener(name, (event) => {
     if (stream !== events) return;
@@ -67,7 +67,7 @@ function listen(place) {
   on("board", (board) => { showBoard(board); connected(""); });
   on("tasks", (change) => (change.all ? reload() : tasks.change(change.rows)));
   on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });
-  on("away", ({ text }) => connected(text));
+  on("store_error", ({ text }) => connected(text));
   on("reset", () => begin());
   stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") connected(away); });
   stream.addEventListener("error", () => {
