@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from swarm.board.board import Problem, Work
+from swarm.board.board import ActiveTask, Problem
 from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
 from swarm.locks.reservations import Reservation, Reservations
@@ -41,7 +41,7 @@ class Own:
 class Brief:
     worker: str
     own: tuple[Own, ...]
-    others: tuple[Work, ...]
+    others: tuple[ActiveTask, ...]
     waiting: tuple[Problem, ...]
     """What waits for a person."""
     reserved: tuple[Reservation, ...]
@@ -133,7 +133,7 @@ def brief(store: Store, worker: str, started_for: str = "") -> Brief:
     )
 
 
-def _own(queue: TaskQueue, work: Work, room: int, *, kept: bool) -> Own:
+def _own(queue: TaskQueue, work: ActiveTask, room: int, *, kept: bool) -> Own:
     try:
         prompt, queued = queue.get(work.task_id).spec.prompt or "", True
     except NoTask:

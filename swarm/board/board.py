@@ -26,17 +26,17 @@ KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
 
 class Problem(PlainRecord):
-    """Something a person should know. `mend` is the command that helps, or shows more; `since` is "" where nobody knows."""
+    """Something a person should know. `fix` is the command that helps, or shows more; `since` is "" where nobody knows."""
 
     kind: str
     task_id: str
     worker: str
     since: str
     text: str
-    mend: str
+    fix: str
 
 
-class Work(PlainRecord):
+class ActiveTask(PlainRecord):
     """Who has which task. Seconds; None: no end, or nobody wrote down when it began. `state`, `text` and `said_at` are of the
     task's latest record, "" where there is none."""
 
@@ -52,7 +52,7 @@ class Work(PlainRecord):
     said_at: str
 
 
-class Held(PlainRecord):
+class LockRow(PlainRecord):
     """A lock as it stands: `status` is Active, Expired or Unknown (it cannot be read), `why` says more."""
 
     task_id: str
@@ -66,7 +66,7 @@ class Held(PlainRecord):
     token: int | None
 
 
-class Seen(PlainRecord):
+class WorkerLastSeen(PlainRecord):
     """What a worker said last."""
 
     worker: str
@@ -79,12 +79,12 @@ class Seen(PlainRecord):
 class Board(PlainRecord):
     generated_at: str
     problems: tuple[Problem, ...]
-    workers: tuple[Work, ...]
-    locks: tuple[Held, ...]
+    workers: tuple[ActiveTask, ...]
+    locks: tuple[LockRow, ...]
     queue: dict[str, int]
     """How many tasks are in each state, all six."""
     blocked: int
-    seen: tuple[Seen, ...]
+    seen: tuple[WorkerLastSeen, ...]
     """The latest first."""
     records: int
     damaged: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from swarm.board.board import Board, Problem, Work
+from swarm.board.board import ActiveTask, Board, Problem
 from swarm.system.clock import from_iso
 from swarm.terminal.text import cut, duration, fill, shown, width
 
@@ -113,9 +113,9 @@ class _Screen:
         age = "" if since is None else f" · {duration(max(0.0, self._now - since))}"
         who = f" · {cut(shown(problem.worker), 24)}" if problem.worker else ""
         head: Line = [(fill(label, indent), colour), (cut(shown(problem.task_id), 32), "bold"), (f"{who}{age}: ", "")]
-        return [[*head, (shown(problem.text), "")], [(" " * indent, ""), (shown(problem.mend), "dim")]]
+        return [[*head, (shown(problem.text), "")], [(" " * indent, ""), (shown(problem.fix), "dim")]]
 
-    # Work ------------------------------------------------------------------------------------------------------
+    # ActiveTask ------------------------------------------------------------------------------------------------------
 
     def _work(self, rows: int) -> list[Line]:
         work = self._board.workers
@@ -134,7 +134,7 @@ class _Screen:
             lines.append([("  ", ""), (f"… {'and ' if count else ''}{more}, see: swarm lock list", "dim")])
         return lines
 
-    def _cells(self, work: Work) -> tuple[str, str, str, str, str]:
+    def _cells(self, work: ActiveTask) -> tuple[str, str, str, str, str]:
         held = "?" if work.held_for is None else duration(work.held_for)
         lease = "no end" if work.lease_left is None else f"lease {duration(work.lease_left)}"
         said = work.text or ("" if work.state == "START" else work.state)

@@ -5,7 +5,7 @@ What changes meanwhile is seen at the next look. Only a store that cannot be loo
 
 from __future__ import annotations
 
-from swarm.board.board import KINDS, Board, Held, Problem, Seen, Work
+from swarm.board.board import KINDS, ActiveTask, Board, LockRow, Problem, WorkerLastSeen
 from swarm.errors import StoreError
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.record import orphaned
@@ -68,7 +68,7 @@ class Viewer:
         running = queue.running
         dead = {name for name, token in before.items() if name in running and running[name].token == token}
         self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
-        return _Drawing(self._store, self._status, queue, locks, self._dead).board()
+        return _BoardBuilder(self._store, self._status, queue, locks, self._dead).board()
 
     def wait(self, timeout: float) -> bool:
         """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
@@ -114,7 +114,7 @@ class _NoQueue:
         return {}
 
 
-class _Drawing:
+class _BoardBuilder:
     """One board in the making."""
 
     def __init__(
@@ -137,7 +137,9 @@ class _Drawing:
             locks=tuple(self._held()),
             queue=self._counts(),
             blocked=len(self._queue.blocked()),
-            seen=tuple(Seen(worker, row[1], row[0], row[2], row[3]) for worker, row in reversed(self._status.workers.items())),
+            seen=tuple(
+                WorkerLastSeen(worker, row[1], row[0], row[2], row[3]) for worker, row in reversed(self._status.workers.items())
+            ),
             records=self._status.records,
             damaged=self._status.damaged,
             cursor=self._cursor,
@@ -205,8 +207,8 @@ class _Drawing:
                 text = "its lock makes no sense" + ("" if look.is_held else ", and counts as free")
                 unreadable.append(Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}"))
             elif look.is_held and look.seconds_left is not None and (text := _about_lease(look.lock, look.seconds_left)):
-                mend = f"swarm lock why {quoted(task)}"
-                ending.append((look.seconds_left, Problem("lease", task, look.holder, look.lock.heartbeat_at, text, mend)))
+                fix = f"swarm lock why {quoted(task)}"
+                ending.append((look.seconds_left, Problem("lease", task, look.holder, look.lock.heartbeat_at, text, fix)))
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
@@ -219,24 +221,24 @@ class _Drawing:
             entry = self._queue.entries.get(culprit)
             more = f"it and {len(tasks) - 1} more come" if len(tasks) > 1 else "it comes"
             text = f"{more} after {culprit}, which {'does not exist' if entry is None else 'failed'}"
-            mend = f"swarm task retry {quoted(culprit)}"
+            fix = f"swarm task retry {quoted(culprit)}"
             if entry is None:
-                mend = f"swarm task add {quoted(culprit)}"
+                fix = f"swarm task add {quoted(culprit)}"
             elif entry.state == CANCELLED:
                 text = f"{more} after {culprit}, which was cancelled"
-            found.append(Problem("blocked", tasks[0], "", entry.since if entry else "", text, mend))
+            found.append(Problem("blocked", tasks[0], "", entry.since if entry else "", text, fix))
         return found
 
     # The rest --------------------------------------------------------------------------------------------------
 
-    def _workers(self) -> list[Work]:
+    def _workers(self) -> list[ActiveTask]:
         found = []
         for task, status, lock in self._readable():
             if not status.is_held:
                 continue
             said, begun = self._status.said_of(task), from_iso(lock.acquired_at)
             found.append(
-                Work(
+                ActiveTask(
                     worker=lock.worker,
                     task_id=task,
                     since=lock.acquired_at,
@@ -251,18 +253,18 @@ class _Drawing:
             )
         return sorted(found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id))
 
-    def _held(self) -> list[Held]:
+    def _held(self) -> list[LockRow]:
         found = []
         for task, look in self._locks.items():
             if isinstance(look, StoreError):
-                found.append(Held(task, "Unknown", str(look), "", "", "", None, None, None))
+                found.append(LockRow(task, "Unknown", str(look), "", "", "", None, None, None))
                 continue
             lock, left = look.lock, _rounded(look.seconds_left)
             if lock is None:
-                found.append(Held(task, look.state, look.reason, "", "", "", left, None, None))
+                found.append(LockRow(task, look.state, look.reason, "", "", "", left, None, None))
                 continue
             times = (lock.acquired_at, lock.heartbeat_at)
-            found.append(Held(task, look.state, look.reason, lock.worker, *times, left, lock.ttl, lock.token))
+            found.append(LockRow(task, look.state, look.reason, lock.worker, *times, left, lock.ttl, lock.token))
         return found
 
     def _readable(self) -> Iterator[tuple[str, LockStatus, Lock]]:

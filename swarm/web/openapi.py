@@ -162,7 +162,7 @@ def _schemas() -> Schema:
         worker=_TEXT,
         since=_TEXT,
         text=_TEXT,
-        mend={**_TEXT, "description": "a command"},
+        fix={**_TEXT, "description": "a command"},
     )
     work = _object(
         worker=_TEXT, task_id=_TEXT, since=_TEXT, held_for=_NUMBER, lease_left=_NUMBER, ttl=_NUMBER, token=_WHOLE,
@@ -176,10 +176,10 @@ def _schemas() -> Schema:
         schema_version=_VERSION,
         generated_at=_TEXT,
         problems=_list("Problem"),
-        workers=_list("Work"),
+        workers=_list("ActiveTask"),
         locks=_list("Lock"),
         queue=_counts(*STATES, "blocked", "total"),
-        seen=_list("Seen"),
+        seen=_list("WorkerLastSeen"),
         log=_object(cursor=_TEXT, records=_COUNT, damaged=_COUNT),
         totals=_counts("problems", "workers", "locks", "seen"),
         kinds=_counts(*KINDS),
@@ -202,9 +202,9 @@ def _schemas() -> Schema:
     }
     return {
         "Problem": problem,
-        "Work": work,
+        "ActiveTask": work,
         "Lock": lock,
-        "Seen": _object(worker=_TEXT, task_id=_TEXT, state=_TEXT, at=_TEXT, text=_TEXT),
+        "WorkerLastSeen": _object(worker=_TEXT, task_id=_TEXT, state=_TEXT, at=_TEXT, text=_TEXT),
         "Board": board,
         "Record": record,
         "Snapshot": _object(

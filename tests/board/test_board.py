@@ -88,7 +88,7 @@ class TestWaitingForAPerson:
     def test_a_task_of_the_queue_is_shown_by_the_queue(self, store: Store) -> None:
         queue_with(store, "a b").claim("w")
         say(store, "WAIT", "a b")
-        assert the_problem(store).mend == "swarm task show 'a b'"
+        assert the_problem(store).fix == "swarm task show 'a b'"
 
 
 class TestErrors:
@@ -120,7 +120,7 @@ class TestErrors:
         queue = queue_with(store, "t", max_attempts=1)
         queue.fail("t", "w", queue.claim("w").token, "no database")
         problem = the_problem(store)
-        assert (problem.kind, problem.text, problem.mend) == ("failed", "no database (attempt 1 of 1)", "swarm task retry t")
+        assert (problem.kind, problem.text, problem.fix) == ("failed", "no database (attempt 1 of 1)", "swarm task retry t")
 
 
 class TestHolders:
@@ -134,7 +134,7 @@ class TestHolders:
             holder.kill()
             holder.wait()
             problem = the_problem(store)
-            assert (problem.kind, problem.worker, problem.mend) == ("gone", "w", "swarm lock why t")
+            assert (problem.kind, problem.worker, problem.fix) == ("gone", "w", "swarm lock why t")
             assert problem.text == "its process is gone; the task is free for whoever takes it"
             assert not look(store).workers
 
@@ -228,7 +228,7 @@ class TestBlocked:
         queue.fail("build", "w", queue.claim("w").token, "no")
         board = look(store)
         blocked = [problem for problem in board.problems if problem.kind == "blocked"]
-        assert [(one.task_id, one.text, one.mend) for one in blocked] == [
+        assert [(one.task_id, one.text, one.fix) for one in blocked] == [
             ("test", "it and 1 more come after build, which failed", "swarm task retry build")
         ]
         assert board.blocked == 2
@@ -276,7 +276,7 @@ def test_as_json_it_has_the_documented_keys(store: Store) -> None:
     say(store, "WAIT", text="中文")
     fields = json.loads(json_codec.dumps(look(store).fields()))
     assert list(fields) == ["schema_version", "generated_at", "problems", "workers", "locks", "queue", "seen", "log"]
-    assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "mend"]
+    assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "fix"]
     assert fields["queue"]["running"] == fields["queue"]["total"] == 1
     assert fields["seen"][0]["state"] == "WAIT"
     assert fields["log"] == {"cursor": StatusLog(store).end(), "records": 2, "damaged": 0}
@@ -316,7 +316,7 @@ def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(store: Store
 
     monkeypatch.setattr(store, "read", refuse)
     board = look(store)
-    assert [(one.kind, one.task_id, one.mend) for one in board.problems] == [("unreadable", "secret", "swarm doctor")]
+    assert [(one.kind, one.task_id, one.fix) for one in board.problems] == [("unreadable", "secret", "swarm doctor")]
     assert [work.task_id for work in board.workers] == ["open"]
     assert {lock.task_id: lock.status for lock in board.locks} == {"secret": "Unknown", "open": "Active"}
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.board.board import Board, Held, Problem, Work
+from swarm.board.board import ActiveTask, Board, LockRow, Problem
 from swarm.board.text import text
 from swarm.board.viewer import Viewer
 from swarm.locks.table import LockTable
@@ -39,11 +39,9 @@ AT = "2026-02-02T10:30:00.000Z"
 def a_board(problems: int = 0, workers: int = 0, kinds: tuple[str, ...] = ("failed",), words: str = "text") -> Board:
     return Board(
         generated_at="2026-02-02T10:34:00.000Z",
-        problems=tuple(
-            Problem(kind, f"{kind}-{n}", "w", AT, words, f"swarm mend {n}") for kind in kinds for n in range(problems)
-        ),
-        workers=tuple(Work(f"worker-{n}", f"task-{n}", AT, 240, 60, 300, n, "START", words, AT) for n in range(workers)),
-        locks=(Held("t", "Active", "", "w", AT, AT, 1, 1, 1),),
+        problems=tuple(Problem(kind, f"{kind}-{n}", "w", AT, words, f"swarm fix {n}") for kind in kinds for n in range(problems)),
+        workers=tuple(ActiveTask(f"worker-{n}", f"task-{n}", AT, 240, 60, 300, n, "START", words, AT) for n in range(workers)),
+        locks=(LockRow("t", "Active", "", "w", AT, AT, 1, 1, 1),),
         queue={"ready": 3, "waiting": 0, "running": 2, "done": 5, "failed": 1, "cancelled": 0},
         blocked=0,
         seen=(),
@@ -60,7 +58,7 @@ class TestLayout:
             "",
             "Problems",
             "FAILED  failed-0 · w · 4 min 0 s: text",
-            "        swarm mend 0",
+            "        swarm fix 0",
             "",
             "At work",
             "  worker-0  task-0  4 min 0 s  lease 1 min 0 s  text",

@@ -268,7 +268,7 @@ def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) 
     (table,) = tables("docs/reference/view.md", "For programs")
     board = Viewer(Home().store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
-    for row, kind in ((2, view.Problem), (3, view.Work), (4, view.Held), (6, view.Seen)):
+    for row, kind in ((2, view.Problem), (3, view.ActiveTask), (4, view.LockRow), (6, view.WorkerLastSeen)):
         assert quoted(table[row][1]) == list(kind.field_names())
 
 

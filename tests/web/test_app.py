@@ -55,7 +55,7 @@ class TestLooking:
     def test_the_board_is_that_of_the_view(self, looking: Swarm) -> None:
         looking.log.append("WAIT", "w", "board-1", "which database?")
         board = looking.until("/api/board", lambda board: board["kinds"]["waiting"] > 0)
-        assert any(problem["text"] == "which database?" and problem["mend"] for problem in board["problems"])
+        assert any(problem["text"] == "which database?" and problem["fix"] for problem in board["problems"])
 
     def test_tasks_come_in_pages_by_state_and_by_words(self, looking: Swarm) -> None:
         looking.queue.add_all([TaskSpec(f"page-{at}", f"Do Thing {at % 2}") for at in range(7)])

@@ -74,14 +74,14 @@ export class BoardView {
   }
 
   problem(problem) {
-    const command = say(problem.mend, { name: "code" });
-    const copy = make("button", { type: "button", class: "small", data: { does: "copy" }, "aria-label": `Copy ${plain(problem.mend)}`, on: { click: () => this.copy(problem.mend, copy, command) } }, "Copy");
+    const command = say(problem.fix, { name: "code" });
+    const copy = make("button", { type: "button", class: "small", data: { does: "copy" }, "aria-label": `Copy ${plain(problem.fix)}`, on: { click: () => this.copy(problem.fix, copy, command) } }, "Copy");
     const about = make("p", { class: "about" }, this.link(problem.task_id));
     if (problem.worker) about.append(" · ", say(problem.worker));
     if (problem.since) about.append(" · ", age(problem.since));
     const does = make("div", { class: "does" }, command, copy);
     if (problem.actions && problem.kind === "failed") does.append(this.button("retry", "Retry", problem));
-    if (problem.actions && ["waiting", "failed", "error"].includes(problem.kind) && problem.mend.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
+    if (problem.actions && ["waiting", "failed", "error"].includes(problem.kind) && problem.fix.startsWith("swarm task show")) does.append(this.button("cancel", "Cancel", problem));
     if (problem.actions && problem.lock && ["gone", "lease", "unreadable"].includes(problem.kind)) does.append(this.button("release", "Release", { ...problem, ...problem.lock }));
     return make("li", { class: "problem", data: { kind: problem.kind } },
       make("span", { class: "kind" }, KINDS[problem.kind] ?? problem.kind),
