@@ -18,7 +18,7 @@ from swarm.errors import LockLost, NotYours, StoreError
 from swarm.locks.heartbeat import heartbeat_interval
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
-from swarm.system.timer import Alarm
+from swarm.system.timer import Handle
 
 _MARGIN_FRACTION = 0.05  # of the lease, at most a second: time for the holder to act on being out
 _CLOCK_POLL_INTERVAL = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
@@ -61,7 +61,7 @@ class Lease:
         self._detached = False
         self._ended = threading.Event()
         self._state = threading.Lock()
-        self._alarm: Alarm | None = None  # of the first heartbeat: most leases end before it
+        self._first_beat: Handle | None = None  # of the first heartbeat: most leases end before it
         self._thread: threading.Thread | None = None
 
     @property
@@ -92,12 +92,12 @@ class Lease:
 
     def start(self) -> Self:
         """Take the lock, unless it was taken already, and keep it alive from now on. Raises LockHeld."""
-        if self._alarm is not None:
+        if self._first_beat is not None:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
         try:
             self._begin(self._taken or self._acquire())
-            self._alarm = self._table.alarms().set(max(0.0, self._until_next_beat()), self._start_heart)
+            self._first_beat = self._table.timer().call_later(max(0.0, self._until_next_beat()), self._start_heart)
         except BaseException:
             self._abandon()
             raise
@@ -189,14 +189,14 @@ class Lease:
             except RuntimeError:
                 pass
         if self._time_left() > 0:
-            self._alarm = self._table.alarms().set(_RETRY_INTERVAL, self._start_heart)
+            self._first_beat = self._table.timer().call_later(_RETRY_INTERVAL, self._start_heart)
         else:
             self._lose(self._ran_out())
 
     def _stop_heart(self) -> threading.Thread | None:
         """The heart's thread, if it was started, and will end now; if not, it will not be started any more."""
-        if self._alarm is not None:
-            self._alarm.call_off()
+        if self._first_beat is not None:
+            self._first_beat.cancel()
         with self._state:
             return self._thread
 

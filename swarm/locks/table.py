@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeVarTuple
 
     from swarm.stores.contract import Store
-    from swarm.system.timer import Alarms
+    from swarm.system.timer import Timer
 
     Args = TypeVarTuple("Args")
 
@@ -41,7 +41,7 @@ class LockTable:
         self.store = store
         self.clock = store.clock
         self._space = space
-        self._alarms: Alarms | None = None
+        self._timer: Timer | None = None
         self._own_identity: tuple[int, str, dict[str, object]] = (0, "", {})
 
     def acquire(
@@ -130,13 +130,13 @@ class LockTable:
         for key in self.store.keys(self._space):
             yield key.partition("/")[2]
 
-    def alarms(self) -> Alarms:
+    def timer(self) -> Timer:
         """For those who keep locks of this table alive."""
-        if self._alarms is None:
-            from swarm.system.timer import Alarms
+        if self._timer is None:
+            from swarm.system.timer import Timer
 
-            self._alarms = Alarms()
-        return self._alarms
+            self._timer = Timer()
+        return self._timer
 
     def await_change(self, task: str, timeout: float) -> None:
         """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""

@@ -1,7 +1,8 @@
-"""Calls that are due later. One thread makes them for everybody who asks, so that what is called off in time costs no thread.
+"""Deferred calls on one shared thread, so that a call cancelled in time costs no thread.
 
-A call should be short: the others wait for it. The thread takes none of the program's signals, does not keep the program alive,
-and ends a while after there was nothing left to do. In a forked child no alarm is set.
+A call should be short, because the other calls wait for it. The thread blocks all
+signals, does not keep the program alive, and ends after a time without work. A forked
+child inherits no calls and may schedule its own.
 """
 
 import heapq
@@ -12,71 +13,86 @@ from itertools import count
 from signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask, valid_signals
 from time import monotonic
 
-_IDLE = 10.0  # seconds
-_FEW = 64
+IDLE_TIMEOUT = 10.0  # seconds without work after which the thread ends
+_MIN_PURGE_SIZE = 64  # entries of the schedule below which cancelled calls are not removed
 
 
-class Alarm:
-    """One call to come."""
+class Handle:
+    """A call that is scheduled. `call` is None once it was cancelled."""
 
     __slots__ = ("call",)
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Callable[[], object] | None = call
 
-    def call_off(self) -> None:
-        """It will not be made, unless it is being made right now."""
+    def cancel(self) -> None:
+        """Drop the call, unless the thread is making it right now."""
         self.call = None
 
 
-class Alarms:
-    """What is due, and the thread that sees to it."""
+class Timer:
+    """Makes calls after a delay. Threads may share it."""
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._schedule = _Schedule()
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Handle:
+        """Make the call in so many seconds, or as soon as possible after that.
+
+        Raises RuntimeError if no thread can be started.
+        """
+        if self._schedule.pid != os.getpid():
+            self._schedule = _Schedule()  # in a forked child the thread is gone, and it may have held the lock
+        return self._schedule.add(monotonic() + seconds, call)
+
+
+class _Schedule:
+    """The scheduled calls of one process and the thread that makes them."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.entries: list[tuple[float, int, Handle]] = []  # a heap: when, order, call
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Alarm]] = []
-        self._most = _FEW
+        self._purge_size = _MIN_PURGE_SIZE
         self._order = count()
         self._thread: threading.Thread | None = None
 
-    def set(self, seconds: float, call: Callable[[], object]) -> Alarm:
-        """The call is made in so many seconds, or as soon as may be after that. Raises RuntimeError where no thread can be
-        started."""
-        if self._pid != os.getpid():
-            Alarms.__init__(self)  # a forked child: the thread is not there, and may have held what it waits on
-        alarm = Alarm(call)
-        due = monotonic() + seconds
+    def add(self, due: float, call: Callable[[], object]) -> Handle:
+        handle = Handle(call)
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="alarms", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="timer", daemon=True)
                 _start(self._thread)
-            if len(self._due) > self._most:
-                self._due = [entry for entry in self._due if entry[2].call is not None]
-                heapq.heapify(self._due)
-                self._most = max(_FEW, 2 * len(self._due))
-            heapq.heappush(self._due, (due, next(self._order), alarm))
-            if self._due[0][2] is alarm:
+            if len(self.entries) > self._purge_size:
+                self._remove_cancelled()
+            heapq.heappush(self.entries, (due, next(self._order), handle))
+            if self.entries[0][2] is handle:
                 self._changed.notify()
-        return alarm
+        return handle
+
+    def _remove_cancelled(self) -> None:
+        self.entries = [entry for entry in self.entries if entry[2].call is not None]
+        heapq.heapify(self.entries)
+        self._purge_size = max(_MIN_PURGE_SIZE, 2 * len(self.entries))
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait(self._due[0][0] - monotonic() if self._due else _IDLE)
-                if not self._due:
+                self._changed.wait(self.entries[0][0] - monotonic() if self.entries else IDLE_TIMEOUT)
+                if not self.entries:
                     self._thread = None
                     return
                 ready = []
-                while self._due and self._due[0][0] <= monotonic():
-                    ready.append(heapq.heappop(self._due)[2])
-            for alarm in ready:
-                if call := alarm.call:
+                while self.entries and self.entries[0][0] <= monotonic():
+                    ready.append(heapq.heappop(self.entries)[2])
+            for handle in ready:
+                if call := handle.call:
                     call()
 
 
 def _start(thread: threading.Thread) -> None:
-    # The program's signals are for its own threads: one that this took would not wake whoever waits for it.
+    # Signals are for the program's own threads. A signal that this thread took would not
+    # end another thread's wait.
     before = pthread_sigmask(SIG_BLOCK, valid_signals())
     try:
         thread.start()

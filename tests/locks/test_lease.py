@@ -19,16 +19,16 @@ from swarm.locks import lease as module
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.stores.memory import MemoryStore
-from swarm.system.timer import Alarm, Alarms
+from swarm.system.timer import Handle, Timer
 from tests.conftest import HandClock
 from tests.support.processes import fork
 
 
-class Hasty(Alarms):
+class Hasty(Timer):
     """Everything is due at once: the heart itself knows when to beat."""
 
-    def set(self, seconds: float, call: Callable[[], object]) -> Alarm:
-        return super().set(0.0, call)
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Handle:
+        return super().call_later(0.0, call)
 
 
 class Table(LockTable):
@@ -74,7 +74,7 @@ def table(clock: HandClock) -> Table:
 
 @pytest.fixture
 def hasty(table: Table) -> None:
-    table._alarms = Hasty()
+    table._timer = Hasty()
 
 
 @pytest.fixture
@@ -629,7 +629,7 @@ def test_where_nobody_noticed_in_time_there_is_no_hurry_any_more(table: Table) -
 
 
 def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.alarms().set(0, lambda: None)  # their thread serves everybody
+    table.timer().call_later(0, lambda: None)  # their thread serves everybody
     started: list[str] = []
     real = threading.Thread.start
 
@@ -641,7 +641,7 @@ def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monke
     for _ in range(3):
         with Lease(table, "t", "w", 60) as lease:
             pass
-        assert lease._alarm is not None and lease._alarm.call is None
+        assert lease._first_beat is not None and lease._first_beat.call is None
     assert started == []
 
 
@@ -650,7 +650,7 @@ def test_where_its_thread_cannot_be_started_it_is_tried_again_until_the_lease_is
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, tries = threading.Event(), []
-    table.alarms().set(0, lambda: None)
+    table.timer().call_later(0, lambda: None)
     real = threading.Thread.start
 
     def failing(self: threading.Thread) -> None:
