@@ -84,7 +84,7 @@ def agent_config_dir(agent: str) -> str:
     return absolute_path(chosen) if chosen else ""
 
 
-def errand() -> tuple[str, int] | None:
+def assigned_task() -> tuple[str, int] | None:
     """The task that whoever started us holds, and its token; None if nobody said so, or not so that it can be believed."""
     task, token = _variable("SWARM_TASK_ID"), _variable("SWARM_TOKEN")
     return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None

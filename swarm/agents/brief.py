@@ -19,28 +19,28 @@ from swarm.stores.contract import Store
 from swarm.terminal.text import duration, quoted, shown
 
 SCHEMA_VERSION = 1
-_ROWS = 8  # of each list
-_WIDE = 160  # characters of what somebody else wrote
+_MAX_ROWS = 8  # of each list
+_MAX_TEXT = 160  # characters of what somebody else wrote
 _MAX_PROMPT = 4000  # characters of the prompts of its tasks; `swarm task show` has the rest
 
 
 @dataclass(frozen=True)
-class Own:
-    """A task of the agent's. `kept`: its lease is kept alive by a process that also ends it; `queued`: it is one of the queue,
+class OwnTask:
+    """A task of the agent's. `managed`: another process keeps its lease alive and ends it; `queued`: it is one of the queue,
     not a lock alone."""
 
     task_id: str
     token: int | None
     lease_left: float | None
     prompt: str
-    kept: bool
+    managed: bool
     queued: bool
 
 
 @dataclass(frozen=True)
 class Brief:
     worker: str
-    own: tuple[Own, ...]
+    tasks: tuple[OwnTask, ...]
     others: tuple[ActiveTask, ...]
     waiting: tuple[Problem, ...]
     """What waits for a person."""
@@ -53,7 +53,7 @@ class Brief:
         return {
             "schema_version": SCHEMA_VERSION,
             "worker": self.worker,
-            "your_tasks": [asdict(own) for own in self.own],
+            "your_tasks": [asdict(task) for task in self.tasks],
             "others": [{"worker": w.worker, "task_id": w.task_id, "held_for": w.held_for} for w in self.others],
             "waiting_for_a_person": [{"task_id": p.task_id, "worker": p.worker, "text": p.text} for p in self.waiting],
             "reserved_by_others": [each.fields() for each in self.reserved],
@@ -77,44 +77,44 @@ class Brief:
         return "\n".join(lines) + "\n"
 
     def _own_lines(self) -> list[str]:
-        if not self.own:
+        if not self.tasks:
             return ["You have no task yet. Work on nothing that you have not claimed."]
         lines = []
-        for own in self.own[:_ROWS]:
+        for own in self.tasks[:_MAX_ROWS]:
             lease = "" if own.lease_left is None else f", lease for {duration(max(0.0, own.lease_left))} more"
             kind = "task" if own.queued else "lock"
             lines.append(
                 f"Your {kind}: {shown(own.task_id)} ({'no token' if own.token is None else f'token {own.token}'}{lease})."
             )
             lines += [f"  {shown(line)}" for line in own.prompt.splitlines()]
-            if own.kept:
+            if own.managed:
                 lines.append(
                     "  Whoever started you keeps it alive and ends it when you end: neither claim nor finish it yourself."
                 )
-        return lines if len(self.own) <= _ROWS else [*lines, f"And {len(self.own) - _ROWS} more of yours."]
+        return lines if len(self.tasks) <= _MAX_ROWS else [*lines, f"And {len(self.tasks) - _MAX_ROWS} more of yours."]
 
     def _commands(self) -> dict[str, str]:
         who = quoted(self.worker)
-        told: dict[str, str] = {}
-        for own in self.own[:1]:
+        commands: dict[str, str] = {}
+        for own in self.tasks[:1]:
             task = quoted(own.task_id)
             token = "" if own.token is None else f" --token {own.token}"
             mine = f"{task} --worker {who}{token}"
-            told["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
-            if own.kept:
+            commands["ask a person"] = f"swarm log append HELP {who} {task} 'what you need to know'"
+            if own.managed:
                 continue
-            told["keep it (every few minutes)"] = f"swarm lock heartbeat {task} {who}{token}"
+            commands["keep it (every few minutes)"] = f"swarm lock heartbeat {task} {who}{token}"
             if own.queued:
-                told["when it is done"] = f"swarm task done {mine} 'what you did'"
-                told["if it fails"] = f"swarm task fail {mine} 'what went wrong'"
-                told["to give it back"] = f"swarm task release {mine}"
+                commands["when it is done"] = f"swarm task done {mine} 'what you did'"
+                commands["if it fails"] = f"swarm task fail {mine} 'what went wrong'"
+                commands["to give it back"] = f"swarm task release {mine}"
             else:
-                told["to give it back"] = f"swarm lock release {task} {who}{token}"
-        if not self.own:
-            told["take the next task"] = f"swarm task claim --worker {who}"
-        told["before you edit files that others may want"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
-        told["see everything"] = "swarm status"
-        return told
+                commands["to give it back"] = f"swarm lock release {task} {who}{token}"
+        if not self.tasks:
+            commands["take the next task"] = f"swarm task claim --worker {who}"
+        commands["before you edit files that others may want"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
+        commands["see everything"] = "swarm status"
+        return commands
 
 
 def brief(store: Store, worker: str, started_for: str = "") -> Brief:
@@ -122,10 +122,10 @@ def brief(store: Store, worker: str, started_for: str = "") -> Brief:
     board = Viewer(store).look()
     queue = TaskQueue(store)
     works = [work for work in board.workers if work.worker == worker]
-    own = [_own(queue, work, _MAX_PROMPT // len(works), kept=work.task_id == started_for) for work in works]
+    own = [_own(queue, work, _MAX_PROMPT // len(works), managed=work.task_id == started_for) for work in works]
     return Brief(
         worker=worker,
-        own=tuple(sorted(own, key=lambda each: not each.queued)),
+        tasks=tuple(sorted(own, key=lambda each: not each.queued)),
         others=tuple(work for work in board.workers if work.worker != worker),
         waiting=tuple(problem for problem in board.problems if problem.kind == "waiting"),
         reserved=tuple(each for each in Reservations(store).all() if each.worker != worker),
@@ -133,21 +133,21 @@ def brief(store: Store, worker: str, started_for: str = "") -> Brief:
     )
 
 
-def _own(queue: TaskQueue, work: ActiveTask, room: int, *, kept: bool) -> Own:
+def _own(queue: TaskQueue, work: ActiveTask, room: int, *, managed: bool) -> OwnTask:
     try:
         prompt, queued = queue.get(work.task_id).spec.prompt or "", True
     except NoTask:
         prompt, queued = "", False
     if len(prompt) > room:
         prompt = f"{prompt[:room]}\n… all of it: swarm task show {quoted(work.task_id)}"
-    return Own(work.task_id, work.token, work.lease_left, prompt, kept, queued)
+    return OwnTask(work.task_id, work.token, work.lease_left, prompt, managed, queued)
 
 
 def _section(title: str, rows: Sequence[str]) -> list[str]:
     if not rows:
         return []
-    more = f"; and {len(rows) - _ROWS} more" if len(rows) > _ROWS else ""
-    return [f"{title}: {'; '.join(rows[:_ROWS])}{more}."]
+    more = f"; and {len(rows) - _MAX_ROWS} more" if len(rows) > _MAX_ROWS else ""
+    return [f"{title}: {'; '.join(rows[:_MAX_ROWS])}{more}."]
 
 
 def _since(seconds: float | None) -> str:
@@ -156,4 +156,4 @@ def _since(seconds: float | None) -> str:
 
 def _cut(text: str) -> str:
     text = shown(" ".join(text.split()))
-    return text if len(text) <= _WIDE else f"{text[: _WIDE - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

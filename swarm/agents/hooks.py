@@ -106,11 +106,11 @@ class AgentHooks:
     def _stop(self, event: HookEvent) -> Answer | None:
         if event.again:
             return None
-        told = self._brief()
-        waiting = {problem.task_id for problem in told.waiting}
+        brief = self._brief()
+        waiting = {problem.task_id for problem in brief.waiting}
         claimed = {task.id for task in self._queue().tasks("running") if task.worker == self._worker}
-        for own in told.own:
-            if own.kept or own.task_id not in claimed - waiting or own.token is None:
+        for own in brief.tasks:
+            if own.managed or own.task_id not in claimed - waiting or own.token is None:
                 continue
             if self._memory.reminded.get(own.task_id) == own.token:
                 continue

@@ -29,7 +29,7 @@ from swarm.agents.tools import AgentTools, Answer, with_losses
 from swarm.errors import SwarmError
 from swarm.formats import json_codec
 
-_TICK = 2.0  # seconds between signs of life, for a client that asked for them
+_PROGRESS_INTERVAL = 2.0  # seconds between signs of life, for a client that asked for them
 
 Context = ServerRequestContext[dict[str, Any]]
 
@@ -84,7 +84,7 @@ async def _call_tool(tools: AgentTools, context: Context, params: types.CallTool
     fault = _fault(params.name, arguments)
     if fault:
         return _error(with_losses(fault, tools.lost()))
-    call = _Call(getattr(tools, params.name), arguments, tools.take_back)
+    call = _Call(getattr(tools, params.name), arguments, tools.undo)
     try:
         answer = await call.answer(lambda seconds: context.session.report_progress(seconds, None, "waiting"))
     except SwarmError as error:
@@ -130,10 +130,10 @@ def _sendable(value: Any) -> Any:
 class _Call:
     """A call of a tool, in a thread that nobody has to wait for."""
 
-    def __init__(self, tool: Callable[..., Answer], arguments: dict[str, Any], take_back: Callable[[Answer], None]) -> None:
+    def __init__(self, tool: Callable[..., Answer], arguments: dict[str, Any], undo: Callable[[Answer], None]) -> None:
         self._abandoned = False
         self._work = partial(tool, self._is_abandoned, **arguments)
-        self._take_back = take_back
+        self._undo = undo
         self._guard = threading.Lock()
         self._answer: Answer | None = None
 
@@ -144,8 +144,8 @@ class _Call:
         threading.Thread(target=self._run, args=(loop, waiter), daemon=True).start()
         seconds = 0.0
         try:
-            while not (await asyncio.wait([waiter], timeout=_TICK))[0]:
-                seconds += _TICK
+            while not (await asyncio.wait([waiter], timeout=_PROGRESS_INTERVAL))[0]:
+                seconds += _PROGRESS_INTERVAL
                 await progress(seconds)
             await anyio.lowlevel.checkpoint_if_cancelled()  # a call that was cancelled meanwhile is not answered any more
             return waiter.result()
@@ -154,7 +154,7 @@ class _Call:
                 self._abandoned = True
                 answer = self._answer
             if answer is not None:
-                threading.Thread(target=self._take_back, args=(answer,), daemon=True).start()
+                threading.Thread(target=self._undo, args=(answer,), daemon=True).start()
             raise
 
     def _is_abandoned(self) -> bool:
@@ -172,7 +172,7 @@ class _Call:
             abandoned = self._abandoned
         if abandoned:
             if answer is not None:
-                self._take_back(answer)
+                self._undo(answer)
             return
         try:
             loop.call_soon_threadsafe(_settle, waiter, answer, failure)

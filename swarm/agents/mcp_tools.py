@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from swarm.agents.tools import LONGEST_WAIT, STATES, THEN
+from swarm.agents.tools import MAX_WAIT, STATES, THEN
 
 INSTRUCTIONS = (
     "Many agents share these tasks. Loop: claim, do the task, done (or fail). "
@@ -21,7 +21,7 @@ _YES_NO: Schema = {"type": "boolean"}
 _NUMBER: Schema = {"type": "integer"}
 _OBJECT: Schema = {"type": "object"}
 _LIST: Schema = {"type": "array"}
-_WAIT: Schema = {"type": "number", "description": f"seconds, up to {LONGEST_WAIT:g}"}
+_WAIT: Schema = {"type": "number", "description": f"seconds, up to {MAX_WAIT:g}"}
 _ALWAYS: Schema = {"must_stop": _YES_NO, "next": _TEXT}
 _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
 

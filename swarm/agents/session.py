@@ -1,8 +1,10 @@
-"""What an agent has while its session lives: the tasks it claimed and the locks it took, kept alive, and given back at the end.
+"""The tasks and locks that an agent holds while its session lives.
 
-Everything is bound to this process: killed, it holds nothing any more. What is lost, because a lease ran out or another took it,
-is told once by `news`, and again to whoever goes on as if nothing had happened. Threads may share the object; a call that waits
-gives up soon after it was `stopped`. No store, however slow, holds up the end for longer than it is given.
+Leases are kept alive, and everything is released when the session ends. Every lock is
+bound to this process, so a killed process holds nothing. A lock is lost if its lease ran
+out or another worker took it. `news` reports each loss once; a later call about a lost
+task is refused again. Threads may share the object. A waiting call gives up soon after
+`stopped` returns true. `close` takes no longer than its timeout, however slow the store.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.queue.waiting import claim_patiently
 from swarm.stores.contract import Store
 
-NOBODY_TOLD = "nobody could be told"
+_NOT_DELIVERED = "the answer could not be delivered"
 _ENDED = "its agent's session ended"
-_GLANCE = 0.5  # seconds between looks whether somebody still waits for a lock
+_POLL_INTERVAL = 0.5  # seconds between looks whether somebody still waits for a lock
 
 
 @dataclass
@@ -34,33 +36,33 @@ class Holding:
     lease: Lease
     claim: Claim | None = None
     lost: str = ""
-    told: bool = False
+    reported: bool = False
 
 
 class AgentSession:
-    """One agent's session. `errand`: the task that whoever started the agent holds for it, and its token."""
+    """One agent's session. `assigned_task`: the task that whoever started the agent holds for it, and its token."""
 
-    def __init__(self, store: Store, worker: str, ttl: float, *, errand: tuple[str, int] | None = None) -> None:
+    def __init__(self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None) -> None:
         self.store = store
         self.worker = check_name(worker, "worker")
         self.ttl = check_ttl(ttl, fractions=True)
         self.queue = TaskQueue(store)
-        self._errand = errand
+        self._assigned_task = assigned_task
         self._locks = LockTable(store)
         self._files = Reservations(store)
         self._for_files = f"files of {self.worker}"
         self._reserving = threading.RLock()
         self._holdings: dict[str, Holding] = {}
-        self._over: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
+        self._finished: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
         self._guard = threading.Lock()
         self._taking = threading.Lock()  # so that nothing is taken behind the back of the end
         self._ended = False
 
-    def errand(self) -> str:
+    def assigned_task(self) -> str:
         """The task that the agent was started for, and that is still held for it; "" if there is none."""
-        if self._errand is None:
+        if self._assigned_task is None:
             return ""
-        task, token = self._errand
+        task, token = self._assigned_task
         status = self._locks.status(task)
         return task if status.is_held_by(status.holder, token) else ""
 
@@ -81,29 +83,29 @@ class AgentSession:
             return self._why_lost(holding) if holding is not None else ""
 
     def news(self) -> list[Holding]:
-        """What was lost since somebody was told last."""
+        """What was lost since it was last reported."""
         with self._guard:
-            found = [holding for holding in self._holdings.values() if self._why_lost(holding) and not holding.told]
+            found = [holding for holding in self._holdings.values() if self._why_lost(holding) and not holding.reported]
             for holding in found:
-                holding.told = True
+                holding.reported = True
             return found
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
     def claim(self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Claim:
         """Raises as the queue does, and WrongState while the agent has the task that it was started for."""
-        errand = self.errand()
-        if errand:
-            raise WrongState(errand, f"You work on {errand} already: it is held for you, and your exit ends it.")
+        assigned = self.assigned_task()
+        if assigned:
+            raise WrongState(assigned, f"You work on {assigned} already: it is held for you, and your exit ends it.")
         return claim_patiently(self.queue, lambda: self._claim_now(task), wait, stopped)
 
     def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
         """Ends a claim: `how` is done, fail or release. Raises LockLost if another has the task by now, NotYours if this session
         never claimed it, WrongState for the task that the agent was started for."""
         holding = self._holding(check_name(task, "task_id"))
-        claim = holding.claim if holding else self._over.get(task)
+        claim = holding.claim if holding else self._finished.get(task)
         if claim is None:
-            if task == self.errand():
+            if task == self.assigned_task():
                 raise WrongState(task, f"{task} was started by a worker, and your exit ends it: 0 is done, anything else failed.")
             why = "it is only a lock: call unlock" if holding else "call claim first"
             raise NotYours(task, f"This session has not claimed {task}: {why}.")
@@ -116,11 +118,11 @@ class AgentSession:
                 ended = self.queue.release(task, self.worker, claim.token, text)
         except LockLost as lost:
             if holding is not None:
-                self._lose(holding, lost, told=True)
+                self._lose(holding, lost, reported=True)
             raise
         if holding is not None:
-            self._over[task] = claim
-            self._let_go(holding)
+            self._finished[task] = claim
+            self._forget(holding)
         return ended
 
     # Locks -----------------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class AgentSession:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                self._locks.await_change(name, min(left, _GLANCE))
+                self._locks.await_change(name, min(left, _POLL_INTERVAL))
                 if stopped():
                     raise
 
@@ -150,9 +152,9 @@ class AgentSession:
             self._locks.release(name, self.worker, holding.lease.token)
         except NotYours as gone:
             lost = LockLost(name, str(gone))
-            self._lose(holding, lost, told=True)
+            self._lose(holding, lost, reported=True)
             raise lost from None
-        self._let_go(holding)
+        self._forget(holding)
 
     # Files -----------------------------------------------------------------------------------------------------------
 
@@ -186,13 +188,13 @@ class AgentSession:
                 except NotYours:
                     pass
             if not any(each.worker == self.worker and each.task_id == self._for_files for each in self._files.all()):
-                self.take_back(self._for_files)
+                self.undo(self._for_files)
 
     def _reason_to_reserve(self) -> tuple[str, int | None]:
         """What the files are kept for: the only task; else a lock that stands for the session, and ends with it."""
-        errand = self.errand()
-        if errand:
-            return errand, self._errand[1] if self._errand else None
+        assigned = self.assigned_task()
+        if assigned:
+            return assigned, self._assigned_task[1] if self._assigned_task else None
         claims = [holding for holding in self.holds() if holding.claim]
         if len(claims) == 1:
             return claims[0].name, claims[0].lease.token
@@ -201,28 +203,28 @@ class AgentSession:
 
     # The end ---------------------------------------------------------------------------------------------------------
 
-    def take_back(self, name: str) -> None:
-        """Gives back what nobody could be told of, if it can be done."""
+    def undo(self, name: str) -> None:
+        """Gives back what could not be reported, if it can be done."""
         holding = self._holding(name)
         if holding is not None:
-            self._give_back(holding, NOBODY_TOLD)
+            self._release(holding, _NOT_DELIVERED)
 
     def close(self, timeout: float = 1.0) -> bool:
         """Gives everything back; whether that was done in time. What was not is free when this process ends."""
         self._ended = True
 
-        def give_back() -> None:
+        def release_all() -> None:
             with self._taking, self._guard:
                 left = sorted(self._holdings.values(), key=lambda holding: holding.claim is not None)  # locks are quicker
             for holding in left:
-                self._give_back(holding, _ENDED)
+                self._release(holding, _ENDED)
 
-        giver = threading.Thread(target=give_back, daemon=True)
-        giver.start()
-        giver.join(timeout)
-        return not giver.is_alive()
+        releasing = threading.Thread(target=release_all, daemon=True)
+        releasing.start()
+        releasing.join(timeout)
+        return not releasing.is_alive()
 
-    def _give_back(self, holding: Holding, reason: str) -> None:
+    def _release(self, holding: Holding, reason: str) -> None:
         try:
             if holding.claim is not None:
                 self.queue.release(holding.name, self.worker, holding.claim.token, reason)
@@ -230,7 +232,7 @@ class AgentSession:
                 self._locks.release(holding.name, self.worker, holding.lease.token)
         except SwarmError:
             pass  # it was lost, or ends with its lease
-        self._let_go(holding)
+        self._forget(holding)
 
     # Holdings --------------------------------------------------------------------------------------------------------
 
@@ -266,7 +268,7 @@ class AgentSession:
         with self._guard:
             return self._holdings.get(name)
 
-    def _let_go(self, holding: Holding) -> None:
+    def _forget(self, holding: Holding) -> None:
         """Forgets it, and ends its heartbeats; the lock itself is given back already."""
         with self._guard:
             if self._holdings.get(holding.name) is holding:
@@ -275,10 +277,10 @@ class AgentSession:
         # Its thread may still wait for the store.
         threading.Thread(target=holding.lease.stop, daemon=True).start()
 
-    def _lose(self, holding: Holding, lost: LockLost, *, told: bool = False) -> None:
+    def _lose(self, holding: Holding, lost: LockLost, *, reported: bool = False) -> None:
         with self._guard:
             holding.lost = holding.lost or str(lost)
-            holding.told = holding.told or told
+            holding.reported = holding.reported or reported
 
     def _why_lost(self, holding: Holding) -> str:
         """Also what no heartbeat has noticed yet, after a time in which the whole process was stopped."""

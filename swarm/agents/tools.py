@@ -21,11 +21,11 @@ from swarm.queue.events import DONE, FAILED
 from swarm.status.log import StatusLog
 from swarm.terminal.text import duration
 
-LONGEST_WAIT = 55.0  # seconds: many clients give up after a minute
+MAX_WAIT = 55.0  # seconds: many clients give up after a minute
 THEN = ("retry", "never", "give_back")  # what becomes of a task that was not done
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
-_MANY = 20  # of each kind on the board
-_SHORT = 200  # characters of a text on it
+_MAX_ROWS = 20  # of each kind on the board
+_MAX_TEXT = 200  # characters of a text on it
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]
@@ -49,13 +49,13 @@ class AgentTools:
         self._looking = threading.Lock()
 
     def lost(self) -> list[Answer]:
-        """What was lost since somebody was told last."""
+        """What was lost since it was last reported."""
         return [{"name": holding.name, "must_stop": True, "reason": holding.lost} for holding in self._session.news()]
 
-    def take_back(self, answer: Answer) -> None:
+    def undo(self, answer: Answer) -> None:
         """Undoes what an answer granted that nobody was given."""
         if answer.get("claimed") or answer.get("locked"):
-            self._session.take_back(answer.get("task") or answer["name"])
+            self._session.undo(answer.get("task") or answer["name"])
         elif isinstance(answer, _Reserved):
             answer.undo()
 
@@ -66,16 +66,16 @@ class AgentTools:
             claim = self._session.claim(task, _bounded(wait), stopped)
         except (NoTask, LockHeld, WrongState) as error:
             return self._not_claimed(error, task)
-        told = claim_report.fields(claim)
-        asked = {name: told[name] for name in ("prompt", "command") if told[name]}
+        report = claim_report.fields(claim)
+        asked = {name: report[name] for name in ("prompt", "command") if report[name]}
         return {
             "claimed": True,
             "must_stop": False,
-            "task": told["task_id"],
+            "task": report["task_id"],
             **asked,
             **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
-            "attempt": f"{told['attempt']} of {claim.task.spec.max_attempts}",
-            "token": told["token"],
+            "attempt": f"{report['attempt']} of {claim.task.spec.max_attempts}",
+            "token": report["token"],
             "next": f"Do it now; its lease is kept for you. Then call done or fail with task={_q(claim.task.id)}.",
         }
 
@@ -96,7 +96,7 @@ class AgentTools:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
             return _not_locked(
-                name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={LONGEST_WAIT:g}."
+                name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={MAX_WAIT:g}."
             )
         end = f"It is kept for you until you call unlock with name={_q(name)}."
         return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
@@ -126,8 +126,8 @@ class AgentTools:
             return {"reserved": False, "must_stop": True, "reason": str(lost), "next": _stop(lost.task_id)}
         except LockHeld as held:
             advice = "Stop: do not change these files, and work on others. Nothing was reserved."
-            told = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
-            return {"reserved": False, "must_stop": True, **told, "next": advice}
+            report = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
+            return {"reserved": False, "must_stop": True, **report, "next": advice}
         advice = "Change them as you need; others are kept off."
         return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
 
@@ -138,11 +138,11 @@ class AgentTools:
         lost = self._session.why_lost(task)
         if lost:
             return {"said": False, "must_stop": True, "reason": lost, "next": _stop(task)}
-        mine, errand = self._session.has(task), task == self._session.errand()
-        queued = errand or self._is_queued(task)
+        mine, assigned = self._session.has(task), task == self._session.assigned_task()
+        queued = assigned or self._is_queued(task)
         if queued and state == "DONE":
-            raise BadInput(f"{task} is ended by {'your exit' if errand else 'the tool done'}, not by a report.")
-        if queued and state == "START" and not mine and not errand:
+            raise BadInput(f"{task} is ended by {'your exit' if assigned else 'the tool done'}, not by a report.")
+        if queued and state == "START" and not mine and not assigned:
             raise BadInput(f"{task} is in the queue, and you do not have it: call claim.")
         # What only tells something about a task of the queue must not be taken for the queue's own record.
         meta: dict[str, Any] = {"from": "output"} if queued and state != "START" else {}
@@ -166,7 +166,8 @@ class AgentTools:
         with self._looking:
             board = self._viewer.look()
         problems = [
-            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": it.text[:_SHORT]} for it in board.problems[:_MANY]
+            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": it.text[:_MAX_TEXT]}
+            for it in board.problems[:_MAX_ROWS]
         ]
         workers = [
             {
@@ -174,14 +175,15 @@ class AgentTools:
                 "task": it.task_id,
                 "for": duration(it.held_for or 0.0),
                 "state": it.state,
-                "text": it.text[:_SHORT],
+                "text": it.text[:_MAX_TEXT],
             }
-            for it in board.workers[:_MANY]
+            for it in board.workers[:_MAX_ROWS]
         ]
         return {
             "must_stop": False,
             "you": self._session.worker,
-            "you_hold": [holding.name for holding in self._session.holds()] + [name for name in [self._session.errand()] if name],
+            "you_hold": [holding.name for holding in self._session.holds()]
+            + [name for name in [self._session.assigned_task()] if name],
             "problems": problems,
             "workers": workers,
             "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
@@ -192,23 +194,23 @@ class AgentTools:
     # Answers -----------------------------------------------------------------------------------------------------------
 
     def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
-        told = claim_report.refusal(error, lambda _: f"call claim with wait={LONGEST_WAIT:g}.")
-        reason, advice = told["reason"], told["next"]
+        report = claim_report.refusal(error, lambda _: f"call claim with wait={MAX_WAIT:g}.")
+        reason, advice = report["reason"], report["next"]
         has = [holding.name for holding in self._session.holds()]
-        if told["why"] == "unknown":
+        if report["why"] == "unknown":
             reason = f"There is no task {task} in the queue."
-        elif isinstance(error, WrongState) and error.task_id == self._session.errand():
+        elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
             advice = f"Take no other task. Go on with {error.task_id}, and exit when it is done."
         elif task is not None and (mine := self._session.has(task)):
             reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _IF_YOU
         elif task is not None:
-            wait = f" To wait for it: call claim with task={_q(task)} and wait={LONGEST_WAIT:g}." * (told["why"] == "held")
+            wait = f" To wait for it: call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (report["why"] == "held")
             advice = f"Stop: do not work on {task} now.{wait} For another: call claim without a task."
         elif has:
-            advice = f"Stop: take no other task now. Go on with what you have: {', '.join(has[:_MANY])}."
-        holders = dict(list(told["held_by"].items())[:_MANY])
-        due = {} if told["ready_in"] is None else {"ready_in": told["ready_in"]}
-        about = {"why": told["why"], "reason": reason, "held_by": holders}
+            advice = f"Stop: take no other task now. Go on with what you have: {', '.join(has[:_MAX_ROWS])}."
+        holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
+        due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
+        about = {"why": report["why"], "reason": reason, "held_by": holders}
         return {"claimed": False, "must_stop": True, **about, **due, "next": advice}
 
     def _end(self, how: str, task: str, text: str, *, final: bool = False) -> Answer:
@@ -228,8 +230,8 @@ class AgentTools:
 
     def _only_task(self) -> str:
         """The one that a report is about if nobody says so."""
-        holds, errand = self._session.holds(), self._session.errand()
-        names = [holding.name for holding in holds if holding.claim] + [errand] * bool(errand)
+        holds, assigned = self._session.holds(), self._session.assigned_task()
+        names = [holding.name for holding in holds if holding.claim] + [assigned] * bool(assigned)
         names = names or [holding.name for holding in holds]
         if len(names) != 1:
             raise BadInput("which task is meant? Give task.")
@@ -264,7 +266,7 @@ def _stop(name: str) -> str:
 
 
 def _bounded(wait: float) -> float:
-    return min(check_wait(wait), LONGEST_WAIT)
+    return min(check_wait(wait), MAX_WAIT)
 
 
 def _q(text: str) -> str:

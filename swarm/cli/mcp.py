@@ -27,7 +27,7 @@ def run(call: Call) -> int:
         raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
     if os.isatty(0):
         output.err("This speaks to agents, in JSON, until its input ends. See: swarm mcp --help\n")
-    serve(AgentSession(Home().store(), worker, ttl, errand=settings.errand()))
+    serve(AgentSession(Home().store(), worker, ttl, assigned_task=settings.assigned_task()))
     return 0
 
 

@@ -129,14 +129,14 @@ def test_the_task_that_an_agent_was_started_for_is_its_parents_to_end(live_store
     queue.add("a", "x")
     queue.add("b", "x")
     claim = queue.claim("worker-1", "a")
-    session = AgentSession(live_store, "worker-1", 60, errand=("a", claim.token))
-    assert session.errand() == "a"
+    session = AgentSession(live_store, "worker-1", 60, assigned_task=("a", claim.token))
+    assert session.assigned_task() == "a"
     with pytest.raises(WrongState, match="your exit ends it"):
         session.claim("b")
     with pytest.raises(WrongState, match="your exit ends it"):
         session.end("done", "a")
     queue.release("a", "worker-1", claim.token)
-    assert session.errand() == ""
+    assert session.assigned_task() == ""
     assert session.claim(None).task.id in ("a", "b")
     session.close()
 
