@@ -95,7 +95,7 @@ def _states(report: Report, home: str) -> None:
         "Python, json.loads for each line": command(home, PYTHON, "-c", _JSON_STATE),
         "jq": command(home, "jq", "-n", "reduce inputs as $r ({}; .[$r.task_id] = $r.state) | length", "status.log"),
     }
-    kept = f"{home}/.kept"
+    kept = f"{home}/.cache"
     found = medians(candidates, rounds=5, before={first: lambda: shutil.rmtree(kept, ignore_errors=True)})
     goal = [Goal(first, grep, at_most=7.0)]
     report.milliseconds(f"The latest state of {TASKS:,} tasks from {RECORDS:,} records", found, goal)
@@ -104,7 +104,7 @@ def _states(report: Report, home: str) -> None:
 
 
 def _memory(report: Report, home: str) -> None:
-    kept = f"{home}/.kept"
+    kept = f"{home}/.cache"
     figures = {"python3 -I -S -c pass": most_memory(home, PYTHON, "-I", "-S", "-c", "pass")}
     shutil.rmtree(kept, ignore_errors=True)
     figures["swarm status, the first time"] = most_memory(home, *swarm("status", "--json"))

@@ -77,7 +77,7 @@ class NoLocks:
     def acquire(
         self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
     ) -> Lock:
-        return new_lock(task, worker, ttl, self._store.ticket(f"locks/{task}"), self._store.clock)
+        return new_lock(task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock)
 
     def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
         return new_lock(task, worker, 1.0, token or 0, self._store.clock)
@@ -108,7 +108,7 @@ class DeleteAndCreate:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
             raise held from None
-        lock = new_lock(task, worker, ttl, self._store.ticket(f"locks/{task}"), self._store.clock)
+        lock = new_lock(task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock)
         os.write(fd, lock.encode())
         os.close(fd)
         return lock

@@ -130,7 +130,7 @@ def _round(control: Control, seed: int, server: Server, directory: str) -> list[
         timeout=_TIMEOUT,
     )
     store = open_store(plan.address)
-    store.last_ticket("locks/a")  # makes it, here, with what is patched
+    store.token_bound("locks/a")  # makes it, here, with what is patched
     store.close()
     crew = Crew(plan, server)
     with crew:
@@ -205,12 +205,12 @@ class _Blind(_Passing):
 class _Trusting(_Passing):
     """Takes its own ticket for the last one; sometimes it dawdles after drawing it."""
 
-    def ticket(self, key: str) -> int:
-        self._mine: int = self._inner.ticket(key)
+    def next_token(self, key: str) -> int:
+        self._mine: int = self._inner.next_token(key)
         time.sleep(random.choice((0.0, 0.0, 0.03)))
         return self._mine
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         return self._mine
 
 

@@ -332,10 +332,10 @@ class _Store:
         self.run.compared = old
         return self.handover.remove(TASK, old)
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         return self._tickets.draw(TASK)
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         return self._tickets.last(TASK)
 
     def age(self, key: str) -> float:

@@ -303,7 +303,7 @@ class _TokenDrawnTooEarly(LockTable):
 
     def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
         key = f"locks/{task}"
-        token = self.store.ticket(key)
+        token = self.store.next_token(key)
         data = self.store.read(key)
         holder = ""
         if data is not None:

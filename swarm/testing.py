@@ -86,28 +86,28 @@ def records_may_be_large_and_binary(store: Store) -> None:
 
 
 def tickets_grow(store: Store) -> None:
-    drawn = [store.ticket("locks/a") for _ in range(5)]
+    drawn = [store.next_token("locks/a") for _ in range(5)]
     assert drawn == sorted(set(drawn)) and drawn[0] > 0
-    assert store.last_ticket("locks/a") == drawn[-1]
+    assert store.token_bound("locks/a") == drawn[-1]
     store.create("locks/a", b"x")
     store.remove("locks/a", b"x")
-    assert store.ticket("locks/a") > drawn[-1]
+    assert store.next_token("locks/a") > drawn[-1]
 
 
 def tickets_can_be_skipped_and_never_go_back(store: Store) -> None:
-    assert store.tickets_so_far("locks") == 0
-    drawn = store.ticket("locks/a")
-    assert store.tickets_so_far("locks") >= drawn
+    assert store.highest_token("locks") == 0
+    drawn = store.next_token("locks/a")
+    assert store.highest_token("locks") >= drawn
     for number in (5, 10**9 + 7, 3 * 10**15, 12):
-        before = store.tickets_so_far("locks")
-        store.skip_tickets("locks", number)
+        before = store.highest_token("locks")
+        store.advance_tokens("locks", number)
         for name in ("a", f"new {number}"):
-            assert store.ticket(f"locks/{name}") > max(number, before if name == "a" else 0)
-        assert store.tickets_so_far("locks") >= store.last_ticket("locks/a") > max(number, drawn)
-    store.skip_tickets("locks", 9 * 10**15)
-    assert store.tickets_so_far("locks") >= 9 * 10**15, "what was skipped counts"
-    first, second = store.ticket("locks/a"), store.ticket("locks/a")
-    assert first < second == store.last_ticket("locks/a")
+            assert store.next_token(f"locks/{name}") > max(number, before if name == "a" else 0)
+        assert store.highest_token("locks") >= store.token_bound("locks/a") > max(number, drawn)
+    store.advance_tokens("locks", 9 * 10**15)
+    assert store.highest_token("locks") >= 9 * 10**15, "what was skipped counts"
+    first, second = store.next_token("locks/a"), store.next_token("locks/a")
+    assert first < second == store.token_bound("locks/a")
 
 
 def one_of_many_threads_creates(store: Store) -> None:
@@ -129,9 +129,9 @@ def one_of_many_threads_replaces(store: Store) -> None:
 
 def tickets_are_unique_among_threads(store: Store) -> None:
     drawn: list[int] = []
-    _in_threads(8, lambda me: all(drawn.append(store.ticket("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
+    _in_threads(8, lambda me: all(drawn.append(store.next_token("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
     assert len(drawn) == len(set(drawn)) == 400
-    assert store.last_ticket("locks/a") == max(drawn)
+    assert store.token_bound("locks/a") == max(drawn)
 
 
 def a_log_keeps_lines_whole_and_in_order(store: Store) -> None:
@@ -214,8 +214,8 @@ def a_read_resumes_where_the_last_one_ended(store: Store) -> None:
     _, first = store.read_log("status", "", 0)
     lines, last = store.read_log("status", first)
     assert lines == [b"1", b"2"]
-    assert store.resumes("", first) and store.resumes(first, last) and store.resumes(last, last)
-    assert not store.resumes(last, first)
+    assert store.continues("", first) and store.continues(first, last) and store.continues(last, last)
+    assert not store.continues(last, first)
 
 
 def cursors_never_hide_what_came_between(store: Store) -> None:
@@ -244,11 +244,11 @@ def a_search_finds_the_lines_that_say_it(store: Store) -> None:
 
 
 def what_was_kept_last_is_kept(store: Store) -> None:
-    assert store.kept("tasks") is None
+    assert store.cache_get("tasks") is None
     for data in (b"one", b"x" * 1_000_000, b""):
-        store.keep("tasks", data)
-        assert store.kept("tasks") == data
-    assert store.kept("status") is None
+        store.cache_put("tasks", data)
+        assert store.cache_get("tasks") == data
+    assert store.cache_get("status") is None
 
 
 CHECKS: list[Callable[[Store], None]] = [

@@ -286,14 +286,14 @@ def _claims(case: Case) -> Iterator[Check]:
 def _residue(case: Case) -> Iterator[Check]:
     """What crashed processes left in swarm's own directories. Nobody is held up by it, and swarm clears it away by and by."""
     old = 0
-    for folder in (".locks/hands", ".locks/gates", ".kept"):
+    for folder in (".locks/hands", ".locks/gates", ".cache"):
         path = f"{case.root}/{folder}"
         try:
             names = os.listdir(path)
         except FileNotFoundError:
             continue
         for name in names:
-            if folder == ".kept" and not name.endswith(".draft"):
+            if folder == ".cache" and not name.endswith(".draft"):
                 continue
             try:
                 since = int(name.rpartition("~")[2]) if folder == ".locks/gates" else os.lstat(f"{path}/{name}").st_mtime

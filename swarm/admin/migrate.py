@@ -13,7 +13,7 @@ from typing import NamedTuple
 from swarm import settings
 from swarm.errors import LockHeld, StoreError
 from swarm.locks.lease import Lease
-from swarm.locks.table import SPACE, LockTable
+from swarm.locks.table import NAMESPACE, LockTable
 from swarm.queue.events import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
@@ -35,7 +35,7 @@ def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lam
     else, or somebody wrote to the old one meanwhile."""
     for store in (old, new):
         _refuse_held(store)
-    new.skip_tickets(SPACE, old.tickets_so_far(SPACE))
+    new.advance_tokens(NAMESPACE, old.highest_token(NAMESPACE))
     with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:  # two at once would copy everything twice
         status, tasks = (_copy(old, new, log, progress) for log in (STATUS, TASKS))
         lease.check()
@@ -46,8 +46,8 @@ def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lam
                     raise StoreError(
                         f"somebody wrote to the log of {log} in the {which} store meanwhile. Stop who uses it, then repeat it."
                     )
-        token = old.tickets_so_far(SPACE)  # a lock may have been taken and given back meanwhile
-        new.skip_tickets(SPACE, token)
+        token = old.highest_token(NAMESPACE)  # a lock may have been taken and given back meanwhile
+        new.advance_tokens(NAMESPACE, token)
     return Moved(status, tasks, token)
 
 
@@ -56,7 +56,9 @@ def _refuse_held(store: Store) -> None:
     for task in locks.tasks():
         status = locks.status(task)
         if status.is_held:
-            text = f"{task} is held by {status.holder or 'somebody who cannot be named'}, at {store.where(f'{SPACE}/{task}')}."
+            text = (
+                f"{task} is held by {status.holder or 'somebody who cannot be named'}, at {store.where(f'{NAMESPACE}/{task}')}."
+            )
             raise LockHeld(task, status.holder, f"{text} Nothing may run while a swarm is moved.")
 
 

@@ -52,7 +52,7 @@ _DIRECTORIES = (
     ".paths/tickets",
     ".status",
     ".tasks",
-    ".kept",
+    ".cache",
     "results",
 )
 

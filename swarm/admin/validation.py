@@ -14,7 +14,7 @@ from typing import Any
 from swarm.errors import StoreError
 from swarm.formats import json_codec
 from swarm.inputs import check_name
-from swarm.locks.table import SPACE
+from swarm.locks.table import NAMESPACE
 from swarm.status.log import LOG
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso
@@ -43,7 +43,7 @@ def faults(store: Store, progress: Callable[[int], object] = lambda count: None)
         elif line.strip():
             yield from ((place, fault) for fault in record_faults(line, schema))
     schema = load_schema("lock")
-    for key in store.keys(SPACE):
+    for key in store.keys(NAMESPACE):
         try:
             data = store.read(key)
         except StoreError as error:

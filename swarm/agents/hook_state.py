@@ -9,7 +9,7 @@ from __future__ import annotations
 from swarm import settings
 from swarm.formats import json_codec
 from swarm.locks.heartbeat import heartbeat_interval
-from swarm.stores.cache import KeptFiles
+from swarm.stores.cache import FileCache
 from swarm.stores.file.state_dir import StateDir
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ class HookMemory:
 
     def __init__(self, worker: str) -> None:
         path, chosen = settings.state_dir()
-        self._files = KeptFiles(path, StateDir(path, trusted=chosen))
+        self._files = FileCache(path, StateDir(path, trusted=chosen))
         self._name = f"agent-{worker}"
         self.at = 0.0
         self.shortest = 0.0
@@ -37,13 +37,13 @@ class HookMemory:
 
     def save(self) -> None:
         fields = {"at": self.at, "shortest": self.shortest, "tokens": self.tokens, "reminded": self.reminded}
-        self._files.keep(self._name, json_codec.dumps(fields).encode())
+        self._files.put(self._name, json_codec.dumps(fields).encode())
 
     def forget(self) -> None:
-        self._files.forget(self._name)
+        self._files.drop(self._name)
 
     def _recall(self) -> None:
-        data = self._files.kept(self._name)
+        data = self._files.get(self._name)
         try:
             said = json_codec.loads(data or b"{}")
             at, shortest = float(said.get("at", 0)), float(said.get("shortest", 0))

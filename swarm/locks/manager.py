@@ -15,7 +15,7 @@ from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.lease import Lease
 from swarm.locks.record import Lock, judge
-from swarm.locks.table import SPACE, LockTable
+from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
 from swarm.stores.contract import Store
 from swarm.stores.default import Home
@@ -49,7 +49,7 @@ class TaskLockManager:
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
         self._home = Home(store)
-        self._home.prepare(SPACE)
+        self._home.prepare(NAMESPACE)
         self._opened: LockTable | None = None
         self._locks: dict[str, Lock] = {}  # as this object has taken and refreshed them
 
@@ -134,7 +134,7 @@ class TaskLockManager:
         return lock.token if lock else None
 
     def _get_locks_dir(self) -> str:
-        return os.path.join(settings.state_dir()[0], SPACE)
+        return os.path.join(settings.state_dir()[0], NAMESPACE)
 
     def _get_lock_path(self, task_id: str) -> str:
         return os.path.join(self._get_locks_dir(), check_name(task_id, "task_id") + ".lock")

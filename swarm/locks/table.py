@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Args = TypeVarTuple("Args")
 
-SPACE = "locks"
+NAMESPACE = "locks"
 _BUSY_FOR = 10.0  # seconds that somebody else's change of our own lock is waited for
 _GLANCE = 0.5  # seconds between looks whether a holder's process is gone; nothing announces that
 _SHORT = 0.002  # seconds; less would take more of the time that the holder needs
@@ -35,12 +35,12 @@ _ROUNDS = 100
 
 
 class LockTable:
-    """The locks of one store; in a `space` of their own, what others name alike does not meet them."""
+    """The locks of one store; in a `namespace` of their own, what others name alike does not meet them."""
 
-    def __init__(self, store: Store, space: str = SPACE) -> None:
+    def __init__(self, store: Store, namespace: str = NAMESPACE) -> None:
         self.store = store
         self.clock = store.clock
-        self._space = space
+        self._namespace = namespace
         self._timer: Timer | None = None
         self._own_identity: tuple[int, str, dict[str, object]] = (0, "", {})
 
@@ -127,7 +127,7 @@ class LockTable:
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
     def tasks(self) -> Iterator[str]:
-        for key in self.store.keys(self._space):
+        for key in self.store.keys(self._namespace):
             yield key.partition("/")[2]
 
     def timer(self) -> Timer:
@@ -190,7 +190,7 @@ class LockTable:
             if status.is_held:
                 raise _held(task, status)
             holder = status.holder
-        lock = new_lock(task, worker, ttl, self.store.ticket(key), self.clock, who)
+        lock = new_lock(task, worker, ttl, self.store.next_token(key), self.clock, who)
         try:
             return self._settle_token(lock) if self._write(task, data, holder, lock) else None
         except LockHeld:
@@ -211,9 +211,9 @@ class LockTable:
     def _settle_token(self, lock: Lock) -> Lock:
         """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
         key = self._key(lock.task_id)
-        if self.store.last_ticket(key) == lock.token:
+        if self.store.token_bound(key) == lock.token:
             return lock
-        settled = with_token(lock, self.store.ticket(key))
+        settled = with_token(lock, self.store.next_token(key))
         try:
             if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
                 return settled
@@ -263,7 +263,7 @@ class LockTable:
         return {**who, "group": group} if group else who
 
     def _key(self, task: str) -> str:
-        return f"{self._space}/{task}"
+        return f"{self._namespace}/{task}"
 
 
 def _held(task: str, status: LockStatus) -> LockHeld:

@@ -15,7 +15,7 @@ from typing import Any
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, StoreError, WrongState
 from swarm.inputs import check_name
 from swarm.locks.record import Lock
-from swarm.locks.table import SPACE, LockTable
+from swarm.locks.table import NAMESPACE, LockTable
 from swarm.queue.events import DONE, ENDED, FAILED, LOG, READY, RUNNING
 from swarm.queue.state import Entry, TaskPicture
 from swarm.queue.task import MAX_REASON_BYTES, Task, event
@@ -102,7 +102,7 @@ class Ledger:
 
     def is_as_taken(self, lock: Lock) -> bool:
         """Whether a lock is just as it was when it was taken."""
-        return self.store.read(f"{SPACE}/{lock.task_id}") == lock.encode()
+        return self.store.read(f"{NAMESPACE}/{lock.task_id}") == lock.encode()
 
     def let_go(self, task_id: str, worker: str, token: int, known: Lock | None = None) -> None:
         """Gives a lock back, if it still is this worker's. `known`: as it was when it was last looked at."""

@@ -178,7 +178,7 @@ class _Story:
     def update(self) -> None:
         while True:
             lines, after = self._store.read_log(LOG, self.cursor)
-            if not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
+            if not self._store.continues(self.cursor, after):  # somebody has put another log in its place
                 self.cursor, self.latest, self.worker, self.done = "", "", "", False
                 continue
             self.cursor = after

@@ -52,7 +52,7 @@ class StatusDigest(Digest[StatusPicture]):
             return
         picture, before = self.picture, self.picture.records + self.picture.damaged
         for block, after in blocks(LOG, self.cursor):
-            if not self._store.resumes(self.cursor, after):
+            if not self._store.continues(self.cursor, after):
                 self._begin_anew()
                 return
             picture.fold_block(block)

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 _ABANDONED = 60.0  # seconds after which a file that somebody began to write is nobody's any more
 
 
-class KeptInMemory:
+class MemoryCache:
     """For a program that has no state directory."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, bytes] = {}
 
-    def keep(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> None:
         self._pieces[name] = data
 
-    def kept(self, name: str) -> bytes | None:
+    def get(self, name: str) -> bytes | None:
         return self._pieces.get(name)
 
 
-class KeptFiles:
-    """Files in the directory `.kept` of a state directory. `whose`: of which store on a server; "" for that directory's own."""
+class FileCache:
+    """Files in the directory `.cache` of a state directory. `whose`: of which store on a server; "" for that directory's own."""
 
     def __init__(self, root: str, directory: StateDir, filesystem: Filesystem | None = None, *, whose: str = "") -> None:
-        self._folder = f"{root}/.kept"
+        self._folder = f"{root}/.cache"
         self._directory = directory
         self._filesystem = filesystem or Filesystem()
         self._prefix = f"{_digest(whose)}." if whose else ""
 
-    def keep(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes) -> None:
         try:
             self._write(*self._paths(name), data)
         except OSError as error:
             raise self._directory.explained(error) from error
 
-    def kept(self, name: str) -> bytes | None:
+    def get(self, name: str) -> bytes | None:
         try:
             return self._filesystem.read(self._paths(name)[0])
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class KeptFiles:
         except OSError as error:
             raise self._directory.explained(error) from error
 
-    def forget(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         try:
             os.unlink(self._paths(name)[0])
         except FileNotFoundError:

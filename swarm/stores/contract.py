@@ -1,11 +1,13 @@
 """The contract that every store keeps.
 
-A driver is dumb: it stores records under keys and lines in logs, and knows nothing of leases, expiry or workers. The one thing
-it must be good at is `replace` and `remove`: they act only if the record still equals the bytes that the caller judged, however
-long the caller slept in between. Callers make that meaningful by never writing the same bytes twice under one key.
+A driver stores records under keys and lines in logs. It knows nothing of leases, expiry
+or workers. `replace` and `remove` carry the promise: they act only if the record still
+equals the bytes that the caller passes, however much time has passed since the caller
+read it. This is safe because a caller never writes the same bytes twice under one key.
 
-A key is "space/name", such as "locks/task-001". A log is a name, such as "status". A cursor is text that only the store that
-gave it understands; "" is the beginning.
+A key is "namespace/name", such as "locks/task-001". A log is a name, such as "status".
+A cursor is a position in a log, as text. Only the store that returned it can read it;
+"" is the beginning.
 """
 
 from __future__ import annotations
@@ -21,102 +23,154 @@ else:
     Protocol = object
 
 
-class Kept(Protocol):
-    """Where is kept what can be found out again."""
+class Cache(Protocol):
+    """A cache: its entries may be lost at any time, since they can be computed again."""
 
-    def keep(self, name: str, data: bytes) -> None:
-        """Keeps what was costly to find out, in place of what was kept under this name before; it may be lost at any time."""
+    def put(self, name: str, data: bytes) -> None:
+        """Store the entry in place of an earlier one. Do nothing while another process does."""
 
-    def kept(self, name: str) -> bytes | None:
-        """What was last kept under this name, whole, None if there is nothing."""
+    def get(self, name: str) -> bytes | None:
+        """Return the last entry stored, always whole; None if there is none."""
 
 
-class Store(Kept, Protocol):
-    """What a driver promises. Every verb raises StoreError when it cannot do or cannot tell; "unreadable" is never "absent"."""
+class Store(Protocol):
+    """A store of records, tokens and logs.
+
+    Every verb raises StoreError when it fails. A record or log that cannot be read
+    raises too: it is never reported as absent.
+    """
 
     clock: Clock
     """The clock that all users of this store share."""
 
-    # Records -------------------------------------------------------------------------------------------------
+    # Records --------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
-        """The record, None if there is none."""
+        """Return the record; None if there is none."""
 
     def create(self, key: str, data: bytes) -> bool:
-        """Writes the record if there is none: whole from the first moment it is visible. False if there is one."""
+        """Write the record if there is none, and return whether it was written.
+
+        Readers see the whole record or none.
+        """
 
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        """Changes the record if it still equals `old`; False if not. Raises Busy while somebody else is changing it."""
+        """Change the record if it equals `old`, and return whether it was changed.
+
+        Raise Busy while another process is changing it.
+        """
 
     def remove(self, key: str, old: bytes) -> bool:
-        """Removes the record if it still equals `old`; False if not. Raises Busy while somebody else is changing it."""
+        """Remove the record if it equals `old`, and return whether it was removed.
 
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
-        """The keys of a space in order, those after `after`, at most `limit` (0: all)."""
+        Raise Busy while another process is changing it.
+        """
+
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
+        """Return the sorted keys of a namespace that follow `after`, at most `limit`; 0 is all."""
 
     def age(self, key: str) -> float:
-        """Seconds since the record was last written; infinity where a half-written record can never be seen."""
+        """Return the seconds since the record was last written.
+
+        Return infinity in a store where a half-written record is never visible.
+        """
 
     def where(self, key: str) -> str:
-        """The place where a person finds the record."""
+        """Return where a user finds the record, such as a path."""
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
-        """Returns when the record may no longer equal `data`, or when time is up. It may return early."""
+        """Wait until the record may differ from `data`, or for `timeout` seconds.
 
-    # Tickets -------------------------------------------------------------------------------------------------
+        It may return early.
+        """
 
-    def ticket(self, key: str) -> int:
-        """A number larger than all that were given for this key before, whatever crashed in between."""
+    # Tokens ---------------------------------------------------------------------------
 
-    def last_ticket(self, key: str) -> int:
-        """A number at least as large as every ticket given for this key so far, and equal to it if it was the last."""
+    def next_token(self, key: str) -> int:
+        """Return a number larger than all that were returned for this key, also before a crash."""
 
-    def tickets_so_far(self, space: str) -> int:
-        """A number that no ticket of this space has exceeded so far."""
+    def token_bound(self, key: str) -> int:
+        """Return a number that no token of this key exceeds.
 
-    def skip_tickets(self, space: str, number: int) -> None:
-        """From now on every ticket of this space is larger than `number`: for a store that takes the place of another."""
+        It equals a token only if that token is the latest.
+        """
 
-    # Logs ----------------------------------------------------------------------------------------------------
+    def highest_token(self, namespace: str) -> int:
+        """Return a number that no token of this namespace exceeds."""
+
+    def advance_tokens(self, namespace: str, past: int) -> None:
+        """Make every later token of this namespace larger than `past`.
+
+        A migration needs this: tokens go on growing in the new store.
+        """
+
+    # Logs -----------------------------------------------------------------------------
 
     def append(self, log: str, line: bytes) -> str:
-        """Adds one line (without its newline), whole and once; the cursor after it."""
+        """Add one line, given without its newline, and return the cursor after it.
+
+        The line is added once, and readers see it whole.
+        """
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        """Some whole lines after the cursor, about `limit` bytes of them (0: one line), and the cursor after those;
-        none: nothing yet."""
+        """Return lines after the cursor, about `limit` bytes of them, and the cursor after them.
+
+        With `limit=0` return one line. An empty list means that there are no more lines yet.
+        """
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        """The last `count` lines, and the cursor after them."""
+        """Return the last `count` lines, and the cursor after them."""
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
-        """Waits until there is something after the cursor (True) or time is up (False)."""
+        """Wait until there is a line after the cursor, and return whether there is."""
 
-    def resumes(self, before: str, after: str) -> bool:
-        """Whether `after`, which a read from `before` gave, lies further on in the same log; False where that was not the log
-        that `before` belongs to, and was read from its beginning."""
+    def continues(self, before: str, after: str) -> bool:
+        """Return whether a read that went from `before` to `after` stayed in one log.
+
+        False means that the log was replaced, and that `read_log` read the new one from
+        its beginning.
+        """
 
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        """Whether this line, whose `append` gave `after`, is all that came into the log since `before`; False also where the
-        cursors do not tell."""
+        """Return whether `line`, whose `append` returned `after`, is the only line since `before`.
+
+        Return False also if the cursors do not show it.
+        """
 
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        """Every line with the place where a person finds it, and whether it is whole."""
+        """Yield where a user finds each line, the line, and whether it is whole."""
 
     def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
-        """Every line that contains one of these texts (of one line each), in order: at least of those that are there now."""
+        """Yield each line that contains one of the texts, in order.
+
+        Lines that are added during the search may be missing.
+        """
 
     def rotate(self, log: str) -> bool:
-        """Puts what is there aside, where a store has a use for that. Readers and writers do not notice."""
+        """Set the log's lines aside and begin a new part; return whether the store does this.
+
+        Readers and writers go on without noticing.
+        """
+
+    # Cache ----------------------------------------------------------------------------
+
+    def cache_put(self, name: str, data: bytes) -> None:
+        """Store a cache entry on this machine. It may be lost at any time."""
+
+    def cache_get(self, name: str) -> bytes | None:
+        """Return the cache entry, always whole; None if there is none."""
 
     def close(self) -> None:
-        """Gives back what the store holds; it may be used again afterwards."""
+        """Close connections and files. The next verb opens them again."""
 
 
 class ServerStore(Store, Protocol):
-    """A store on a server has an address, and reports its server's settings."""
+    """A store on a server: it has an address, and reports its server's settings."""
 
     address: Address
 
     def server_settings(self) -> Mapping[str, Any]:
-        """The settings and figures of the server that matter to the promises. `admin.server_checks` judges them."""
+        """Return the server's settings that decide what it promises.
+
+        `admin.server_checks` judges them.
+        """

@@ -9,11 +9,15 @@ from swarm.stores.file.store import FileStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from swarm.stores.contract import Kept, Store
+    from swarm.stores.contract import Cache, Store
 
 
 class Home:
-    """Finds the store. Opening creates nothing; `prepare` creates the state directory (and a space in it) if it is the store."""
+    """Find the store.
+
+    Opening creates nothing. `prepare` creates the state directory, and a namespace in it,
+    if the state directory is the store.
+    """
 
     def __init__(self, given: Store | None = None) -> None:
         self._given = given
@@ -26,9 +30,9 @@ class Home:
         url = store_url()
         return self._named_store(url) if url else self._file_store()
 
-    def prepare(self, space: str = "") -> None:
+    def prepare(self, namespace: str = "") -> None:
         if self._given is None and not store_url():
-            self._file_store().prepare(space)
+            self._file_store().prepare(namespace)
 
     def _named_store(self, url: str) -> Store:
         if url.startswith("memory:"):
@@ -37,7 +41,7 @@ class Home:
         if self._named is None or self._named[0] != (url, limit, durable):
             from swarm.stores.registry import open_store
 
-            self._named = ((url, limit, durable), open_store(url, log_max_bytes=limit, durable=durable, kept=_kept))
+            self._named = ((url, limit, durable), open_store(url, log_max_bytes=limit, durable=durable, cache=_file_cache))
         return self._named[1]
 
     def _file_store(self) -> FileStore:
@@ -76,10 +80,10 @@ def choose_store(url: str) -> None:
     environ["SWARM_STORE"] = store_url()  # also for what is started in another directory
 
 
-def _kept(store: str) -> Kept:
+def _file_cache(store: str) -> Cache:
     """Where this machine keeps what it found out about a store on a server."""
-    from swarm.stores.cache import KeptFiles
+    from swarm.stores.cache import FileCache
     from swarm.stores.file.state_dir import StateDir
 
     path, chosen = settings.state_dir()
-    return KeptFiles(path, StateDir(path, trusted=chosen), whose=store)
+    return FileCache(path, StateDir(path, trusted=chosen), whose=store)

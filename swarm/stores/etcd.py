@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from swarm.errors import StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Kept
+from swarm.stores.contract import Cache
 from swarm.stores.etcd_gateway import (
     Gateway,
     Json,
@@ -56,9 +56,9 @@ class _Opened(NamedTuple):
 class EtcdStore(OnServer[Wire]):
     """A namespace of a cluster."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
+    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
         self._gateway = Gateway(address)
-        super().__init__(address, Link(address, lambda timeout: self._gateway.dial(timeout, self._greet), Wire.hang_up), kept)
+        super().__init__(address, Link(address, lambda timeout: self._gateway.dial(timeout, self._greet), Wire.hang_up), cache)
         self._server_clock = ServerClock(self._ask_time)
         self.clock = clock or self._server_clock
         self._timed_by = -1
@@ -70,9 +70,9 @@ class EtcdStore(OnServer[Wire]):
     def read(self, key: str) -> bytes | None:
         return value(self._get(self._name("record", key)))
 
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
-        first = self._name("record", f"{after}\0" if after else f"{space}/")
-        last = self._name("record", f"{space}0")  # 0 comes right after /
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
+        first = self._name("record", f"{after}\0" if after else f"{namespace}/")
+        last = self._name("record", f"{namespace}0")  # 0 comes right after /
         found = entries(self._get(first, last, keys_only=True, limit=str(limit)))
         return [each.key.removeprefix(self._name("record", "")) for each in found]
 
@@ -84,25 +84,25 @@ class EtcdStore(OnServer[Wire]):
 
     # Tickets ---------------------------------------------------------------------------------------------------------
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         name, skipped = self._name("ticket", key), self._name("skipped", key.partition("/")[0])
         before, _, drawn = self._ask(either([], [get(skipped), put(name, b""), get(name)], []))["responses"]
         return int(value(before) or 0) + entries(drawn)[0].version
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         found = entries(self._get(self._name("ticket", key)))
         return found[0].version + self._skipped(key.partition("/")[0]) if found else 0
 
-    def tickets_so_far(self, space: str) -> int:
-        first, end = self._name("ticket", f"{space}/"), self._name("ticket", f"{space}0")
+    def highest_token(self, namespace: str) -> int:
+        first, end = self._name("ticket", f"{namespace}/"), self._name("ticket", f"{namespace}0")
         highest = {"sort_target": "VERSION", "sort_order": "DESCEND", "limit": "1"}
         found = entries(self._get(first, end, **highest))
-        return (found[0].version if found else 0) + self._skipped(space)
+        return (found[0].version if found else 0) + self._skipped(namespace)
 
-    def skip_tickets(self, space: str, number: int) -> None:
-        name = self._name("skipped", space)
-        while (known := value(self._get(name)) or b"") == b"" or int(known) < number:
-            self._ask(either([_is_now(name, known)], [put(name, b"%d" % number)], []))
+    def advance_tokens(self, namespace: str, past: int) -> None:
+        name = self._name("skipped", namespace)
+        while (known := value(self._get(name)) or b"") == b"" or int(known) < past:
+            self._ask(either([_is_now(name, known)], [put(name, b"%d" % past)], []))
 
     # Logs ------------------------------------------------------------------------------------------------------------
 
@@ -198,10 +198,10 @@ class EtcdStore(OnServer[Wire]):
         self._server_clock.learn(before, self._server_clock.steady(), wire.date, wire.date + 1)
         return answer
 
-    def _skipped(self, space: str) -> int:
+    def _skipped(self, namespace: str) -> int:
         """By how much a ticket is more than how often its key was put. Asked by itself, after that: a transaction that only reads
         is the end of an old etcd when whoever asks hangs up (its issue 14110)."""
-        return int(value(self._get(self._name("skipped", space))) or 0)
+        return int(value(self._get(self._name("skipped", namespace))) or 0)
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Changes a record once, however often that is sent: the transaction is for a turn that has not been taken."""

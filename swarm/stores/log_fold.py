@@ -85,7 +85,9 @@ class Digest(Generic[P]):
         count, taken, passed = 0, False, mine is None
         while True:
             lines, after = self._store.read_log(self._log, self.cursor)
-            if after != self.cursor and not self._store.resumes(self.cursor, after):  # somebody has put another log in its place
+            if after != self.cursor and not self._store.continues(
+                self.cursor, after
+            ):  # somebody has put another log in its place
                 self._begin_anew()
                 continue
             self.cursor = after
@@ -145,7 +147,7 @@ class Digest(Generic[P]):
         collecting = gc.isenabled()
         gc.disable()  # a million new objects and no garbage: looking for it would take longer than all the rest
         try:
-            data = self._store.kept(self._log)
+            data = self._store.cache_get(self._log)
             if data is None:
                 return
             kept = json_codec.loads(data)
@@ -156,7 +158,7 @@ class Digest(Generic[P]):
             cursor = kept["cursor"]
             if not isinstance(cursor, str) or not cursor:
                 return
-            if self._store.resumes(cursor, self._store.read_log(self._log, cursor, 0)[1]):
+            if self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1]):
                 self.picture, self.cursor, self._lines = picture, cursor, int(kept["lines"])
         except Exception:
             return  # it was damaged, or is somebody else's: the log tells everything
@@ -168,7 +170,7 @@ class Digest(Generic[P]):
         place = {"version": self.picture.VERSION, "cursor": self.cursor, "lines": self._lines}
         try:
             kept = {**place, "picture": self.picture.dump()}
-            self._store.keep(self._log, json_codec.dumps(kept).encode())
+            self._store.cache_put(self._log, json_codec.dumps(kept).encode())
         except (StoreError, BadInput):
             pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log
         self._unkept = 0

@@ -18,7 +18,7 @@ class MemoryStore:
         self._tickets: dict[str, int] = {}
         self._skipped: dict[str, int] = {}
         self._logs: dict[str, list[bytes]] = {}
-        self._kept: dict[str, bytes] = {}
+        self._cache: dict[str, bytes] = {}
 
     def read(self, key: str) -> bytes | None:
         with self._changed:
@@ -33,9 +33,9 @@ class MemoryStore:
     def remove(self, key: str, old: bytes) -> bool:
         return self._swap(key, old, None)
 
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
         with self._changed:
-            keys = sorted(key for key in self._records if key.startswith(space + "/") and key > after)
+            keys = sorted(key for key in self._records if key.startswith(namespace + "/") and key > after)
         return keys[:limit] if limit else keys
 
     def age(self, key: str) -> float:
@@ -48,23 +48,23 @@ class MemoryStore:
         with self._changed:
             self._changed.wait_for(lambda: self._records.get(key) != data, timeout)
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         with self._changed:
             self._tickets[key] = max(self._tickets.get(key, 0), self._skipped.get(key.partition("/")[0], 0)) + 1
             return self._tickets[key]
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         with self._changed:
             return self._tickets.get(key, 0)
 
-    def tickets_so_far(self, space: str) -> int:
+    def highest_token(self, namespace: str) -> int:
         with self._changed:
-            drawn = [number for key, number in self._tickets.items() if key.startswith(space + "/")]
-            return max(self._skipped.get(space, 0), *drawn, 0)
+            drawn = [number for key, number in self._tickets.items() if key.startswith(namespace + "/")]
+            return max(self._skipped.get(namespace, 0), *drawn, 0)
 
-    def skip_tickets(self, space: str, number: int) -> None:
+    def advance_tokens(self, namespace: str, past: int) -> None:
         with self._changed:
-            self._skipped[space] = max(number, self._skipped.get(space, 0))
+            self._skipped[namespace] = max(past, self._skipped.get(namespace, 0))
 
     def append(self, log: str, line: bytes) -> str:
         with self._changed:
@@ -92,7 +92,7 @@ class MemoryStore:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._logs.get(log, [])) > _parse_cursor(cursor), timeout)
 
-    def resumes(self, before: str, after: str) -> bool:
+    def continues(self, before: str, after: str) -> bool:
         return _parse_cursor(before) <= _parse_cursor(after)
 
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
@@ -112,11 +112,11 @@ class MemoryStore:
     def rotate(self, log: str) -> bool:
         return False
 
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept[name] = data
+    def cache_put(self, name: str, data: bytes) -> None:
+        self._cache[name] = data
 
-    def kept(self, name: str) -> bytes | None:
-        return self._kept.get(name)
+    def cache_get(self, name: str) -> bytes | None:
+        return self._cache.get(name)
 
     def close(self) -> None:
         pass

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_attempts, conninfo_to_dict
 
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Kept
+from swarm.stores.contract import Cache
 from swarm.stores.postgres_connection import GONE, Row, Wire, answered, ask, connect, hang_up, text_of
 from swarm.stores.server import cursors
 from swarm.stores.server.base import MadeAnew, OnServer
@@ -134,8 +134,8 @@ from {0}.meta
 class PostgresStore(OnServer[Wire]):
     """A namespace of a database."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
-        super().__init__(address, Link(address, self._dial, hang_up), kept)
+    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+        super().__init__(address, Link(address, self._dial, hang_up), cache)
         self.clock = clock or ServerClock(self._ask_time)
         self._settings = _connection_settings(address)
         self._schema = f'"{address.namespace}"'
@@ -146,10 +146,10 @@ class PostgresStore(OnServer[Wire]):
     def read(self, key: str) -> bytes | None:
         return self._link.call(lambda slot: self._value(slot.wire, key))
 
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
         page = f"select key from {self._schema}.records where key > %s and key < %s order by key limit %s"
-        first = max(after, f"{space}/")
-        last = f"{space}0"  # 0 comes right after /
+        first = max(after, f"{namespace}/")
+        last = f"{namespace}0"  # 0 comes right after /
         return [key for (key,) in self._ask(page, first, last, limit or None)]
 
     def where(self, key: str) -> str:
@@ -160,7 +160,7 @@ class PostgresStore(OnServer[Wire]):
 
     # Tickets ---------------------------------------------------------------------------------------------------------
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         skipped = f"coalesce((select last from {self._schema}.skipped where space = %s), 0)"
         draw = (
             f"insert into {self._schema}.tickets as drawn values (%s, {skipped} + 1) "
@@ -168,21 +168,21 @@ class PostgresStore(OnServer[Wire]):
         )
         return int(self._ask(draw, key, key.partition("/")[0])[0][0])
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         found = self._ask(f"select last from {self._schema}.tickets where key = %s", key)
         return int(found[0][0]) if found else 0
 
-    def tickets_so_far(self, space: str) -> int:
+    def highest_token(self, namespace: str) -> int:
         drawn = f"select max(last) from {self._schema}.tickets where key > %s and key < %s"
         skipped = f"select last from {self._schema}.skipped where space = %s"
-        return int(self._ask(f"select greatest(0, ({drawn}), ({skipped}))", f"{space}/", f"{space}0", space)[0][0])
+        return int(self._ask(f"select greatest(0, ({drawn}), ({skipped}))", f"{namespace}/", f"{namespace}0", namespace)[0][0])
 
-    def skip_tickets(self, space: str, number: int) -> None:
+    def advance_tokens(self, namespace: str, past: int) -> None:
         skip = (
             f"insert into {self._schema}.skipped as known values (%s, %s) "
             "on conflict (space) do update set last = greatest(known.last, excluded.last)"
         )
-        self._ask(skip, space, number)
+        self._ask(skip, namespace, past)
 
     # Logs ------------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from redis import connection
 
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
-from swarm.stores.contract import Kept
+from swarm.stores.contract import Cache
 from swarm.stores.server import cursors
 from swarm.stores.server.base import MadeAnew, OnServer
 from swarm.stores.server.clock import ServerClock
@@ -90,8 +90,8 @@ Wire = Any  # a redis.Connection: its methods have no types
 class RedisStore(OnServer[Wire]):
     """A namespace of a server."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, kept: Kept | None = None) -> None:
-        super().__init__(address, Link(address, self._dial, _hang_up), kept)
+    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+        super().__init__(address, Link(address, self._dial, _hang_up), cache)
         self.clock = clock or ServerClock(self._ask_time)
         self._settings = _connection_settings(address)
         self._incarnation = ""
@@ -102,9 +102,9 @@ class RedisStore(OnServer[Wire]):
         found: bytes | None = self._ask("GET", self._name("record", key))
         return found
 
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
-        first = f"({after}" if after else f"[{space}/"
-        last = f"({space}0"  # 0 comes right after /
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
+        first = f"({after}" if after else f"[{namespace}/"
+        last = f"({namespace}0"  # 0 comes right after /
         page = ("LIMIT", 0, limit) if limit else ()
         return [key.decode() for key in self._ask("ZRANGEBYLEX", self._name("index"), first, last, *page)]
 
@@ -128,16 +128,16 @@ class RedisStore(OnServer[Wire]):
 
     # Tickets ---------------------------------------------------------------------------------------------------------
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         names = [self._name("meta"), self._name("ticket", key)]
         return int(self._link.call(lambda slot: _eval(slot.wire, _TICKET, names, [_skipped(key.partition("/")[0])])))
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         return int(self._ask("GET", self._name("ticket", key)) or 0)
 
-    def tickets_so_far(self, space: str) -> int:
-        highest = int(self._ask("HGET", self._name("meta"), _skipped(space)) or 0)
-        at, pattern = b"0", self._name("ticket", f"{space}/*")
+    def highest_token(self, namespace: str) -> int:
+        highest = int(self._ask("HGET", self._name("meta"), _skipped(namespace)) or 0)
+        at, pattern = b"0", self._name("ticket", f"{namespace}/*")
         while True:
             at, names = self._ask("SCAN", at, "MATCH", pattern, "COUNT", 1000)
             found = self._ask("MGET", *names) if names else []
@@ -145,9 +145,9 @@ class RedisStore(OnServer[Wire]):
             if at == b"0":
                 return highest
 
-    def skip_tickets(self, space: str, number: int) -> None:
+    def advance_tokens(self, namespace: str, past: int) -> None:
         names = [self._name("meta")]
-        self._link.call(lambda slot: _eval(slot.wire, _SKIP, names, [_skipped(space), number]))
+        self._link.call(lambda slot: _eval(slot.wire, _SKIP, names, [_skipped(namespace), past]))
 
     # Logs ------------------------------------------------------------------------------------------------------------
 
@@ -371,8 +371,8 @@ def _hang_up(wire: Wire) -> None:
         pass
 
 
-def _skipped(space: str) -> str:
-    return f"skipped:{space}"
+def _skipped(namespace: str) -> str:
+    return f"skipped:{namespace}"
 
 
 def _position(entry: bytes) -> Position:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from swarm.stores.contract import Kept, Store
+    from swarm.stores.contract import Cache, Store
     from swarm.system.clock import Clock
 
 
@@ -32,10 +32,10 @@ def open_store(
     log_max_bytes: int = 0,
     durable: bool = False,
     clock: Clock | None = None,
-    kept: Callable[[str], Kept] | None = None,
+    cache: Callable[[str], Cache] | None = None,
 ) -> Store:
     """The store that a URL names; a plain path or file: URL is a directory. Not `trusted`: refuse another user's directory.
-    `kept` tells where what was found out about a store on a server is kept on this machine, by default in memory."""
+    `cache` tells where what was found out about a store on a server is kept on this machine, by default in memory."""
     scheme, colon, rest = url.partition("://")
     if not colon or scheme == "file":
         from_module = __import__("swarm.stores.file.store", fromlist=["FileStore"])
@@ -52,7 +52,7 @@ def open_store(
     from swarm.stores.address import Address
 
     address = Address(url)
-    store = _driver(scheme)(address, clock=clock, kept=kept(address.shown) if kept else None)
+    store = _driver(scheme)(address, clock=clock, cache=cache(address.shown) if cache else None)
     return store
 
 

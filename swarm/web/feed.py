@@ -182,7 +182,7 @@ class Feed:
                 if count:
                     break  # what was read must not be lost; the next look will tell
                 raise
-            if not self._store.resumes(self._cursor, after):
+            if not self._store.continues(self._cursor, after):
                 anew = True
                 found.clear()
                 count = 0

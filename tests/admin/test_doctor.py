@@ -333,7 +333,7 @@ class TestWhatLiesThere:
 
 class TestBrokenGround:
     @pytest.mark.parametrize(
-        "place", ["status.log", ".tasks/tasks.log", "locks/t.lock", "locks", ".locks/hands", ".kept", ".status"]
+        "place", ["status.log", ".tasks/tasks.log", "locks/t.lock", "locks", ".locks/hands", ".cache", ".status"]
     )
     @pytest.mark.parametrize("thing", ["fifo", "directory", "file", "loop"])
     def test_whatever_stands_in_a_place_it_neither_hangs_nor_gives_up(self, home: Path, place: str, thing: str) -> None:

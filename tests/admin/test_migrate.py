@@ -48,7 +48,7 @@ def states(store: Store) -> dict[str, str]:
 
 def test_log_and_queue_are_the_same_afterwards_and_the_tokens_go_on(old: FileStore, live_store: Store, tmp_path: Path) -> None:
     new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
-    last = old.tickets_so_far("locks")
+    last = old.highest_token("locks")
     moved = migrate(old, new)
     assert (moved.status, moved.tasks) == (len(every_line(old, "status")), len(every_line(old, "tasks")))
     for log in ("status", "tasks"):
@@ -151,7 +151,7 @@ def test_a_lock_that_came_and_went_meanwhile_takes_its_token_along(old: FileStor
 
     new = MemoryStore()
     migrate(old, new, briefly)
-    assert new.ticket("locks/t") > old.tickets_so_far("locks")
+    assert new.next_token("locks/t") > old.highest_token("locks")
 
 
 class TestCommand:

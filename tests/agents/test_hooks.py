@@ -76,7 +76,7 @@ class Swarm:
 
     def forget_beat(self) -> None:
         """Time passes, as far as the agent's memory goes."""
-        for file in (self.state / ".kept").glob("agent-*"):
+        for file in (self.state / ".cache").glob("agent-*"):
             said = json.loads(file.read_text())
             file.write_text(json.dumps({**said, "at": said["at"] - 3600}))
 
@@ -366,9 +366,9 @@ class TestStop:
 
     def test_one_of_whom_nothing_can_be_remembered_is_let_go(self, swarm: Swarm) -> None:
         swarm.claim("login")
-        (swarm.state / ".kept").mkdir(exist_ok=True)
-        (swarm.state / ".kept" / "agent-me.draft").mkdir()
-        (swarm.state / ".kept" / "agent-me").mkdir()
+        (swarm.state / ".cache").mkdir(exist_ok=True)
+        (swarm.state / ".cache" / "agent-me.draft").mkdir()
+        (swarm.state / ".cache" / "agent-me").mkdir()
         done = swarm.hook("Stop")
         assert done.returncode not in (0, 2) and done.stdout == "" and done.stderr.startswith("Error: ")
 
@@ -385,7 +385,7 @@ class TestSessionEnd:
         task = swarm.queue.get("login")
         assert (task.state, task.attempts, task.reason) == ("ready", 0, "the session of its agent ended")
         assert list(swarm.locks.tasks()) == ["theirs"] and Reservations(swarm.store).all() == []
-        assert not list((swarm.state / ".kept").glob("agent-*"))
+        assert not list((swarm.state / ".cache").glob("agent-*"))
 
     def test_what_a_worker_started_it_for_is_the_worker_s(self, swarm: Swarm) -> None:
         token = swarm.claim("login")

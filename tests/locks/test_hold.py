@@ -288,7 +288,7 @@ def test_an_interrupt_while_a_lease_ends_still_gives_the_lock_back(
     assert not manager.is_locked("t")
 
 
-@pytest.mark.parametrize("verb", ["ticket", "last_ticket", "create", "replace"])
+@pytest.mark.parametrize("verb", ["next_token", "token_bound", "create", "replace"])
 @pytest.mark.parametrize("expired", [False, True], ids=["free", "expired"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_acquire_that_fails_holds_nothing(

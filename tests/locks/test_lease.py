@@ -106,7 +106,7 @@ class TestHolding:
     def test_it_is_bound_to_this_process_and_waits_as_told(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, group=7, wait=5) as lease:
             assert table.asked == [("acquire", {"bound": True, "group": 7, "wait": 5})]
-            assert lease.token == table.store.last_ticket("locks/t")
+            assert lease.token == table.store.token_bound("locks/t")
             assert (lease.task_id, lease.worker, lease.ttl) == ("t", "w", 60)
         table.asked.clear()
         with Lease(table, "t", "w", 60):

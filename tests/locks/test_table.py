@@ -171,7 +171,7 @@ class TestTaking:
 
     def test_a_lock_lost_while_its_token_is_settled_is_said_to_be_lost(self, locks: LockTable, shared: Meddled) -> None:
         """Somebody drew a token between ours and our lock; and while ours is drawn anew, a person hands the lock on."""
-        shared.before("create", lambda: shared.ticket(KEY))
+        shared.before("create", lambda: shared.next_token(KEY))
         shared.before("replace", lambda: shared.write(worker="alice"))
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
@@ -184,7 +184,7 @@ class TestTaking:
         def broken() -> None:
             raise StoreError("the disk is on fire")
 
-        shared.before("create", lambda: shared.ticket(KEY))
+        shared.before("create", lambda: shared.next_token(KEY))
         shared.before("replace", broken)
         with pytest.raises(StoreError, match="fire"):
             locks.acquire("t", "bob", 60)
@@ -197,7 +197,7 @@ class TestTaking:
             real(key, old, new)
             raise KeyboardInterrupt
 
-        shared.before("create", lambda: shared.ticket(KEY))
+        shared.before("create", lambda: shared.next_token(KEY))
         shared.replace = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             locks.acquire("t", "bob", 60)

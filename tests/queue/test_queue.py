@@ -1270,7 +1270,7 @@ class TestReading:
         for _ in range(10):
             claim = queue.claim("w")
             queue.done(claim.task.id, "w", claim.token)
-        assert store.kept(LOG) is not None
+        assert store.cache_get(LOG) is not None
         fresh = TaskQueue(store)
         assert fresh.tasks() == queue.tasks()
         assert fresh.claim("w").task.id == "t32"
@@ -1348,17 +1348,17 @@ class TestReading:
     def test_what_is_kept_may_be_damaged(self, tmp_path: Path, damage: bytes) -> None:
         store = FileStore(str(tmp_path))
         TaskQueue(store).add("a", "x")
-        store.keep(LOG, damage)
+        store.cache_put(LOG, damage)
         assert [task.id for task in TaskQueue(FileStore(str(tmp_path))).tasks()] == ["a"]
 
     def test_what_is_kept_of_another_log_is_not_used(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "one"))
         TaskQueue(store).add_all([TaskSpec(f"t{number}", "x") for number in range(2500)])
-        kept = store.kept(LOG)
+        kept = store.cache_get(LOG)
         assert kept is not None
         other = FileStore(str(tmp_path / "other"))
         TaskQueue(other).add("t1", "another")
-        other.keep(LOG, kept)
+        other.cache_put(LOG, kept)
         assert [task.spec.prompt for task in TaskQueue(other).tasks()] == ["another"]
 
     def test_a_worker_goes_on_when_the_state_directory_was_made_anew(self, tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_pa
     for number in range(199):
         short.append(LOG, _line(number))
     StatusDigest(short).update()
-    assert short.kept(LOG) is None
+    assert short.cache_get(LOG) is None
     short.append(LOG, _line(199))
     StatusDigest(short).update()
-    assert short.kept(LOG) is not None
+    assert short.cache_get(LOG) is not None
     short.close()
 
 

@@ -305,7 +305,7 @@ class TestKept:
             store.append(LOG, line("WAIT" if number % 100 == 0 else "DONE", f"t{number}"))
         digest = StatusDigest(store)
         digest.update()
-        assert store.kept(LOG)
+        assert store.cache_get(LOG)
         return digest
 
     def test_a_second_process_does_not_read_the_log_again(self, store: Store) -> None:
@@ -319,11 +319,11 @@ class TestKept:
 
     def test_what_was_kept_and_is_damaged_old_or_foreign_changes_nothing(self, store: Store) -> None:
         first = self.kept(store)
-        data = store.kept(LOG)
+        data = store.cache_get(LOG)
         assert data is not None
         for damage in self.DAMAGES:
             assert damage(data) != data
-            store.keep(LOG, damage(data))
+            store.cache_put(LOG, damage(data))
             second = StatusDigest(store)
             second.update()
             assert second.picture.dump() == first.picture.dump(), damage(data)[:200]

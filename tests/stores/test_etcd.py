@@ -258,7 +258,7 @@ def test_a_namespace_that_is_removed_is_made_anew(url: str, namespace: str, stor
     say(url, delete(f"{namespace}/", f"{namespace}0"))
     assert store.create("locks/a", b"two")
     after = store.append("status", b"new")
-    assert not store.resumes(cursors[0], after)
+    assert not store.continues(cursors[0], after)
     assert store.read_log("status", cursors[2]) == ([b"new"], after)
 
 
@@ -540,17 +540,17 @@ def test_a_server_that_falls_silent_is_told_in_time_and_used_when_it_is_back(
 
 def test_a_killed_server_that_comes_back_has_what_it_confirmed(opened: Opened, own_server: EtcdServer, namespace: str) -> None:
     store = opened(own_server.url(namespace, timeout="20"))
-    ticket = 0
+    token = 0
     for number in range(10):
         store.create(f"locks/{number}", b"%d" % number)
         store.append("status", b"%d" % number)
-        ticket = store.ticket("locks/a")
+        token = store.next_token("locks/a")
     own_server.kill()
     threading.Timer(0.3, own_server.start, kwargs={"wait": False}).start()
     assert store.append("status", b"10")  # before it is back
     assert store.keys("locks") == [f"locks/{number}" for number in range(10)]
     assert lines_of(store) == [b"%d" % number for number in range(11)]
-    assert store.last_ticket("locks/a") == ticket < store.ticket("locks/a")
+    assert store.token_bound("locks/a") == token < store.next_token("locks/a")
 
 
 def test_a_member_that_is_down_or_silent_is_passed_over(opened: Opened, server: EtcdServer, namespace: str) -> None:
@@ -776,7 +776,7 @@ def test_an_address_that_says_something_else_is_refused(opened: Opened) -> None:
 
 def test_what_only_reads_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hanging up on one of those is the end of an old etcd, for all who use it (its issue 14110); and a full one refuses it."""
-    store.ticket("locks/t")
+    store.next_token("locks/t")
     store.create("locks/t", b"x")
     store.append("status", b"line")
     asked: list[str] = []
@@ -787,9 +787,9 @@ def test_what_only_reads_is_never_sent_as_a_transaction(store: EtcdStore, monkey
         return ask(self, request)
 
     monkeypatch.setattr(Wire, "ask", noted)
-    found = (store.read("locks/t"), store.keys("locks"), store.last_ticket("locks/t"), store.tickets_so_far("locks"))
+    found = (store.read("locks/t"), store.keys("locks"), store.token_bound("locks/t"), store.highest_token("locks"))
     assert found == (b"x", ["locks/t"], 1, 1)
-    assert (store.last_ticket("locks/u"), store.tickets_so_far("queue")) == (0, 0)
+    assert (store.token_bound("locks/u"), store.highest_token("queue")) == (0, 0)
     assert store.read_log("status")[0] == store.tail("status", 1)[0] == [line for _, line, _ in store.numbered("status")]
     assert store.wait("status", "", 0)
     assert set(asked) == {"request_range"}

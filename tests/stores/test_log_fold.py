@@ -66,14 +66,14 @@ def write(store: Store, *lines: str) -> list[str]:
 
 def known(store: Store) -> list[str] | None:
     """What is kept."""
-    data = store.kept(LOG)
+    data = store.cache_get(LOG)
     return None if data is None else json.loads(data)["picture"]
 
 
 def test_what_was_kept_without_a_place_in_the_log_is_not_used(store: Store) -> None:
     write(store, *"abcdef")
     kept = {"version": Heard.VERSION, "cursor": "", "lines": 6, "picture": list("abcdef")}
-    store.keep(LOG, json.dumps(kept).encode())
+    store.cache_put(LOG, json.dumps(kept).encode())
     mine = Digest(store, LOG, Heard)
     mine.update()
     assert mine.picture.lines == list("abcdef")
@@ -169,7 +169,7 @@ def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) ->
 
 def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(len(json.loads(data)["picture"])))
+    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["picture"])))
     workers = [Digest(store, LOG, Heard) for _ in range(3)]
     for number in range(64):
         workers[number % 3].append(b"%d" % (number % 7))
@@ -181,7 +181,7 @@ def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: St
     kept: list[int] = []
     others: list[int] = []
     mine, append = Digest(store, LOG, Heard), store.append
-    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(json.loads(data)["lines"]))
+    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(json.loads(data)["lines"]))
 
     def crowded(log: str, line: bytes) -> str:
         for when in (0, 1):
@@ -202,7 +202,7 @@ def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: St
 
 def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(store, "keep", lambda name, data: kept.append(len(json.loads(data)["picture"])))
+    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["picture"])))
     mine = Digest(store, LOG, Heard)
     for number in range(64):
         mine.append(b"%d" % number)
@@ -268,7 +268,7 @@ def test_what_another_version_kept_is_not_used(store: Store) -> None:
     ],
 )
 def test_what_was_kept_without_a_place_in_this_log_is_not_used(store: Store, kept: Any) -> None:
-    store.keep(LOG, json.dumps(kept).encode())
+    store.cache_put(LOG, json.dumps(kept).encode())
     write(store, "a", "b")
     mine = Digest(store, LOG, Heard)
     mine.update()
@@ -279,7 +279,7 @@ def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch
     def full(name: str, data: bytes) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(store, "keep", full)
+    monkeypatch.setattr(store, "cache_put", full)
     write(store, *"abcd")
     for _ in range(2):
         mine = Digest(store, LOG, Heard)

@@ -116,7 +116,7 @@ class TestMaking:
         store.create("locks/a", b"one")
         store.append("status", b"one")
         assert other.read("locks/a") is None and other.keys("locks") == [] and other.read_log("status")[0] == []
-        assert other.ticket("locks/a") == 1
+        assert other.next_token("locks/a") == 1
         other.close()
 
     def test_who_may_not_make_it_is_told_what_is_needed(self, server: PostgresServer, namespace: str, by_hand: Connect) -> None:
@@ -140,7 +140,7 @@ class TestMadeAnew:
         assert store.create("locks/a", b"new")
         after = store.append("status", b"new")
         assert store.read_log("status", before) == ([b"new"], after)
-        assert not store.resumes(before, after)
+        assert not store.continues(before, after)
 
     def test_a_change_is_not_made_in_a_store_that_was_not_opened(
         self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
@@ -165,8 +165,8 @@ class TestPrepared:
     def use(self, store: PostgresStore, times: int) -> None:
         for number in range(times):
             key = f"locks/{number}"
-            ticket = store.ticket(key)
-            assert ticket == store.last_ticket(key) == store.tickets_so_far("locks")
+            token = store.next_token(key)
+            assert token == store.token_bound(key) == store.highest_token("locks")
             assert store.create(key, b"1") and store.read(key) == b"1" and store.keys("locks") == [key]
             store.watch(key, b"1", 0.001)
             assert store.replace(key, b"1", b"2") and store.remove(key, b"2")

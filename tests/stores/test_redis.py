@@ -106,9 +106,9 @@ class TestLostAnswers:
         assert proxy.lost == 2
 
     def test_a_ticket_may_be_drawn_twice_but_none_is_given_twice(self, proxy: Proxy, far: RedisStore) -> None:
-        first = far.ticket("locks/a")
+        first = far.next_token("locks/a")
         proxy.losing = 1
-        assert far.ticket("locks/a") > first
+        assert far.next_token("locks/a") > first
 
     def test_a_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
         """A lock is taken at the second try, and given back; then the first try arrives. It must not leave a lock behind."""
@@ -167,7 +167,7 @@ class TestTrouble:
             for number in range(50):
                 store.append("status", b"%d" % number)
                 store.create(f"locks/{number}", b"x")
-            token = store.ticket("locks/a")
+            token = store.next_token("locks/a")
             cursor = store.tail("status", 0)[1]
             server.kill()
             starter = threading.Timer(0.3, server.start)
@@ -176,7 +176,7 @@ class TestTrouble:
             starter.join()
             assert lines(store) == [*(b"%d" % number for number in range(50)), b"after"]
             assert len(store.keys("locks")) == 50
-            assert store.ticket("locks/a") > token
+            assert store.next_token("locks/a") > token
             assert store.read_log("status", cursor) == ([b"after"], after)
             store.close()
 
@@ -186,9 +186,9 @@ class TestTrouble:
         before = store.append("status", b"old")
         command(server, "DEL", f"{{{name}}}:meta", f"{{{name}}}:log:status")
         after = store.append("status", b"new")
-        assert not store.resumes(before, after)
+        assert not store.continues(before, after)
         found, cursor = store.read_log("status", before)
-        assert found == [b"new"] and not store.resumes(before, cursor)
+        assert found == [b"new"] and not store.continues(before, cursor)
 
     def test_a_replica_takes_no_writes_and_says_so(self, server: ValkeyServer, tmp_path: Path, name: str) -> None:
         options = ("--replicaof", f"127.0.0.1 {server.port}")
@@ -370,7 +370,7 @@ def test_who_has_watched_goes_on_with_the_same_wires(server: ValkeyServer, store
         changing.start()
         store.watch("locks/a", old, 30)
         changing.join()
-        assert store.read("locks/a") == new and store.ticket("locks/a") == number + 1
+        assert store.read("locks/a") == new and store.next_token("locks/a") == number + 1
         assert store.append("status", new) and lines(store)[-1] == new
     assert dialled() - before == 20 + 1  # those of the others, and of asking
 

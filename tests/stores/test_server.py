@@ -12,7 +12,7 @@ import pytest
 from swarm.errors import BadInput, StoreError
 from swarm.locks.record import judge, new_lock
 from swarm.stores.address import Address
-from swarm.stores.cache import KeptFiles
+from swarm.stores.cache import FileCache
 from swarm.stores.file.state_dir import StateDir
 from swarm.stores.server import cursors
 from swarm.stores.server.clock import ServerClock
@@ -281,10 +281,10 @@ class TestLogs:
             cursors.parse_cursor(text)
 
     def test_a_cursor_of_another_store_does_not_resume(self) -> None:
-        assert cursors.resumes("", "0123abcd.5")
-        assert cursors.resumes("0123abcd.5", "0123abcd.5") and cursors.resumes("0123abcd.9", "0123abcd.10")
-        assert not cursors.resumes("0123abcd.10", "0123abcd.9")
-        assert not cursors.resumes("0123abcd.5", "1123abcd.6")
+        assert cursors.continues("", "0123abcd.5")
+        assert cursors.continues("0123abcd.5", "0123abcd.5") and cursors.continues("0123abcd.9", "0123abcd.10")
+        assert not cursors.continues("0123abcd.10", "0123abcd.9")
+        assert not cursors.continues("0123abcd.5", "1123abcd.6")
 
     @pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
     @pytest.mark.parametrize("limit", [0, 1, 1 << 20])
@@ -332,22 +332,22 @@ class TestLogs:
 
 
 class TestKept:
-    def kept(self, tmp_path: Path, whose: str) -> KeptFiles:
-        return KeptFiles(str(tmp_path), StateDir(str(tmp_path), trusted=True), whose=whose)
+    def cache(self, tmp_path: Path, whose: str) -> FileCache:
+        return FileCache(str(tmp_path), StateDir(str(tmp_path), trusted=True), whose=whose)
 
     def test_each_store_has_its_own(self, tmp_path: Path) -> None:
         for whose in ("redis://a", "redis://b", ""):
-            self.kept(tmp_path, whose).keep("status", whose.encode())
+            self.cache(tmp_path, whose).put("status", whose.encode())
         for whose in ("redis://a", "redis://b", ""):
-            assert self.kept(tmp_path, whose).kept("status") == whose.encode()
-        assert len(list((tmp_path / ".kept").iterdir())) == 3
+            assert self.cache(tmp_path, whose).get("status") == whose.encode()
+        assert len(list((tmp_path / ".cache").iterdir())) == 3
 
     def test_what_cannot_be_kept_is_an_error_that_says_why(self, tmp_path: Path) -> None:
-        (tmp_path / ".kept").write_text("in the way")
+        (tmp_path / ".cache").write_text("in the way")
         with pytest.raises(StoreError, match="cannot be used"):
-            self.kept(tmp_path, "x").keep("status", b"1")
+            self.cache(tmp_path, "x").put("status", b"1")
         with pytest.raises(StoreError, match="cannot be used"):
-            self.kept(tmp_path, "x").kept("status")
+            self.cache(tmp_path, "x").get("status")
 
 
 def test_a_clone_of_this_machine_is_not_taken_for_this_one_restarted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def stores(store: Store) -> None:
     assert_type(store.remove("locks/a", b"two"), bool)
     assert_type(store.keys("locks", after="a", limit=10), list[str])
     assert_type((store.age("locks/a"), store.where("locks/a")), tuple[float, str])
-    assert_type((store.ticket("locks/a"), store.last_ticket("locks/a")), tuple[int, int])
+    assert_type((store.next_token("locks/a"), store.token_bound("locks/a")), tuple[int, int])
     assert_type(store.append("status", b"{}"), str)
     assert_type(store.read_log("status", ""), tuple[list[bytes], str])
     assert_type(store.tail("status", 10), tuple[list[bytes], str])

@@ -76,7 +76,7 @@ class View:
         self.close()
 
 
-def resumes(before: str, after: str) -> bool:
+def continues(before: str, after: str) -> bool:
     """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
     (number, offset, mark), (later, end, now) = parse_cursor(before), parse_cursor(after)
     return later > number or (later == number and (offset == 0 or (end >= offset and now == mark)))

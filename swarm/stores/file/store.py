@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Concatenate, ParamSpec, TypeVar
 
-    from swarm.stores.cache import KeptFiles
+    from swarm.stores.cache import FileCache
     from swarm.stores.file.log import Journal
     from swarm.stores.file.swap import Handover
     from swarm.stores.file.tokens import Tickets
@@ -66,9 +66,9 @@ class FileStore:
         self._directory.check()
 
     @_spoken
-    def prepare(self, space: str = "") -> None:
-        """Creates the state directory, and a space in it, before it is needed."""
-        self._ensure(f"{self.root}/{space}" if space else self.root)
+    def prepare(self, namespace: str = "") -> None:
+        """Creates the state directory, and a namespace in it, before it is needed."""
+        self._ensure(f"{self.root}/{namespace}" if namespace else self.root)
 
     def read(self, key: str) -> bytes | None:
         try:
@@ -97,8 +97,8 @@ class FileStore:
             raise self._directory.explained(error) from error
 
     @_spoken
-    def keys(self, space: str, after: str = "", limit: int = 0) -> list[str]:
-        keys = [f"{space}/{name}" for name in self._records(space).names()]
+    def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
+        keys = [f"{namespace}/{name}" for name in self._records(namespace).names()]
         later = [key for key in keys if key > after] if after else keys
         return later[:limit] if limit else later
 
@@ -121,14 +121,14 @@ class FileStore:
             if records.read(name) == data:
                 watch.wait(file if data is None else "", min(timeout, _LONGEST_WAIT))
 
-    def ticket(self, key: str) -> int:
+    def next_token(self, key: str) -> int:
         try:
             tickets, name = self._find_tickets(key)
             return tickets.draw(name)
         except OSError as error:
             raise self._directory.explained(error) from error
 
-    def last_ticket(self, key: str) -> int:
+    def token_bound(self, key: str) -> int:
         try:
             tickets, name = self._find_tickets(key)
             return tickets.last(name)
@@ -136,12 +136,12 @@ class FileStore:
             raise self._directory.explained(error) from error
 
     @_spoken
-    def tickets_so_far(self, space: str) -> int:
-        return self._tickets(space).so_far()
+    def highest_token(self, namespace: str) -> int:
+        return self._tickets(namespace).so_far()
 
     @_spoken
-    def skip_tickets(self, space: str, number: int) -> None:
-        self._tickets(space).skip(number)
+    def advance_tokens(self, namespace: str, past: int) -> None:
+        self._tickets(namespace).skip(past)
 
     def append(self, log: str, line: bytes) -> str:
         try:
@@ -181,10 +181,10 @@ class FileStore:
                 if journal.has_more(cursor):  # before the watch is set up anew, so that nobody waits for that
                     return True
 
-    def resumes(self, before: str, after: str) -> bool:
-        from swarm.stores.file.log_cursor import resumes
+    def continues(self, before: str, after: str) -> bool:
+        from swarm.stores.file.log_cursor import continues
 
-        return resumes(before, after)
+        return continues(before, after)
 
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
         from swarm.stores.file.log_cursor import adjoins
@@ -207,11 +207,11 @@ class FileStore:
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()
 
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept().keep(name, data)
+    def cache_put(self, name: str, data: bytes) -> None:
+        self._cache().put(name, data)
 
-    def kept(self, name: str) -> bytes | None:
-        return self._kept().kept(name)
+    def cache_get(self, name: str) -> bytes | None:
+        return self._cache().get(name)
 
     def close(self) -> None:
         for records in self._spaces.values():
@@ -271,10 +271,10 @@ class FileStore:
     def _log_path(self, log: str) -> str:
         return f"{self.root}/{log}.log" if log == _PUBLIC_LOG else f"{self.root}/.{log}/{log}.log"
 
-    def _kept(self) -> KeptFiles:
-        from swarm.stores.cache import KeptFiles
+    def _cache(self) -> FileCache:
+        from swarm.stores.cache import FileCache
 
-        return KeptFiles(self.root, self._directory)  # never synced: it can be found out again
+        return FileCache(self.root, self._directory)  # never synced: it can be found out again
 
     def _watch(self, path: str) -> Watch:
         from swarm.system.inotify import EYES, Watch

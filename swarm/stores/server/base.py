@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from swarm.errors import StoreError
 from swarm.stores.address import Address
-from swarm.stores.cache import KeptInMemory
-from swarm.stores.contract import Kept
+from swarm.stores.cache import MemoryCache
+from swarm.stores.contract import Cache
 from swarm.stores.server import cursors
 from swarm.stores.server.session_pool import Link
 
@@ -23,10 +23,10 @@ class MadeAnew(StoreError):
 class OnServer(Generic[W]):
     """A namespace of a server. Nothing is sent before the first verb; threads and forked children may share the object."""
 
-    def __init__(self, address: Address, link: Link[W], kept: Kept | None) -> None:
+    def __init__(self, address: Address, link: Link[W], cache: Cache | None) -> None:
         self.address = address
         self._link = link
-        self._kept = kept or KeptInMemory()
+        self._cache = cache or MemoryCache()
         self._portions = cursors.Portions()
 
     def create(self, key: str, data: bytes) -> bool:
@@ -41,8 +41,8 @@ class OnServer(Generic[W]):
     def age(self, key: str) -> float:
         return math.inf
 
-    def resumes(self, before: str, after: str) -> bool:
-        return cursors.resumes(before, after)
+    def continues(self, before: str, after: str) -> bool:
+        return cursors.continues(before, after)
 
     def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
         lines, cursor = self.read_log(log)
@@ -56,11 +56,11 @@ class OnServer(Generic[W]):
     def rotate(self, log: str) -> bool:
         return False
 
-    def keep(self, name: str, data: bytes) -> None:
-        self._kept.keep(name, data)
+    def cache_put(self, name: str, data: bytes) -> None:
+        self._cache.put(name, data)
 
-    def kept(self, name: str) -> bytes | None:
-        return self._kept.kept(name)
+    def cache_get(self, name: str) -> bytes | None:
+        return self._cache.get(name)
 
     def close(self) -> None:
         self._link.close()

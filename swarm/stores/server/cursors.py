@@ -1,7 +1,7 @@
 """What the logs of all servers have in common: cursors that know which log they belong to, and reading in portions.
 
 A cursor is `<log's incarnation>.<position>`, the position being one number, or two joined by a dash. A store that was made
-anew has another incarnation: a cursor of the old one reads from the beginning, and `resumes` tells.
+anew has another incarnation: a cursor of the old one reads from the beginning, and `continues` tells.
 """
 
 import re
@@ -33,7 +33,7 @@ def parse_cursor(text: str) -> tuple[str, Position]:
     return match[1], tuple(int(part) for part in match.groups()[1:] if part is not None)
 
 
-def resumes(before: str, after: str) -> bool:
+def continues(before: str, after: str) -> bool:
     """Whether `after` lies further on in the log that `before` belongs to."""
     if not before:
         return True

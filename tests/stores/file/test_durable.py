@@ -196,7 +196,7 @@ class TestRecords:
     def test_what_can_be_found_out_again_is_not_synced(self, files: FileStore, steps: Steps) -> None:
         files.prepare()
         steps.taken()
-        files.keep("status", b"x" * 100_000)
+        files.cache_put("status", b"x" * 100_000)
         assert not [step for step in steps.taken() if "sync" in step]
 
 

@@ -59,7 +59,7 @@ def watches(monkeypatch: pytest.MonkeyPatch, clock: HandClock) -> Watches:
 
 class TestPlaces:
     def test_nothing_is_created_before_the_first_write(self, files: FileStore) -> None:
-        assert files.read("locks/a") is None and files.keys("locks") == [] and files.last_ticket("locks/a") == 0
+        assert files.read("locks/a") is None and files.keys("locks") == [] and files.token_bound("locks/a") == 0
         assert files.tail("status", 5)[0] == [] and list(files.numbered("status")) == [] and files.rotate("status") is False
         assert files.age("locks/a") == 0.0
         files.close()
@@ -77,7 +77,7 @@ class TestPlaces:
         assert files.create("locks/a", b"x") and files.create("other/a", b"y")
         assert (files.read("locks/a"), files.read("other/a")) == (b"x", b"y")
         assert (files.keys("locks"), files.keys("other")) == (["locks/a"], ["other/a"])
-        assert [files.ticket("locks/a"), files.ticket("other/a"), files.ticket("locks/a")] == [1, 1, 2]
+        assert [files.next_token("locks/a"), files.next_token("other/a"), files.next_token("locks/a")] == [1, 1, 2]
         files.append("status", b"one")
         files.append("other", b"two")
         assert (files.tail("status", 5)[0], files.tail("other", 5)[0]) == ([b"one"], [b"two"])
@@ -107,7 +107,7 @@ class TestPlaces:
         assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
 
     @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in Tickets.DIRECTORIES)])
-    @pytest.mark.parametrize("verb", ["ticket", "last_ticket"])
+    @pytest.mark.parametrize("verb", ["next_token", "token_bound"])
     def test_so_is_one_in_place_of_its_counters(self, verb: str, name: str, files: FileStore, tmp_path: Path) -> None:
         (tmp_path / "treasure").mkdir()
         link = tmp_path / "state" / name
@@ -170,8 +170,8 @@ class TestErrors:
             ("keys", ("locks",)),
             ("age", ("locks/a",)),
             ("watch", ("locks/a", b"", 0.0)),
-            ("ticket", ("locks/a",)),
-            ("last_ticket", ("locks/a",)),
+            ("next_token", ("locks/a",)),
+            ("token_bound", ("locks/a",)),
         ],
     )
     def test_an_error_of_the_system_says_what_it_means(self, verb: str, args: tuple[Any, ...], tmp_path: Path) -> None:
