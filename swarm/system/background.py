@@ -1,0 +1,127 @@
+"""One call in a thread of its own, for which the caller need not wait.
+
+The contract:
+
+- **Result.** `result()` waits for the end, then returns what the call returned or raises
+  what it raised, `SystemExit` and `KeyboardInterrupt` included. It may be called again,
+  from any thread.
+- **Timeout.** `wait(timeout)` and `wait_async(timeout)` return whether the call has ended.
+  A timeout changes nothing else: the caller may wait again, or abandon the call.
+- **Exceptions.** An exception that no caller asks for is dropped without a message.
+- **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. It can
+  ask `is_abandoned`. If it returns a value, now or later, `undo` is called with that
+  value, exactly once and never in the caller's thread. Errors of `undo` are dropped.
+- **End of the program.** The thread is a daemon: the interpreter does not wait for it.
+  A forked child does not have the thread, so there the call never ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+R = TypeVar("R")
+
+
+class BackgroundCall(Generic[R]):
+    """Run `work` in a daemon thread named `name`, from `start` on.
+
+    `undo` reverses the effect of a result that no caller received.
+    """
+
+    def __init__(self, work: Callable[[], R], name: str, *, undo: Callable[[R], object] | None = None) -> None:
+        self._work = work
+        self._name = name
+        self._undo = undo
+        self._guard = threading.Lock()
+        self._ended = threading.Event()
+        self._abandoned = False
+        self._results: list[R] = []
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def start(self) -> Self:
+        """Start the call, once, and return this object. Raise RuntimeError if the system allows no more threads."""
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the call has ended, at most `timeout` seconds. Return whether it has."""
+        return self._ended.wait(timeout)
+
+    async def wait_async(self, timeout: float | None = None) -> bool:
+        """Do the same as `wait`, without blocking the event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        self._when_ended(lambda: _tell_loop(loop, ended))
+        return bool((await asyncio.wait([ended], timeout=timeout))[0])
+
+    def result(self) -> R:
+        """Wait for the end. Return the call's result, or raise the call's exception."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self._abandoned
+
+    def abandon(self) -> None:
+        """Stop waiting for the call for good. A result that it has, or will have, is undone."""
+        with self._guard:
+            if self._abandoned:
+                return
+            self._abandoned = True
+            undo_now = self._undo is not None and bool(self._results)
+        if undo_now:
+            threading.Thread(target=self._undo_result, name=self._name, daemon=True).start()
+
+    def _run(self) -> None:
+        results: list[R] = []
+        error: BaseException | None = None
+        try:
+            results.append(self._work())
+        except BaseException as raised:
+            error = raised
+        with self._guard:
+            self._results, self._error = results, error
+            self._ended.set()
+            undo_now = self._abandoned and bool(results)
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        if undo_now:
+            self._undo_result()
+
+    def _undo_result(self) -> None:
+        if self._undo is None:
+            return
+        try:
+            self._undo(self._results[0])
+        except Exception:
+            pass  # the caller is gone, as the contract says
+
+    def _when_ended(self, callback: Callable[[], object]) -> None:
+        with self._guard:
+            if not self._ended.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+def _tell_loop(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+    def set_ended() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(set_ended)
+    except RuntimeError:
+        pass  # the loop is closed: no task waits any more
