@@ -27,7 +27,7 @@ from swarm.queue.state import TaskPicture
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import ServerStore, Store
-from swarm.stores.default import Home, store_url
+from swarm.stores.default import default_store, store_url
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import SWEEP_AGE
 from swarm.system import process
@@ -71,7 +71,7 @@ def examine() -> list[Check]:
 
 def _on_the_ground(case: Case) -> Iterator[Check]:
     try:
-        store = Home().store() if store_url() else FileStore(case.root, trusted=case.chosen)
+        store = default_store() if store_url() else FileStore(case.root, trusted=case.chosen)
     except SwarmError as error:
         yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
         return

@@ -48,9 +48,9 @@ def _answer(event: HookEvent, worker: str) -> Answer | None:
     if event.name == "PostToolUse" and not memory.is_due(time.time()):
         return None
     from swarm.agents.hooks import AgentHooks
-    from swarm.stores.default import Home
+    from swarm.stores.default import default_store
 
-    return AgentHooks(Home().store(), worker, memory, settings.task()).answer(event)
+    return AgentHooks(default_store(), worker, memory, settings.task()).answer(event)
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:

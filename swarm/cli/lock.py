@@ -9,7 +9,7 @@ from swarm.formats import json_codec
 from swarm.inputs import check_name, parse_token, parse_ttl, parse_wait
 from swarm.locks.record import Lock, LockStatus
 from swarm.locks.table import LockTable
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import quoted, shown
 
@@ -179,7 +179,7 @@ def why(call: Call) -> int:
 
 
 def _table() -> LockTable:
-    return LockTable(Home().store())
+    return LockTable(default_store())
 
 
 def _task(call: Call) -> str:

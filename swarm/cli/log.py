@@ -7,7 +7,7 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, check_name
 from swarm.status.log import LOG, STATES, StatusLog
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -59,7 +59,7 @@ def validate(call: Call) -> int:
 
     count = 0
     found = []
-    for place, fault in faults(Home().store(), _show_progress):
+    for place, fault in faults(default_store(), _show_progress):
         count += 1
         if call.json:
             found.append({"place": place, "fault": fault})
@@ -74,7 +74,7 @@ def validate(call: Call) -> int:
 
 
 def rotate(call: Call) -> int:
-    rotated = Home().store().rotate(LOG)
+    rotated = default_store().rotate(LOG)
     if call.json:
         output.out(json_codec.dumps({"schema_version": 1, "rotated": rotated}) + "\n")
     else:
@@ -83,7 +83,7 @@ def rotate(call: Call) -> int:
 
 
 def _log() -> StatusLog:
-    return StatusLog(Home().store())
+    return StatusLog(default_store())
 
 
 def _show_progress(count: int) -> None:

@@ -11,7 +11,7 @@ from swarm.agents.session import AgentSession
 from swarm.cli.arguments import Call, Command
 from swarm.errors import StoreError
 from swarm.inputs import parse_ttl
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 
 
@@ -27,7 +27,7 @@ def run(call: Call) -> int:
         raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
     if os.isatty(0):
         output.err("This speaks to agents, in JSON, until its input ends. See: swarm mcp --help\n")
-    serve(AgentSession(Home().store(), worker, ttl, assigned_task=settings.assigned_task()))
+    serve(AgentSession(default_store(), worker, ttl, assigned_task=settings.assigned_task()))
     return 0
 
 

@@ -7,13 +7,13 @@ from swarm.agents import identity
 from swarm.agents.brief import brief
 from swarm.cli.arguments import Call, Command
 from swarm.formats import json_codec
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 
 
 def prime(call: Call) -> int:
     worker = identity.worker(call.options.get("--worker"))
-    told = brief(Home().store(), worker, settings.task())
+    told = brief(default_store(), worker, settings.task())
     output.out(json_codec.dumps(told.fields()) + "\n" if call.json else told.text())
     return 0
 

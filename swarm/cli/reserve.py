@@ -13,7 +13,7 @@ from swarm.inputs import check_name, parse_token, parse_ttl
 from swarm.locks.path_pattern import checked_pattern, names_of, project_root
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.system import process
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -29,7 +29,7 @@ def reserve(call: Call) -> int:
         raise BadInput(f"{asked[0]} and {asked[1]} cannot be had at once.")
     if asked in (["--list"], ["--check"]) and call.positional:
         raise BadInput(f"{asked[0]} takes no patterns.")
-    reservations = Reservations(Home().store())
+    reservations = Reservations(default_store())
     if asked == ["--list"]:
         return _list(call, reservations)
     if asked == ["--check"]:

@@ -19,7 +19,7 @@ from swarm.inputs import check_name, parse_ttl, parse_wait
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.system import job_control
 from swarm.system.child import Child
 from swarm.system.job_control import GRACE, Foreground
@@ -38,7 +38,7 @@ def run(call: Call) -> int:
     wait = parse_wait(call.options.get("--wait", "0"), "--wait")
     grace = parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
     held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
-    table = LockTable(Home().store())
+    table = LockTable(default_store())
     child = Child(group=True, mortal=True)
     try:
         job_control.leave_when_told()

@@ -8,7 +8,7 @@ from swarm.board.viewer import Viewer
 from swarm.cli.arguments import Command
 from swarm.errors import Unreachable
 from swarm.formats import json_codec
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -22,7 +22,7 @@ _TICK = 1.0  # seconds after which ages are drawn anew, and what no record annou
 
 
 def status(call: Call) -> int:
-    viewer = Viewer(Home().store())
+    viewer = Viewer(default_store())
     board = _first_look(viewer)
     if "--watch" not in call.options:
         _print(call, board)

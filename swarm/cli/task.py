@@ -76,11 +76,11 @@ def list_tasks(call: Call) -> int:
 def show(call: Call) -> int:
     from swarm.locks.table import LockTable
     from swarm.status.log import StatusLog
-    from swarm.stores.default import Home
+    from swarm.stores.default import default_store
 
     queue = TaskQueue()
     task = queue.get(call.get(0))
-    store = Home().store()
+    store = default_store()
     history = [record for _, record in StatusLog(store).query(task.id)]
     if call.json:
         held = LockTable(store).status(task.id).lock

@@ -7,7 +7,7 @@ from swarm.formats import json_codec
 from swarm.inputs import parse_wait
 from swarm.queue.events import DONE
 from swarm.queue.waiting import wait_for
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -17,7 +17,7 @@ def wait(call: Call) -> int:
     timeout = parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None
     away = output.told_once()
     answer = wait_for(
-        Home().store(), task, what, timeout, lambda: output.err(f"Nobody knows {task} yet: waiting for it.\n"), away
+        default_store(), task, what, timeout, lambda: output.err(f"Nobody knows {task} yet: waiting for it.\n"), away
     )
     if call.json:
         fields = {"task_id": task, "for": what, "met": answer.met, "never": answer.never, "text": answer.text}

@@ -9,7 +9,7 @@ from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, StoreError
 from swarm.formats import json_codec
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.terminal import output
 
 _PORT = 8765
@@ -30,7 +30,7 @@ def web(call: Call) -> int:
         ) from None
     if "--as" in call.options and "--allow-actions" not in call.options:
         raise BadInput("--as says who acts, but this page is only for looking. Add --allow-actions.")
-    store = Home().store()
+    store = default_store()
     actions = Actions(store, call.options.get("--as", "")) if "--allow-actions" in call.options else None
     more = tuple(call.every("--allow-host"))
     chosen = _token()

@@ -18,7 +18,7 @@ from swarm.locks.record import Lock, judge
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
 from swarm.stores.contract import Store
-from swarm.stores.default import Home
+from swarm.stores.default import DefaultStore
 
 DEFAULT_TTL = DEFAULT_LOCK_TTL
 
@@ -48,8 +48,8 @@ class TaskLockManager:
 
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
-        self._home = Home(store)
-        self._home.prepare(NAMESPACE)
+        self._default_store = DefaultStore(store)
+        self._default_store.prepare(NAMESPACE)
         self._opened: LockTable | None = None
         self._locks: dict[str, Lock] = {}  # as this object has taken and refreshed them
 
@@ -108,7 +108,7 @@ class TaskLockManager:
             token=lock.token,
             holder=lock.holder,
         )
-        return not judge(said, self._home.store().clock, lambda: 0.0).is_held
+        return not judge(said, self._default_store.store().clock, lambda: 0.0).is_held
 
     def hold(
         self,
@@ -143,7 +143,7 @@ class TaskLockManager:
         return settings.lock_ttl()
 
     def _table(self) -> LockTable:
-        store = self._home.store()
+        store = self._default_store.store()
         if self._opened is None or self._opened.store is not store:
             self._opened = LockTable(store)
         return self._opened

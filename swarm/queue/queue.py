@@ -22,7 +22,7 @@ from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES
 from swarm.queue.state import TaskPicture
 from swarm.queue.task import Task, TaskSpec, added, event, spec_from
 from swarm.stores.contract import Store
-from swarm.stores.default import Home
+from swarm.stores.default import DefaultStore
 
 __all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
 
@@ -31,7 +31,7 @@ class TaskQueue:
     """The queue of one store."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self._home = Home(store)
+        self._default_store = DefaultStore(store)
         self._mutex = threading.RLock()
         self._opened: tuple[Ledger, Claims] | None = None
 
@@ -244,7 +244,7 @@ class TaskQueue:
 
     def _open(self) -> tuple[Ledger, Claims]:
         with self._mutex:
-            store = self._home.store()
+            store = self._default_store.store()
             if self._opened is None or self._opened[0].store is not store:
                 ledger = Ledger(store)
                 self._opened = ledger, Claims(ledger)

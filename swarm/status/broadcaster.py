@@ -13,7 +13,7 @@ from swarm.errors import BadInput
 from swarm.inputs import check_name
 from swarm.status.log import STATES, StatusLog, parse_record
 from swarm.stores.contract import Store
-from swarm.stores.default import Home
+from swarm.stores.default import DefaultStore
 
 __all__ = ["BroadcastState", "StatusBroadcaster"]
 
@@ -34,8 +34,8 @@ class StatusBroadcaster:
 
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
-        self._home = Home(store)
-        self._home.prepare()
+        self._default_store = DefaultStore(store)
+        self._default_store.prepare()
         self._last: StatusLog | None = None
 
     def broadcast(
@@ -101,7 +101,7 @@ class StatusBroadcaster:
         return os.path.join(settings.state_dir()[0], "status.log")
 
     def _log(self) -> StatusLog:
-        store, log = self._home.store(), self._last
+        store, log = self._default_store.store(), self._last
         if log is None or log.store is not store:
             log = self._last = StatusLog(store)
         return log

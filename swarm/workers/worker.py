@@ -18,7 +18,7 @@ from swarm.inputs import MAX_TTL, check_name, check_ttl, check_wait
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
-from swarm.stores.default import Home
+from swarm.stores.default import DefaultStore
 from swarm.workers import command, output
 from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
 
@@ -63,7 +63,7 @@ class SmartWorker:
         self.worker_id = check_name(worker_id, "worker_id")
         self.tally = Tally()
         self.queue = TaskQueue(store)
-        self._home = Home(store)
+        self._default_store = DefaultStore(store)
         self._agent = command.split(agent) if agent is not None else []
         self._results = results
         self._ttl = None if ttl is None else check_ttl(ttl, fractions=True)
@@ -109,7 +109,7 @@ class SmartWorker:
         self._on_event("start", claim.task.id, f"attempt {claim.task.attempts} of {claim.task.spec.max_attempts}")
         self._attempt = Attempt(
             self.queue,
-            StatusLog(self._home.store()),
+            StatusLog(self._default_store.store()),
             claim,
             agent=self._agent,
             results=self._results_now(),

@@ -180,8 +180,8 @@ class TestCommand:
             ((str(tmp_path / "absent"), old.root), "no such directory"),
             ((old.root, "env:NOTHING"), "env:VARIABLE"),
             ((old.root,), "missing arguments"),
-            ((old.root, "redis:u:geheim@h"), "neither a server"),
-            ((old.root, "password=geheim"), "neither a server"),
+            ((old.root, "redis:u:geheim@h"), "redis://host/0"),
+            ((old.root, "password=geheim"), "redis://host/0"),
         ):
             done = run("migrate", *args)
             assert done.code == 2 and text.encode() in done.err, done.err

@@ -27,7 +27,7 @@ from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import StatusLog
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.stores.registry import open_store
 from swarm.system.ancestry import parentage
 from tests.conftest import ROOT
@@ -77,7 +77,7 @@ def test_a_client_of_each_protocol_works_through_the_queue(
             assert (nothing["claimed"], nothing["must_stop"], nothing["why"]) == (False, True, "finished")
 
     run(test)
-    history = [record for _, record in StatusLog(Home().store()).query("login")]
+    history = [record for _, record in StatusLog(default_store()).query("login")]
     assert [(record["state"], record["worker"]) for record in history] == [("START", "w"), ("DONE", "w")]
 
 
@@ -103,7 +103,7 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, 
     assert ended["structuredContent"]["ended"] and mistaken["isError"]
     assert board["structuredContent"]["you_hold"] == ["README"]
     assert queue.get("login").state == "done"
-    assert not LockTable(Home().store()).status("README").exists
+    assert not LockTable(default_store()).status("README").exists
 
 
 # What an agent is shown -----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_a_client_that_goes_away_gives_back_what_it_had(queue: TaskQueue, isolat
 
     run(test)
     assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
-    assert list(LockTable(Home().store()).tasks()) == []
+    assert list(LockTable(default_store()).tasks()) == []
 
 
 @pytest.mark.parametrize("way", ["stdin", "stdout", "SIGTERM", "SIGINT", "SIGHUP"])
@@ -245,7 +245,7 @@ def test_every_way_to_end_gives_everything_back_at_once_also_in_the_middle_of_a_
         rest = [] if way == "stdout" else [json.loads(line) for line in wire.process.stdout]
         assert all("error" in message for message in rest), "no call is answered as if it had ended"
     assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
-    assert list(LockTable(Home().store()).tasks()) == []
+    assert list(LockTable(default_store()).tasks()) == []
 
 
 def test_a_signal_that_another_thread_takes_ends_it_too(isolated_swarm_dir: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_server_that_is_killed_holds_nothing_any_more(queue: TaskQueue, isolat
         wire.process.kill()
         wire.process.wait()
     assert queue.claim("other", "a").task.attempts == 2
-    assert LockTable(Home().store()).acquire("README", "other", 60).worker == "other"
+    assert LockTable(default_store()).acquire("README", "other", 60).worker == "other"
 
 
 # Leases ----------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
 ) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
-    locks = LockTable(Home().store())
+    locks = LockTable(default_store())
 
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w", "--ttl", "1") as client:
@@ -345,7 +345,7 @@ def test_many_calls_wait_at_once_and_hold_up_none(queue: TaskQueue, isolated_swa
 
 
 def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
-    locks = LockTable(Home().store())
+    locks = LockTable(default_store())
     locks.acquire("README", "other", 60)
 
     async def test() -> None:
@@ -384,7 +384,7 @@ def test_whenever_a_claim_is_cancelled_the_agent_has_the_task_only_if_it_was_tol
 
 
 def test_whenever_files_are_reserved_by_a_cancelled_call_the_agent_has_them_only_if_it_was_told(isolated_swarm_dir: Path) -> None:
-    files = Reservations(Home().store())
+    files = Reservations(default_store())
     told = {"kept"}
     with Wire(isolated_swarm_dir, "w") as wire:
         assert wire.call("reserve", paths=["kept"])["reserved"]
@@ -404,7 +404,7 @@ def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a
     queue.add("a", "x")
     with Wire(isolated_swarm_dir, "w") as wire:
         wire.call("claim")
-        LockTable(Home().store()).break_lock("a")
+        LockTable(default_store()).break_lock("a")
         answer = wire.call("reserve", paths=["src"])
         assert (answer["reserved"], answer["must_stop"]) == (False, True)
         assert "Stop working on a" in answer["next"]
@@ -502,7 +502,7 @@ def test_a_line_that_is_no_message_costs_only_itself_and_weird_text_comes_throug
         assert wire.call("say", **cut)["said"]
         assert wire.call("say", state="HELP", text="\\ud83d 🙂", task="t")["said"]
         assert wire.call("fail", task="任务 1", reason="\x07", then="give_back")["state"] == "ready"
-    assert [record["message"] for _, record in StatusLog(Home().store()).query("t")] == ["cut \ufffd", "\\ud83d 🙂"]
+    assert [record["message"] for _, record in StatusLog(default_store()).query("t")] == ["cut \ufffd", "\\ud83d 🙂"]
 
 
 # Reports, and agents that a worker has started ----------------------------------------------------------------------------
@@ -561,7 +561,7 @@ def test_an_agent_whom_nobody_named_is_called_after_the_process_that_started_the
 
 
 def test_a_board_of_many_stays_small(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
-    log, locks = StatusLog(Home().store()), LockTable(Home().store())
+    log, locks = StatusLog(default_store()), LockTable(default_store())
     for number in range(60):
         locks.acquire(f"t{number}", f"w{number}", 60)
         log.append("HELP", f"w{number}", f"t{number}", "x" * 5000)

@@ -40,7 +40,7 @@ from swarm.locks.table import LockTable
 from swarm.queue.events import STATES as TASK_STATES
 from swarm.queue.queue import TaskQueue, TaskSpec
 from swarm.status.log import STATES
-from swarm.stores.default import Home
+from swarm.stores.default import default_store
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
@@ -266,7 +266,7 @@ def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
 
 def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/reference/view.md", "For programs")
-    board = Viewer(Home().store()).look()
+    board = Viewer(default_store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
     for row, kind in ((2, view.Problem), (3, view.ActiveTask), (4, view.LockRow), (6, view.WorkerLastSeen)):
         assert quoted(table[row][1]) == list(kind.field_names())
@@ -314,7 +314,7 @@ def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no stamp")
 def test_the_fields_of_the_holder_are_documented(isolated_swarm_dir: Path) -> None:
     (table,) = tables("docs/STATUS_PROTO.md", "Clocks and the holder key")
-    with Lease(LockTable(Home().store()), "t", "w", 60, group=os.getpid()):
+    with Lease(LockTable(default_store()), "t", "w", 60, group=os.getpid()):
         written = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["holder"]
     assert {quoted(row[0])[0] for row in table} == set(written)
 

@@ -16,7 +16,7 @@ import pytest
 
 from swarm.errors import BadInput, StoreError
 from swarm.stores.contract import Store
-from swarm.stores.default import Home
+from swarm.stores.default import DefaultStore
 from swarm.stores.file.durable import DurableFilesystem
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import Handover
@@ -220,12 +220,12 @@ class TestChoosing:
     @pytest.mark.parametrize(("text", "chosen"), [("1", True), ("0", False), ("", False)])
     def test_the_environment_says_so(self, text: str, chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path))
-        home = Home()
-        assert isinstance(before := home.store(), FileStore) and not before.durable
+        chosen_store = DefaultStore()
+        assert isinstance(before := chosen_store.store(), FileStore) and not before.durable
         monkeypatch.setenv("SWARM_DURABLE", text)
-        assert isinstance(after := home.store(), FileStore) and after.durable is chosen
+        assert isinstance(after := chosen_store.store(), FileStore) and after.durable is chosen
         monkeypatch.setenv("SWARM_STORE", f"file://{tmp_path}")
-        assert isinstance(named := Home().store(), FileStore) and named.durable is chosen
+        assert isinstance(named := DefaultStore().store(), FileStore) and named.durable is chosen
 
     def test_or_whoever_opens_a_store(self, tmp_path: Path) -> None:
         assert open_store(str(tmp_path), durable=True).durable  # type: ignore[attr-defined]
@@ -235,7 +235,7 @@ class TestChoosing:
     def test_anything_else_is_refused(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SWARM_DURABLE", text)
         with pytest.raises(BadInput, match="SWARM_DURABLE"):
-            Home().store()
+            DefaultStore().store()
 
 
 @needs_root
