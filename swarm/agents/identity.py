@@ -8,6 +8,7 @@ one whose starter is gone: whoever takes in orphans has many. Where a sandbox hi
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from swarm import settings
 from swarm.errors import BadInput
@@ -15,6 +16,7 @@ from swarm.inputs import check_name
 from swarm.system import process
 from swarm.system.ancestry import parentage
 
+Fallback = Literal["agent", "user"] | None
 _STARTERS = {
     *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
     *("doas", "env", "nice", "nohup", "setsid", "stdbuf", "sudo", "timeout", "uv", "uvx"),
@@ -42,22 +44,26 @@ class AgentProcess:
                 "--worker NAME or in SWARM_WORKER; its hook for SessionStart tells an agent its name."
             )
         name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in self.name).lstrip("._-")
-        host, container = os.uname().nodename, _nameless_container()
-        number = f"{container}-{self.pid}" if container else f"{self.pid}"
-        try:
-            return check_name(f"{name or 'agent'}@{host}-{number}", "worker")
-        except BadInput:  # a host may be called anything
-            return f"{name or 'agent'}-{number}"
+        return _name_of_process(name or "agent", self.pid)
 
 
-def worker(given: str | None = None) -> str:
-    """Who a command is of: the worker that it was given, else SWARM_WORKER, else the agent that runs it. Raises BadInput."""
-    return check_name(given or settings.worker() or find().worker, "worker")
+def whoami(given: str | None = None, *, fallback: Fallback = "agent", option: str = "--worker", pid: int = 0) -> str:
+    """Return the worker in whose name a command acts.
 
-
-def person() -> str:
-    """Who directs the swarm by a command that breaks, retries or cancels: SWARM_WORKER, else the user of this process."""
-    return check_name(settings.worker() or settings.user(), "worker")
+    That is `given` unless it is None, else SWARM_WORKER, else the fallback. "agent" is the agent
+    that runs this process. "user" is the user of this process, made unique by `pid` unless that
+    is 0. Without a fallback, the user must name the worker. `option` is the command's argument
+    that names it, for messages. Raise BadInput if the name is invalid or missing.
+    """
+    if given is not None:
+        return check_name(given, option)
+    if named := settings.worker():
+        return check_name(named, "SWARM_WORKER")
+    if fallback == "agent":
+        return find().worker
+    if fallback == "user":
+        return _name_of_process(settings.user(), pid) if pid else settings.user()
+    raise BadInput(f"which worker is this? Give {option}, or set SWARM_WORKER.")
 
 
 def find() -> AgentProcess:
@@ -72,6 +78,16 @@ def find() -> AgentProcess:
             return found
         pid = parent.parent
     return AgentProcess(0, "")
+
+
+def _name_of_process(name: str, pid: int) -> str:
+    """Return `NAME@HOST-PID`, with the container's number before the pid where the host's name is shared."""
+    host, container = os.uname().nodename, _nameless_container()
+    number = f"{container}-{pid}" if container else f"{pid}"
+    try:
+        return check_name(f"{name}@{host}-{number}", "worker")
+    except BadInput:  # a host may have any name
+        return f"{name}-{number}"
 
 
 def _gives_terminals(pid: int) -> bool:

@@ -10,9 +10,10 @@ import os
 import time
 
 from swarm import settings
-from swarm.agents import hook_event, identity
+from swarm.agents import hook_event
 from swarm.agents.hook_event import HookEvent
 from swarm.agents.hook_state import HookMemory
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command
 from swarm.errors import StoreError
 from swarm.formats import json_codec
@@ -34,14 +35,14 @@ def hook(call: Call) -> int:
     event = hook_event.parse(output.read_stdin(_MAX_EVENT))
     if event.name not in _AT_MOST or (event.name == "PreToolUse" and not event.files):
         return 0
-    answer = _in_time(event, lambda: _answer(event, call.options.get("--worker", "")))
+    answer = _in_time(event, lambda: _answer(event, call.options.get("--worker")))
     if answer is not None:
         output.out(json_codec.dumps(answer) + "\n")
     return 0
 
 
-def _answer(event: HookEvent, worker: str) -> Answer | None:
-    worker = identity.worker(worker)
+def _answer(event: HookEvent, given: str | None) -> Answer | None:
+    worker = whoami(given)
     if event.name == "SessionStart":
         _name_the_worker(worker)
     memory = HookMemory(worker)

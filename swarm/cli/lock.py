@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from swarm import settings
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.formats import json_codec
@@ -107,10 +106,9 @@ def list_locks(call: Call) -> int:
 
 
 def release_all(call: Call) -> int:
-    worker = call.get(0) if call.positional else settings.worker()
-    if not worker and not call.positional:
-        raise BadInput("release-all needs a worker: name one, or set SWARM_WORKER.")
-    check_name(worker, "worker")
+    from swarm.agents.identity import whoami
+
+    worker = whoami(call.get(0) if call.positional else None, fallback=None, option="WORKER")
     table = _table()
     released = []
     trouble = ""
@@ -139,10 +137,10 @@ def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
         raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
-    from swarm.agents.identity import person
+    from swarm.agents.identity import whoami
     from swarm.status.events import log_break
 
-    who = person()
+    who = whoami(fallback="user")
     table = _table()
     trouble = ""
     try:

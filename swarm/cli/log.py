@@ -49,7 +49,7 @@ def follow(call: Call) -> int:
     task = call.options.get("--task")
     if task is not None:
         check_name(task, "--task")
-    for line, _, cursor in _log().follow(call.options.get("--since"), task, state, away=output.told_once()):
+    for line, _, cursor in _log().follow(call.options.get("--since"), task, state, away=output.warn_every_minute()):
         output.out((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
     return 0
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from swarm import settings
-from swarm.agents import identity
+from swarm.agents.identity import whoami
 from swarm.agents.session import AgentSession
 from swarm.cli.arguments import Call, Command
 from swarm.errors import StoreError
@@ -16,7 +16,7 @@ from swarm.terminal import output
 
 
 def run(call: Call) -> int:
-    worker = identity.worker(call.options.get("--worker"))
+    worker = whoami(call.options.get("--worker"))
     ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     try:
         from swarm.agents.mcp_server import serve

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from swarm import settings
-from swarm.agents import identity
 from swarm.agents.brief import brief
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command
 from swarm.formats import json_codec
 from swarm.stores.default import default_store
@@ -12,7 +12,7 @@ from swarm.terminal import output
 
 
 def prime(call: Call) -> int:
-    worker = identity.worker(call.options.get("--worker"))
+    worker = whoami(call.options.get("--worker"))
     told = brief(default_store(), worker, settings.task())
     output.out(json_codec.dumps(told.fields()) + "\n" if call.json else told.text())
     return 0

@@ -46,7 +46,7 @@ def reserve(call: Call) -> int:
 
 def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int:
     """All patterns or none."""
-    worker = identity.worker(call.options.get("--worker"))
+    worker = identity.whoami(call.options.get("--worker"))
     task, token = _task(call, worker)
     ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     agent = identity.find()
@@ -84,7 +84,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
 
 
 def _release(call: Call, reservations: Reservations, patterns: list[str]) -> int:
-    worker = identity.worker(call.options.get("--worker"))
+    worker = identity.whoami(call.options.get("--worker"))
     gone = [each for pattern in patterns for each in reservations.release(worker, pattern)]
     if not patterns:
         gone = reservations.release(worker)
@@ -108,7 +108,7 @@ def _check(call: Call, reservations: Reservations) -> int:
     here, path = os.getcwd(), call.options["--check"]
     if not path:
         raise BadInput("--check needs the path of a file.")
-    worker = identity.worker(call.options.get("--worker"))
+    worker = identity.whoami(call.options.get("--worker"))
     for name in names_of(path, project_root(here), here):
         held = reservations.held_by_others(name, worker)
         if held is not None:

@@ -12,6 +12,7 @@ import os
 import signal
 
 from swarm import settings
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, CannotRun, LockHeld, LockLost, StoreError
 from swarm.formats import json_codec
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def run(call: Call) -> int:
-    task, worker = check_name(call.get(0), "task_id"), _worker(call)
+    task, worker = check_name(call.get(0), "task_id"), whoami(call.options.get("--worker"), fallback="user", pid=os.getpid())
     ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
     wait = parse_wait(call.options.get("--wait", "0"), "--wait")
     grace = parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
@@ -140,17 +141,6 @@ def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
         except BrokenPipeError:
             pass  # the exit code tells it
     output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
-
-
-def _worker(call: Call) -> str:
-    if "--worker" in call.options:
-        return check_name(call.options["--worker"], "--worker")
-    if settings.worker():
-        return check_name(settings.worker(), "SWARM_WORKER")
-    try:
-        return check_name(f"{settings.user()}@{os.uname().nodename}-{os.getpid()}", "worker")
-    except BadInput:  # a strange name of this machine
-        return f"uid-{os.geteuid()}-{os.getpid()}"
 
 
 def _exit_code(text: str) -> int:

@@ -73,7 +73,7 @@ def _watch_live(viewer: Viewer, first: Board) -> None:
 def _watch_changes(call: Call, viewer: Viewer) -> None:
     """For a file or a program: a new screen each time that something is different, not only older."""
     last: object = None
-    away = output.told_once()
+    away = output.warn_every_minute()
     while True:
         try:
             board = viewer.look()

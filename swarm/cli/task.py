@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swarm import settings
-from swarm.agents import identity
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, parse_meta
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
@@ -165,14 +165,14 @@ def retry(call: Call) -> int:
         names = [call.get(0)]
     else:
         raise BadInput("retry needs a task, or --failed for all that failed.")
-    tasks = [queue.retry(name, identity.person()) for name in names]
+    tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
     if not _json(call, {"retried": [task.fields() for task in tasks]}):
         output.out("".join(f"Task to be tried again: {shown(task.id)}\n" for task in tasks) or "No task has failed\n")
     return 0
 
 
 def cancel(call: Call) -> int:
-    task = TaskQueue().cancel(call.get(0), identity.person(), _text(call, 1))
+    task = TaskQueue().cancel(call.get(0), whoami(fallback="user"), _text(call, 1))
     if not _json(call, {"cancelled": True, "task": task.fields()}):
         output.out(f"Task cancelled: {task.id}\n")
     return 0
@@ -210,7 +210,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _worker(call: Call) -> str:
-    return identity.worker(call.options.get("--worker"))
+    return whoami(call.options.get("--worker"))
 
 
 def _token(call: Call) -> int | None:

@@ -15,7 +15,7 @@ from swarm.terminal.text import shown
 def wait(call: Call) -> int:
     task, what = call.get(0), call.options.get("--for", DONE)
     timeout = parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None
-    away = output.told_once()
+    away = output.warn_every_minute()
     answer = wait_for(
         default_store(), task, what, timeout, lambda: output.err(f"Nobody knows {task} yet: waiting for it.\n"), away
     )

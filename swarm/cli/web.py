@@ -6,6 +6,7 @@ import secrets
 import sys
 
 from swarm import settings
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput, StoreError
 from swarm.formats import json_codec
@@ -31,7 +32,11 @@ def web(call: Call) -> int:
     if "--as" in call.options and "--allow-actions" not in call.options:
         raise BadInput("--as says who acts, but this page is only for looking. Add --allow-actions.")
     store = default_store()
-    actions = Actions(store, call.options.get("--as", "")) if "--allow-actions" in call.options else None
+    actions = (
+        Actions(store, whoami(call.options.get("--as"), fallback="user", option="--as"))
+        if "--allow-actions" in call.options
+        else None
+    )
     more = tuple(call.every("--allow-host"))
     chosen = _token()
     with server.bind(host, port) as listening:

@@ -7,11 +7,11 @@ import shutil
 import signal
 import time
 
-from swarm import settings
+from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.inputs import check_name, parse_ttl, parse_wait
+from swarm.inputs import parse_ttl, parse_wait
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
@@ -103,10 +103,8 @@ class _Told:
 
 
 def _name(call: Call) -> str:
-    given = call.options.get("--id") or settings.worker()
-    if not given:
-        raise BadInput("which worker is this? Give --id N, or set SWARM_WORKER.")
-    return check_name(f"worker-{given}" if given.isascii() and given.isdigit() else given, "--id")
+    name = whoami(call.options.get("--id"), fallback=None, option="--id")
+    return f"worker-{name}" if name.isascii() and name.isdigit() else name
 
 
 def _check_agent(agent: str) -> None:

@@ -37,17 +37,20 @@ def error(text: str) -> None:
     err(f"{paint('Error:', 'red', stream=2)} {shown(text)}\n")
 
 
-def told_once() -> Callable[[Exception], None]:
-    """Tells of a trouble that is waited out, and that comes again and again: once a minute."""
-    told: float | None = None
+def warn_every_minute() -> Callable[[Exception], None]:
+    """Return a function that prints an error as a warning, at most once a minute.
 
-    def tell(error: Exception) -> None:
-        nonlocal told
-        if told is None or time.monotonic() - told > 60:
-            told = time.monotonic()
+    A command that waits for a store to come back calls it at each attempt.
+    """
+    warned_at: float | None = None
+
+    def warn(error: Exception) -> None:
+        nonlocal warned_at
+        if warned_at is None or time.monotonic() - warned_at > 60:
+            warned_at = time.monotonic()
             err(f"Warning: {error} Waiting for it.\n")
 
-    return tell
+    return warn
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.formats import json_codec
 from swarm.inputs import check_name
@@ -23,8 +22,8 @@ _LONGEST_REASON = 2000
 class Actions:
     """On one store, in the name of `person` where a request does not say in whose. Threads may share the object."""
 
-    def __init__(self, store: Store, person: str = "") -> None:
-        self.person = check_name(person or settings.worker() or settings.user(), "--as")
+    def __init__(self, store: Store, person: str) -> None:
+        self.person = person
         self._who({})
         self._store = store
         self._queue = TaskQueue(store)
