@@ -129,7 +129,7 @@ def _much(report: Report, home: str) -> None:
     place = f"{home}/much"
     _in_directory(home, SwarmQueue, "much").fill(range(SIZES[-1]))
     claim = swarm("task", "claim", "--worker", "w")
-    command(place, *claim)()  # so that the queue's picture is kept
+    command(place, *claim)()  # so that the queue's state is saved
     disk = sum(path.lstat().st_blocks * 512 for path in Path(place).rglob("*"))
     disk_used = {"disk": disk / 1e6}
     report.add(f"{SIZES[-1]:,} tasks on disk", "MB", disk_used, [Goal("disk", at_most=20.0)], compared=False)

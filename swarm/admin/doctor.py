@@ -23,7 +23,7 @@ from swarm.errors import BadInput, SwarmError
 from swarm.locks.table import LockTable
 from swarm.queue.events import DONE, RUNNING
 from swarm.queue.events import LOG as TASKS
-from swarm.queue.state import TaskPicture
+from swarm.queue.state import QueueState
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import ServerStore, Store
@@ -50,7 +50,7 @@ class Case:
     chosen: bool
     store: Store | None = None
     locks: LockTable | None = None
-    tasks: TaskPicture = field(default_factory=TaskPicture)
+    tasks: QueueState = field(default_factory=QueueState)
     cursor: str = ""
     """How far the queue's log was read into `tasks`."""
 
@@ -227,7 +227,7 @@ def _read_queue(case: Case) -> None:
         if not lines:
             return
         for line in lines:
-            case.tasks.fold(line)
+            case.tasks.apply(line)
 
 
 def _leftovers(case: Case) -> Iterator[Check]:

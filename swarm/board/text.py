@@ -15,7 +15,7 @@ from swarm.terminal.text import cut, duration, fill, shown, width
 Paint = Callable[[str, str], str]
 Line = list[tuple[str, str]]  # pieces of text, each with its colour ("" for none)
 
-_ROWS = 20  # of each section, where no height is given
+_DEFAULT_ROWS = 20  # of each section, where no height is given
 _LABELS = {
     "waiting": ("WAITS", "yellow"),
     "gone": ("GONE", "red"),
@@ -57,7 +57,7 @@ class _Screen:
         foot = self._foot()
         head = [self._title(), []]
         if height is None:
-            problem_rows, work_rows = 3 * _ROWS, _ROWS
+            problem_rows, work_rows = 3 * _DEFAULT_ROWS, _DEFAULT_ROWS
         else:
             # Headings and blank lines: two for each section that is there.
             left = height - len(head) - len(foot) - 2 - (2 if board.problems else 0)

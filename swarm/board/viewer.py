@@ -12,7 +12,7 @@ from swarm.locks.record import orphaned
 from swarm.locks.table import LockTable
 from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
 from swarm.queue.events import LOG as TASKS
-from swarm.status.reader import StatusDigest
+from swarm.status.reader import StatusReader
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import quoted
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from swarm.locks.record import Lock, LockStatus
-    from swarm.queue.state import Entry, TaskPicture
+    from swarm.queue.state import QueueState, TaskState
     from swarm.stores.contract import Store
-    from swarm.stores.log_fold import Digest
+    from swarm.stores.log_fold import LogFold
 
     Look = LockStatus | StoreError
 
-_SHORT, _SHARE = 30.0, 0.2  # a lease with less left than both says is about to end; heartbeats keep two thirds of it
-_SILENT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat of a process that sends them
+# A lease with less left than both of these is about to end. Heartbeats keep two thirds of it.
+_ENDING_SECONDS, _ENDING_SHARE = 30.0, 0.2
+_SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat of a process that sends them
 
 
 class Viewer:
@@ -36,23 +37,23 @@ class Viewer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._status = StatusDigest(store)
-        self._tasks: Digest[TaskPicture] | None = None
+        self._status = StatusReader(store)
+        self._tasks: LogFold[QueueState] | None = None
         self._dead: frozenset[str] = frozenset()
 
     @property
-    def queue(self) -> TaskPicture:
+    def queue(self) -> QueueState:
         """As of the last look."""
-        from swarm.queue.state import TaskPicture
+        from swarm.queue.state import QueueState
 
-        return self._tasks.picture if self._tasks else TaskPicture()
+        return self._tasks.state if self._tasks else QueueState()
 
     @property
     def queue_version(self) -> object:
         """Equal to what it was at an earlier look if every task is in the state that it was in then."""
         return self._tasks and self._tasks.cursor, self._dead
 
-    def state_of(self, entry: Entry) -> str:
+    def state_of(self, entry: TaskState) -> str:
         """The state of a task at the last look, where one whose worker has died is ready, or has failed."""
         if entry.id not in self._dead:
             return entry.shown_state
@@ -74,17 +75,17 @@ class Viewer:
         """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
         return self._status.wait(timeout)
 
-    def _read_queue(self) -> TaskPicture | _NoQueue:
+    def _read_queue(self) -> QueueState | _NoQueue:
         """As far as it goes now. Where nobody has used it, nothing is loaded for it."""
         if self._tasks is None:
             if not self._store.read_log(TASKS, "", 0)[0]:
                 return _NoQueue()
-            from swarm.queue.state import TaskPicture
-            from swarm.stores.log_fold import Digest
+            from swarm.queue.state import QueueState
+            from swarm.stores.log_fold import LogFold
 
-            self._tasks = Digest(self._store, TASKS, TaskPicture)
+            self._tasks = LogFold(self._store, TASKS, QueueState)
         self._tasks.update()
-        return self._tasks.picture
+        return self._tasks.state
 
     def _locks(self) -> dict[str, Look]:
         table = LockTable(self._store)
@@ -104,8 +105,8 @@ class _NoQueue:
     """What a queue without tasks says."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.running: dict[str, Entry] = {}
+        self.entries: dict[str, TaskState] = {}
+        self.running: dict[str, TaskState] = {}
 
     def counts(self) -> dict[str, int]:
         return {}
@@ -118,11 +119,11 @@ class _BoardBuilder:
     """One board in the making."""
 
     def __init__(
-        self, store: Store, status: StatusDigest, queue: TaskPicture | _NoQueue, locks: dict[str, Look], dead: frozenset[str]
+        self, store: Store, status: StatusReader, queue: QueueState | _NoQueue, locks: dict[str, Look], dead: frozenset[str]
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
-        self._status = status.picture
+        self._status = status.state
         self._cursor = status.cursor
         self._queue = queue
         self._locks = locks
@@ -236,7 +237,7 @@ class _BoardBuilder:
         for task, status, lock in self._readable():
             if not status.is_held:
                 continue
-            said, begun = self._status.said_of(task), from_iso(lock.acquired_at)
+            said, begun = self._status.latest(task), from_iso(lock.acquired_at)
             found.append(
                 ActiveTask(
                     worker=lock.worker,
@@ -281,7 +282,7 @@ class _BoardBuilder:
             found[FAILED if self._is_given_up(entry) else READY] += 1
         return found
 
-    def _is_given_up(self, entry: Entry) -> bool:
+    def _is_given_up(self, entry: TaskState) -> bool:
         return entry.id in self._dead and entry.attempts >= entry.max_attempts
 
     def _has_ended(self, task: str) -> bool:
@@ -289,7 +290,7 @@ class _BoardBuilder:
         entry = self._queue.entries.get(task)
         return entry is not None and (entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry))
 
-    def _is_retried(self, entry: Entry) -> bool:
+    def _is_retried(self, entry: TaskState) -> bool:
         return entry.shown_state in (READY, WAITING) and entry.attempts == 0
 
     def _show(self, task: str) -> str:
@@ -299,9 +300,9 @@ class _BoardBuilder:
 def _about_lease(lock: Lock, left: float) -> str:
     """What is wrong with an active lease, "" if nothing is."""
     ttl = lock.ttl
-    if left < (_SHORT if ttl is None else min(_SHORT, _SHARE * ttl)):
+    if left < (_ENDING_SECONDS if ttl is None else min(_ENDING_SECONDS, _ENDING_SHARE * ttl)):
         return f"its lease ends in {_duration(left)} unless a heartbeat comes"
-    if ttl is not None and lock.is_bound and ttl - left > _SILENT:
+    if ttl is not None and lock.is_bound and ttl - left > _SILENCE_LIMIT:
         return f"no heartbeat for {_duration(ttl - left)}; its lease ends in {_duration(left)}"
     return ""
 

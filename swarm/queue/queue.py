@@ -17,9 +17,9 @@ from swarm import settings
 from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
-from swarm.queue.claims import Claim, Claims, Ledger
+from swarm.queue.claims import Claim, Claims, QueueLog
 from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES
-from swarm.queue.state import TaskPicture
+from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec, added, event, spec_from
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
@@ -33,7 +33,7 @@ class TaskQueue:
     def __init__(self, store: Store | None = None) -> None:
         self._default_store = DefaultStore(store)
         self._mutex = threading.RLock()
-        self._opened: tuple[Ledger, Claims] | None = None
+        self._opened: tuple[QueueLog, Claims] | None = None
 
     # Filling it ------------------------------------------------------------------------------------------------
 
@@ -74,23 +74,23 @@ class TaskQueue:
         again."""
         specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them itself
         with self._mutex:
-            ledger = self._ledger()
-            _check_new(specs, ledger.update())
-            picture = ledger.picture
-            fresh = [spec for spec in specs if spec.id not in picture.entries]
+            log = self._log()
+            _check_new(specs, log.update())
+            state = log.state
+            fresh = [spec for spec in specs if spec.id not in state.entries]
             lines = {}
             for count, spec in enumerate(fresh, 1):
-                lines[spec.id] = added(spec, ledger.now())
-                ledger.store.append(LOG, lines[spec.id])
+                lines[spec.id] = added(spec, log.now())
+                log.store.append(LOG, lines[spec.id])
                 if count % 1000 == 0:
                     progress(count)
-            picture = ledger.update()
-            new = [name for name, line in lines.items() if name in picture.entries and picture.entries[name].line == line]
-            lost = [name for name in lines if name not in picture.entries]
+            state = log.update()
+            new = [name for name, line in lines.items() if name in state.entries and state.entries[name].line == line]
+            lost = [name for name in lines if name not in state.entries]
             if lost:
                 raise StoreError(f"{lost[0]} was not added: others have just added tasks that come after it. Try again.")
             for spec in fresh:
-                _check_same(spec, picture)  # somebody may have been faster
+                _check_same(spec, state)  # somebody may have been faster
             own = set(new)
             return new, [spec.id for spec in specs if spec.id not in own]
 
@@ -118,7 +118,7 @@ class TaskQueue:
     def keep(self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None) -> Lease:
         """A context manager that keeps the claim alive while its block runs. `group`: a process group that works on the task. The
         end of the block does not give it back: `done`, `fail` and `release` do. Raises LockLost."""
-        locks = self._ledger().locks
+        locks = self._log().locks
         lock = locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
         lease = Lease(locks, claim.task.id, claim.worker, lock.ttl or settings.lock_ttl(), on_lost=on_lost, taken=lock)
         lease.detach()
@@ -155,29 +155,29 @@ class TaskQueue:
         """A failed or cancelled task is ready again, its attempts begin anew. Raises WrongState for any other."""
         check_name(worker, "worker")
         with self._mutex:
-            ledger = self._ledger()
-            entry = ledger.entry(task_id)
-            state = ledger.state(entry)
+            log = self._log()
+            entry = log.entry(task_id)
+            state = log.effective_state(entry)
             if state not in (FAILED, CANCELLED):
                 raise WrongState(task_id, f"{task_id} is {state}: only a failed or cancelled task can be tried again.")
             if entry.state == RUNNING:
-                self._claims().bury(entry)
-            ledger.append(event("retry", at=ledger.now(), id=task_id, worker=worker))
-            return ledger.current(task_id).task()
+                self._claims().record_death(entry)
+            log.append(event("retry", at=log.now(), id=task_id, worker=worker))
+            return log.current(task_id).task()
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
         """The task is not to be done. One that is being worked on loses its lock, so that its worker stops. Raises WrongState for
         one that has ended."""
         check_name(worker, "worker")
         with self._mutex:
-            ledger = self._ledger()
-            ledger.entry(task_id)
-            if not ledger.append(event("cancel", at=ledger.now(), id=task_id, worker=worker, reason=reason)):
-                raise WrongState(task_id, f"{task_id} is {ledger.current(task_id).shown_state} already.")
-            entry = ledger.current(task_id)
-            ledger.status.append("SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled")
+            log = self._log()
+            log.entry(task_id)
+            if not log.append(event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)):
+                raise WrongState(task_id, f"{task_id} is {log.current(task_id).shown_state} already.")
+            entry = log.current(task_id)
+            log.status.append("SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled")
             if entry.token:
-                ledger.let_go(task_id, entry.worker, entry.token)  # of its last claim, if that still holds it
+                log.release_quietly(task_id, entry.worker, entry.token)  # of its last claim, if that still holds it
             return entry.task()
 
     # Looking at it ---------------------------------------------------------------------------------------------
@@ -185,47 +185,47 @@ class TaskQueue:
     def get(self, task_id: str) -> Task:
         """Raises NoTask."""
         with self._mutex:
-            return self._ledger().task(self._ledger().entry(task_id))
+            return self._log().task(self._log().entry(task_id))
 
     def tasks(self, state: str | None = None) -> list[Task]:
         """All tasks in the order in which they were added, or those in one state."""
         if state is not None and state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}.")
         with self._mutex:
-            ledger = self._ledger()
-            wanted = [entry for entry in ledger.update().entries.values() if state in (None, ledger.state(entry))]
-            return [ledger.task(entry) for entry in wanted]
+            log = self._log()
+            wanted = [entry for entry in log.update().entries.values() if state in (None, log.effective_state(entry))]
+            return [log.task(entry) for entry in wanted]
 
     def counts(self) -> dict[str, int]:
         """How many tasks are in each state, those that are in none left out."""
         with self._mutex:
-            ledger = self._ledger()
-            found = ledger.update().counts()
-            for entry in ledger.picture.running.values():
+            log = self._log()
+            found = log.update().counts()
+            for entry in log.state.running.values():
                 found[RUNNING] -= 1
-                found[ledger.state(entry)] = found.get(ledger.state(entry), 0) + 1
+                found[log.effective_state(entry)] = found.get(log.effective_state(entry), 0) + 1
             return {state: found[state] for state in STATES if found.get(state)}
 
     def blocked(self) -> dict[str, str]:
         """Tasks that wait for one that failed, was cancelled, or is not there, each with that one."""
         with self._mutex:
-            return self._ledger().update().blocked()
+            return self._log().update().blocked()
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: no task is ready or running, or will be without somebody's doing."""
         with self._mutex:
-            return self._ledger().update().is_finished()
+            return self._log().update().is_finished()
 
     def wait(self, timeout: float) -> bool:
         """Waits until something has changed in the queue since it was last looked at, or time is up."""
-        return self._ledger().digest.wait(timeout)
+        return self._log().fold.wait(timeout)
 
     def seconds_until_due(self) -> float | None:
         """How long until a task whose delay runs is ready again, None if there is none."""
         with self._mutex:
-            ledger = self._ledger()
-            due = ledger.picture.next_due()
-            return None if due is None else max(0.0, due - ledger.clock.now())
+            log = self._log()
+            due = log.state.next_due()
+            return None if due is None else max(0.0, due - log.clock.now())
 
     # Ground ----------------------------------------------------------------------------------------------------
 
@@ -236,39 +236,39 @@ class TaskQueue:
         with self._mutex:
             return self._claims().end(op, task_id, worker, token, fields, meta)
 
-    def _ledger(self) -> Ledger:
+    def _log(self) -> QueueLog:
         return self._open()[0]
 
     def _claims(self) -> Claims:
         return self._open()[1]
 
-    def _open(self) -> tuple[Ledger, Claims]:
+    def _open(self) -> tuple[QueueLog, Claims]:
         with self._mutex:
             store = self._default_store.store()
             if self._opened is None or self._opened[0].store is not store:
-                ledger = Ledger(store)
-                self._opened = ledger, Claims(ledger)
+                log = QueueLog(store)
+                self._opened = log, Claims(log)
             return self._opened
 
 
-def _check_new(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
+def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
     asked: dict[str, Sequence[str]] = {}
     for spec in specs:
         if spec.id in asked:
             raise BadInput(f"the task {spec.id} is given twice. Give each task an id of its own.")
         asked[spec.id] = spec.after
     for spec in specs:
-        _check_same(spec, picture)
+        _check_same(spec, state)
         for name in spec.after:
-            if name not in asked and name not in picture.entries:
+            if name not in asked and name not in state.entries:
                 text = f"{spec.id} comes after {name}, but there is no such task. Add that first, or import them together."
                 raise BadInput(text)
-    if circle := picture.circle(asked):
+    if circle := state.circle(asked):
         shown = circle if len(circle) < 20 else [*circle[:8], "…", *circle[-8:]]
         raise BadInput(f"the tasks wait for each other in a circle: {' after '.join(shown)}. Take one of these out.")
 
 
-def _check_same(spec: TaskSpec, picture: TaskPicture) -> None:
-    entry = picture.entries.get(spec.id)
+def _check_same(spec: TaskSpec, state: QueueState) -> None:
+    entry = state.entries.get(spec.id)
     if entry is not None and entry.task().spec != spec:
         raise TaskExists(spec.id, f"There is a task {spec.id} already, and it is another one. Choose another id.")

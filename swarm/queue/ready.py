@@ -14,64 +14,64 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Link:
+class Node:
     """What can be in a list, in one at a time."""
 
-    __slots__ = ("before", "behind")
+    __slots__ = ("next", "previous")
 
     id: str
     priority: int
 
     def __init__(self) -> None:
-        self.before: Link | None = None
-        self.behind: Link | None = None
+        self.previous: Node | None = None
+        self.next: Node | None = None
 
 
 class ReadyList:
-    """Links in order. The priority of one that is in the list does not change."""
+    """Nodes in order. The priority of one that is in the list does not change."""
 
     def __init__(self) -> None:
-        self._rings: dict[int, Link] = {}  # by priority: a link that is neither first nor last, but between the two
+        self._sentinels: dict[int, Node] = {}  # by priority: a node that is neither first nor last, but between the two
         self._priorities: list[int] = []  # negative, so that the highest comes first
 
-    def add(self, link: Link, *, first: bool = False) -> None:
+    def add(self, node: Node, *, first: bool = False) -> None:
         """`first`: before its equals rather than behind them. One that is in the list changes its place only for that."""
-        if link.behind is not None:
+        if node.next is not None:
             if not first:
                 return
-            self.discard(link)
-        ring = self._rings.get(link.priority) or self._make_ring(link.priority)
-        before, behind = (ring, ring.behind) if first else (ring.before, ring)
-        assert before and behind
-        link.before, link.behind = before, behind
-        before.behind = behind.before = link
+            self.discard(node)
+        sentinel = self._sentinels.get(node.priority) or self._make_sentinel(node.priority)
+        previous, following = (sentinel, sentinel.next) if first else (sentinel.previous, sentinel)
+        assert previous and following
+        node.previous, node.next = previous, following
+        previous.next = following.previous = node
 
-    def discard(self, link: Link) -> None:
-        before, behind = link.before, link.behind
-        if before is None or behind is None:
+    def discard(self, node: Node) -> None:
+        previous, following = node.previous, node.next
+        if previous is None or following is None:
             return
-        before.behind, behind.before = behind, before
-        link.before = link.behind = None
-        if before is behind:  # nothing is left but the ring
-            before.before = before.behind = None
-            del self._rings[link.priority]
-            self._priorities.remove(-link.priority)
+        previous.next, following.previous = following, previous
+        node.previous = node.next = None
+        if previous is following:  # nothing is left but the sentinel
+            previous.previous = previous.next = None
+            del self._sentinels[node.priority]
+            self._priorities.remove(-node.priority)
 
     def best(self, skip: Container[str], among: int = 1) -> list[Any]:
         """The next `among` that are not to be skipped, all of one priority; empty if there is none at all."""
         found: list[Any] = []
         for negative in self._priorities:
-            ring = link = self._rings[-negative]
-            while len(found) < among and link.behind is not ring:
-                link = link.behind  # type: ignore[assignment]  # who is in a ring has one behind it
-                if link.id not in skip:
-                    found.append(link)
+            sentinel = node = self._sentinels[-negative]
+            while len(found) < among and node.next is not sentinel:
+                node = node.next  # type: ignore[assignment]  # who is is in the list has a next node
+                if node.id not in skip:
+                    found.append(node)
             if found:
                 break
         return found
 
-    def _make_ring(self, priority: int) -> Link:
-        ring = self._rings[priority] = Link()
-        ring.before = ring.behind = ring
+    def _make_sentinel(self, priority: int) -> Node:
+        sentinel = self._sentinels[priority] = Node()
+        sentinel.previous = sentinel.next = sentinel
         insort(self._priorities, -priority)
-        return ring
+        return sentinel

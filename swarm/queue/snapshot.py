@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-_PORTION = 4096  # lines that are unpacked at a time, so that they do not fill the memory twice
+_LINES_PER_CHUNK = 4096  # lines that are unpacked at a time, so that they do not fill the memory twice
 
 
-def packed(lines: Sequence[bytes]) -> list[str]:
-    return [_packed(b"\n".join(lines[start : start + _PORTION])) for start in range(0, len(lines), _PORTION)]
+def pack(lines: Sequence[bytes]) -> list[str]:
+    return [_compress(b"\n".join(lines[start : start + _LINES_PER_CHUNK])) for start in range(0, len(lines), _LINES_PER_CHUNK)]
 
 
-def unpacked(portions: list[str]) -> Iterator[bytes]:
+def unpack(portions: list[str]) -> Iterator[bytes]:
     for portion in portions:
-        yield from _unpacked(portion).split(b"\n")
+        yield from _decompress(portion).split(b"\n")
 
 
-def column(values: Sequence[Any]) -> list[Any] | str:
+def encode_column(values: Sequence[Any]) -> list[Any] | str:
     same = all(value == values[0] and type(value) is type(values[0]) for value in values)
-    return list(values[:1]) if same else _packed(json_codec.dumps(values).encode())
+    return list(values[:1]) if same else _compress(json_codec.dumps(values).encode())
 
 
-def spread(kept: list[Any] | str, count: int) -> Iterable[Any]:
+def expand(kept: list[Any] | str, count: int) -> Iterable[Any]:
     """So many values of a column. Raises ValueError if it is not one of so many."""
     if not isinstance(kept, str):
         return repeat(_fixed(kept[0]), count) if kept else ()
-    values = json_codec.loads(_unpacked(kept))
+    values = json_codec.loads(_decompress(kept))
     if len(values) != count:
         raise ValueError
     words: dict[str, str] = {}  # states and workers are few: one text for all who say the same
@@ -46,7 +46,7 @@ def _fixed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _packed(data: bytes) -> str:
+def _compress(data: bytes) -> str:
     from binascii import b2a_base64  # here and below: only who has a queue that was kept needs them
 
     try:
@@ -56,7 +56,7 @@ def _packed(data: bytes) -> str:
     return b2a_base64(compress(data, 1), newline=False).decode()
 
 
-def _unpacked(text: str) -> bytes:
+def _decompress(text: str) -> bytes:
     from binascii import a2b_base64
 
     data = a2b_base64(text, strict_mode=True)

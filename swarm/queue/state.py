@@ -21,8 +21,8 @@ import sys
 
 from swarm.inputs import check_name
 from swarm.queue.events import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parsed
-from swarm.queue.ready import Link, ReadyList
-from swarm.queue.snapshot import column, packed, spread, unpacked
+from swarm.queue.ready import Node, ReadyList
+from swarm.queue.snapshot import encode_column, expand, pack, unpack
 from swarm.system.clock import from_iso, to_iso
 
 TYPE_CHECKING = False
@@ -36,20 +36,20 @@ _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
 _ADDED = b'{"op": "add", "at": "'  # how lines begin that swarm wrote; a moment follows, of 24 characters
 
 
-class Entry(Link):
-    """A task in the picture. `line` is the one that added it: what the queue does not need to decide is read there."""
+class TaskState(Node):
+    """A task in the state. `line` is the one that added it: what the queue does not need to decide is read there."""
 
     __slots__ = (
         "after",
         "attempts",
+        "changed_at",
         "delay",
-        "ended",
+        "ended_by",
         "has_command",
         "id",
         "line",
         "max_attempts",
-        "missing",
-        "moved",
+        "open_dependencies",
         "priority",
         "reason",
         "state",
@@ -65,40 +65,40 @@ class Entry(Link):
         priority: int,
         after: Sequence[str],
         max_attempts: int,
-        moved: str | None = None,
+        changed_at: str | None = None,
         state: str = READY,
         attempts: int = 0,
         token: int = 0,
         worker: str = "",
         reason: str = "",
         delay: float = 0.0,
-        ended: str = "",
+        ended_by: str = "",
     ) -> None:
-        self.before = self.behind = None
+        self.next = self.previous = None
         self.id = task_id
         self.line = line
         self.has_command = has_command
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        self.moved = moved  # when it came into its state, None if it is in it since it was added
+        self.changed_at = changed_at  # when it came into its state, None if it is in it since it was added
         self.state = state
         self.attempts = attempts
         self.token = token
         self.worker = worker
         self.reason = reason
         self.delay = delay
-        self.ended = ended  # how its last claim was ended by its worker: done, fail or release; "" if it was not
-        self.missing = 0  # how many of those it comes after are not done
+        self.ended_by = ended_by  # how its last claim was ended by its worker: done, fail or release; "" if it was not
+        self.open_dependencies = 0  # how many of those it comes after are not done
 
     @property
     def shown_state(self) -> str:
-        return WAITING if self.state == READY and self.missing else self.state
+        return WAITING if self.state == READY and self.open_dependencies else self.state
 
     @property
     def since(self) -> str:
         """When it came into its state."""
-        return self._added_at() if self.moved is None else self.moved
+        return self._added_at() if self.changed_at is None else self.changed_at
 
     def due(self) -> float:
         """When it may be tried again, if it has a delay."""
@@ -119,7 +119,7 @@ class Entry(Link):
             attempts=self.attempts,
             worker=self.worker,
             token=self.token or None,
-            since=added_at if self.moved is None else self.moved,
+            since=added_at if self.changed_at is None else self.changed_at,
             reason=self.reason,
             ready_at=to_iso(self.due()) if self.state == READY and self.delay else "",
             added_at=added_at,
@@ -132,31 +132,31 @@ class Entry(Link):
         return str(parsed(self.line).get("at", ""))
 
 
-# In the order of Entry's arguments, after `task_id` and `line`.
+# In the order of TaskState's arguments, after `task_id` and `line`.
 _COLUMNS = (
     "has_command",
     "priority",
     "after",
     "max_attempts",
-    "moved",
+    "changed_at",
     "state",
     "attempts",
     "token",
     "worker",
     "reason",
     "delay",
-    "ended",
+    "ended_by",
 )
 
 
-class TaskPicture:
+class QueueState:
     """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
 
     VERSION = 3
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.running: dict[str, Entry] = {}
+        self.entries: dict[str, TaskState] = {}
+        self.running: dict[str, TaskState] = {}
         self.damaged = 0
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
@@ -173,7 +173,7 @@ class TaskPicture:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def fold(self, line: bytes) -> bool:
+    def apply(self, line: bytes) -> bool:
         try:
             record = parsed(line)
             if record["op"] == "add":
@@ -192,7 +192,7 @@ class TaskPicture:
             found[state] = found.get(state, 0) + 1
         return found
 
-    def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[Entry]:
+    def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[TaskState]:
         """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
@@ -201,7 +201,7 @@ class TaskPicture:
                 entry.delay = 0.0
                 self._ready.add(entry)
         skipped = _Agents(self.entries, skip) if commands_only else skip
-        found: list[Entry] = self._ready.best(skipped, among)
+        found: list[TaskState] = self._ready.best(skipped, among)
         return found
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
@@ -254,14 +254,14 @@ class TaskPicture:
 
     def dump(self) -> Any:
         entries = list(self.entries.values())
-        texts = packed([entry.id.encode() for entry in entries]), packed([entry.line for entry in entries])
-        return [len(entries), *texts, *(column([getattr(entry, name) for entry in entries]) for name in _COLUMNS)]
+        texts = pack([entry.id.encode() for entry in entries]), pack([entry.line for entry in entries])
+        return [len(entries), *texts, *(encode_column([getattr(entry, name) for entry in entries]) for name in _COLUMNS)]
 
     def load(self, data: Any) -> None:
         count, names, texts, *columns = data
-        ids, lines = [line.decode() for line in unpacked(names)], unpacked(texts)
-        values = [spread(values, count) for values in columns]
-        self.entries = dict(zip(ids, map(Entry, ids, lines, *values), strict=True))
+        ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
+        values = [expand(values, count) for values in columns]
+        self.entries = dict(zip(ids, map(TaskState, ids, lines, *values), strict=True))
         if not count == len(ids) == len(self.entries) or next(lines, None) is not None or len(values) != len(_COLUMNS):
             raise ValueError
         for entry in self.entries.values():
@@ -281,15 +281,15 @@ class TaskPicture:
         if not all(isinstance(name, str) for name in after):
             raise TypeError
         priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        entry = Entry(task_id, line, "command" in record, priority, tuple(after), attempts)
+        entry = TaskState(task_id, line, "command" in record, priority, tuple(after), attempts)
         self.entries[task_id] = entry
         self._link(entry)
         self._make_ready(entry)
         return True
 
-    def _claim(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _claim(self, entry: TaskState, record: dict[str, Any]) -> bool:
         token = record["token"]
-        if token <= entry.token or entry.state not in (READY, RUNNING) or entry.missing:
+        if token <= entry.token or entry.state not in (READY, RUNNING) or entry.open_dependencies:
             return False
         entry.token = token
         if entry.state == RUNNING and entry.attempts >= entry.max_attempts:
@@ -299,48 +299,48 @@ class TaskPicture:
         self.running[entry.id] = entry
         entry.attempts += 1
         entry.worker = sys.intern(record.get("worker", ""))
-        entry.ended = ""
+        entry.ended_by = ""
         self._move(entry, RUNNING, record)
         return True
 
-    def _done(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _done(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
-        entry.ended = "done"
+        entry.ended_by = "done"
         self._end(entry, DONE, record)
         for name in self._dependents.pop(entry.id, ()):
             dependent = self.entries[name]
-            dependent.missing -= 1
+            dependent.open_dependencies -= 1
             if dependent.state == READY:
                 self._make_ready(dependent)
         return True
 
-    def _fail(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _fail(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
-        entry.ended = "fail"
+        entry.ended_by = "fail"
         if record.get("final") or entry.attempts >= entry.max_attempts:
             self._end(entry, FAILED, record)
         else:
             self._back(entry, record, delay=float(record.get("delay", 0)))
         return True
 
-    def _release(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _release(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if not self._fits(entry, record):
             return False
-        entry.ended = "release"
+        entry.ended_by = "release"
         entry.attempts -= 1
         self._back(entry, record, first=True)
         return True
 
-    def _retry(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _retry(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state not in (FAILED, CANCELLED):
             return False
         entry.attempts = 0
         self._back(entry, record)
         return True
 
-    def _cancel(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _cancel(self, entry: TaskState, record: dict[str, Any]) -> bool:
         if entry.state in ENDED:
             return False
         self._ready.discard(entry)
@@ -349,26 +349,26 @@ class TaskPicture:
 
     # What they are made of ---------------------------------------------------------------------------------------
 
-    def _fits(self, entry: Entry, record: dict[str, Any]) -> bool:
+    def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
         return entry.state == RUNNING and bool(record["token"] == entry.token)
 
-    def _end(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+    def _end(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         self.running.pop(entry.id, None)
         self._move(entry, state, record, reason)
 
-    def _back(self, entry: Entry, record: dict[str, Any], *, delay: float = 0.0, first: bool = False) -> None:
+    def _back(self, entry: TaskState, record: dict[str, Any], *, delay: float = 0.0, first: bool = False) -> None:
         self.running.pop(entry.id, None)
         self._move(entry, READY, record)
         entry.delay = delay
         self._make_ready(entry, first=first)
 
-    def _move(self, entry: Entry, state: str, record: dict[str, Any], reason: str = "") -> None:
+    def _move(self, entry: TaskState, state: str, record: dict[str, Any], reason: str = "") -> None:
         entry.state = state
-        entry.moved = record.get("at", "")
+        entry.changed_at = record.get("at", "")
         entry.reason = reason or record.get("reason", "")
 
-    def _make_ready(self, entry: Entry, *, first: bool = False) -> None:
-        if entry.missing:
+    def _make_ready(self, entry: TaskState, *, first: bool = False) -> None:
+        if entry.open_dependencies:
             return
         if entry.delay > 0:
             heapq.heappush(self._delayed, (entry.due(), entry.id))
@@ -380,18 +380,18 @@ class TaskPicture:
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
 
-    def _link(self, entry: Entry) -> None:
+    def _link(self, entry: TaskState) -> None:
         for name in entry.after:
             known = self.entries.get(name)
             if known is None or known.state != DONE:
                 self._dependents.setdefault(name, []).append(entry.id)
-                entry.missing += 1
+                entry.open_dependencies += 1
 
 
 class _Agents:
     """The names of tasks that only an agent can do, and of those to be skipped anyway."""
 
-    def __init__(self, entries: Mapping[str, Entry], skip: Container[str]) -> None:
+    def __init__(self, entries: Mapping[str, TaskState], skip: Container[str]) -> None:
         self._entries = entries
         self._skip = skip
 

@@ -30,8 +30,8 @@ from swarm.stores.contract import Store
 
 FREE = "free"
 CONDITIONS = (FREE, *QUEUE_STATES, *STATES)
-_GLANCE = 1.0  # seconds between looks for what nothing announces
-_PAUSE = 0.5  # seconds between tries to claim, at most
+_POLL_INTERVAL = 1.0  # seconds between looks for what nothing announces
+_MAX_PAUSE = 0.5  # seconds between tries to claim, at most
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def claim_patiently(
             if left <= 0 or stopped() or (isinstance(error, NoTask) and error.why == "unknown"):
                 raise
         due = queue.seconds_until_due()
-        queue.wait(min(left, _PAUSE if due is None else max(0.01, min(due, _PAUSE))))
+        queue.wait(min(left, _MAX_PAUSE if due is None else max(0.01, min(due, _MAX_PAUSE))))
 
 
 class _OfLock:
@@ -135,9 +135,9 @@ class _OfTask:
 
     def sleep(self, left: float) -> None:
         if self._what in STATES or self._queued is None:
-            self._store.wait(LOG, self._story.cursor, min(left, _GLANCE))
+            self._store.wait(LOG, self._story.cursor, min(left, _POLL_INTERVAL))
         else:
-            self._queue.wait(min(left, _GLANCE))
+            self._queue.wait(min(left, _POLL_INTERVAL))
 
     def _by_queue(self, task: Task) -> Answer:
         text = f"{task.id} is {task.state}" + (f" ({task.reason})" if task.reason else "")

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     Row = tuple[str, str, str, str, str]  # timestamp, state, worker, task and text of a record
     # How many lines are records, and how many are damaged; how many rows of each of STATES there are; the last row of each worker
     # and of each task that is open after them, in order; all tasks that they change.
-    Summary = tuple[int, int, list[int], list[Row], list[Row], list[str]]
+    BlockSummary = tuple[int, int, list[int], list[Row], list[Row], list[str]]
 
 ENDING = ("DONE", "SKIP")
 _NAME_LIMIT = 800  # characters; swarm's own names are shorter
-_BYSTANDER = ("held_by", "refused", "lost")
-_FEW = 1 << 15  # bytes that are parsed before the patterns could be compiled
+_INFORMATIONAL_KEYS = ("held_by", "refused", "lost")
+_PATTERN_MIN_BYTES = 1 << 15  # bytes that are parsed before the patterns could be compiled
 
 
 class Rows:
-    """The rows of some lines, in order. `telling`: the places of those that only tell, and change no task. `records` and
+    """The rows of some lines, in order. `informational`: the places of those that only tell, and change no task. `records` and
     `damaged` count lines; a record whose state or task makes no sense has no row."""
 
-    __slots__ = ("damaged", "records", "rows", "telling")
+    __slots__ = ("damaged", "informational", "records", "rows")
 
     def __init__(self, plain: list[Row]) -> None:
         self.rows = plain
         self.records = len(plain)
         self.damaged = 0
-        self.telling: set[int] = set()
+        self.informational: set[int] = set()
 
     def add(self, row: Row) -> None:
         self.records += 1
@@ -51,8 +51,8 @@ class Rows:
         task, state = record.get("task_id"), record.get("state")
         if not isinstance(task, str) or not task or not isinstance(state, str) or state not in STATES:
             return
-        if _only_tells(state, record.get("meta")):
-            self.telling.add(len(self.rows))
+        if _is_informational(state, record.get("meta")):
+            self.informational.add(len(self.rows))
         worker = record.get("worker", record.get("worker_id"))
         at, text = _text(record.get("timestamp")), _text(record.get("message"))
         self.rows.append((at, state, _text(worker)[:_NAME_LIMIT], _text(task)[:_NAME_LIMIT], text))
@@ -61,7 +61,7 @@ class Rows:
 def rows_of(block: bytes) -> Rows:
     """Every line of a block, which ends with a newline."""
     try:
-        text = block.decode() if len(block) > _FEW else ""
+        text = block.decode() if len(block) > _PATTERN_MIN_BYTES else ""
     except UnicodeDecodeError:
         text = ""
     found = Rows([])
@@ -84,9 +84,9 @@ def rows_of(block: bytes) -> Rows:
     return found
 
 
-def summary_of(read: Rows) -> Summary:
-    rows, telling = read.rows, read.telling
-    changing = [row for place, row in enumerate(rows) if place not in telling] if telling else rows
+def summary_of(read: Rows) -> BlockSummary:
+    rows, informational = read.rows, read.informational
+    changing = [row for place, row in enumerate(rows) if place not in informational] if informational else rows
     last = {row[3]: row for row in changing}
     opened = [row for row in changing if row[1] not in ENDING and last[row[3]] is row]
     return read.records, read.damaged, _counted([row[1] for row in rows]), _said_last(rows), opened, list(last)
@@ -113,10 +113,10 @@ def _said_last(rows: list[Row]) -> list[Row]:
     return list(reversed(last.values()))
 
 
-def _only_tells(state: str, meta: object) -> bool:
+def _is_informational(state: str, meta: object) -> bool:
     if state not in ("START", "DONE", "SKIP") or not isinstance(meta, dict):
         return False
-    return meta.get("from") == "output" or (state == "SKIP" and any(key in meta for key in _BYSTANDER))
+    return meta.get("from") == "output" or (state == "SKIP" and any(key in meta for key in _INFORMATIONAL_KEYS))
 
 
 def _text(value: object) -> str:
@@ -142,4 +142,5 @@ def _plain(inside: str, states: Sequence[str], key: str) -> str:
 # meta.)
 _PLAIN = _plain('[^"]', STATES[:-1], '[^"]++')
 _INSIDE = r'[^"\\\n]'
-_LINE = _plain(_INSIDE, STATES, rf'(?!(?:{"|".join(_BYSTANDER)})"){_INSIDE}++') + "|^(.*)\n"  # any line, plain or else as a whole
+# Any line, plain or else as a whole.
+_LINE = _plain(_INSIDE, STATES, rf'(?!(?:{"|".join(_INFORMATIONAL_KEYS)})"){_INSIDE}++') + "|^(.*)\n"

@@ -22,7 +22,7 @@ STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
 _QUOTED = {state: f'"{state}"' for state in STATES}
-_NAMES_KEPT = 1000
+_MAX_CACHED_NAMES = 1000
 
 
 class StatusLog:
@@ -133,7 +133,7 @@ class StatusLog:
         quoted = self._names.get(name) if isinstance(name, str) else None
         if quoted is None:
             quoted = json_codec.dumps(check_name(name, what))
-            if len(self._names) >= _NAMES_KEPT:
+            if len(self._names) >= _MAX_CACHED_NAMES:
                 self._names.clear()
             self._names[name] = quoted
         return quoted

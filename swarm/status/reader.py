@@ -1,4 +1,4 @@
-"""The picture of the status log, which may hold a million records at the first look.
+"""The state of the status log, which may hold a million records at the first look.
 
 A store that can give a log in blocks is read by blocks, each with one regular expression.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import gc
 
 from swarm.status.log import LOG
-from swarm.status.summary import StatusPicture
-from swarm.stores.log_fold import Digest
+from swarm.status.summary import StatusSummary
+from swarm.stores.log_fold import LogFold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from swarm.stores.contract import Store
 
 
-class StatusDigest(Digest[StatusPicture]):
+class StatusReader(LogFold[StatusSummary]):
     """The status log, as far as it was read."""
 
-    WORTH_KEEPING = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
+    SNAPSHOT_EVERY = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, LOG, StatusPicture)
+        super().__init__(store, LOG, StatusSummary)
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
         self._begin()
@@ -43,18 +43,18 @@ class StatusDigest(Digest[StatusPicture]):
         return super().update(mine, lambda more: progress(count + more))
 
     def _fold(self, lines: Sequence[bytes]) -> None:
-        self.picture.fold_block(b"\n".join([*lines, b""]))
+        self.state.apply_block(b"\n".join([*lines, b""]))
 
     def _read_blocks(self) -> Generator[int, None, None]:
         """Takes in what there is; how many lines so far. What is left is for `update`, and all of another log in its place."""
         blocks = getattr(self._store, "blocks", None)
         if blocks is None:
             return
-        picture, before = self.picture, self.picture.records + self.picture.damaged
+        state, before = self.state, self.state.records + self.state.damaged
         for block, after in blocks(LOG, self.cursor):
             if not self._store.continues(self.cursor, after):
                 self._begin_anew()
                 return
-            picture.fold_block(block)
+            state.apply_block(block)
             self.cursor = after
-            yield picture.records + picture.damaged - before
+            yield state.records + state.damaged - before

@@ -3,13 +3,13 @@
     START            the task is worked on; ends what was waited for and what had gone wrong
     WAIT, HELP       a person is waited for
     ERROR            something has gone wrong, until the task is started again, done or skipped
-    DONE, SKIP       the task is not open any more, and is forgotten
+    DONE, SKIP       the task is not open any more, and is dropped
 
 Some records only tell, and change none of that: START, DONE and SKIP that an agent printed (`meta.from` is "output": only its
 exit decides), and the SKIP of a bystander (`held_by`, `refused` or `lost` in `meta`: the task was not its own).
 
-The picture is bounded, whatever the log holds: of open tasks and of workers it knows the latest `LIMIT`, of a text its beginning.
-`forgotten` counts the open tasks that did not fit. Lines of other programs may say anything; what makes no sense is counted and
+The state is bounded, whatever the log holds: of open tasks and of workers it knows the latest `LIMIT`, of a text its beginning.
+`dropped` counts the open tasks that did not fit. Lines of other programs may say anything; what makes no sense is counted and
 passed over.
 """
 
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
 
     from swarm.status.block_parser import Row
 
-    Said = tuple[str, str, str, str]  # what counts of a task, or of a worker: state, worker (or task), timestamp, text
+    LastMessage = tuple[str, str, str, str]  # what counts of a task, or of a worker: state, worker (or task), timestamp, text
 
 LIMIT = 10_000  # open tasks of each kind, and workers
 TEXT_LIMIT = 400  # characters of what was said
 _AT_LIMIT = 40
 
 
-class StatusPicture:
+class StatusSummary:
     """The open tasks by what they are: `started`, `waiting` for a person, `errors`; the one whose record is oldest comes first.
     `workers`: what each said last. `records` and `damaged` count lines, `states` counts records by state."""
 
     VERSION = 2
 
     def __init__(self) -> None:
-        self.started: dict[str, Said] = {}
-        self.waiting: dict[str, Said] = {}
-        self.errors: dict[str, Said] = {}
-        self.workers: dict[str, Said] = {}
+        self.started: dict[str, LastMessage] = {}
+        self.waiting: dict[str, LastMessage] = {}
+        self.errors: dict[str, LastMessage] = {}
+        self.workers: dict[str, LastMessage] = {}
         self.states = dict.fromkeys(STATES, 0)
         self.records = 0
         self.damaged = 0
-        self.forgotten = 0
-        self._homes = {"START": self.started, "WAIT": self.waiting, "HELP": self.waiting, "ERROR": self.errors}
+        self.dropped = 0
+        self._by_state = {"START": self.started, "WAIT": self.waiting, "HELP": self.waiting, "ERROR": self.errors}
 
     def __len__(self) -> int:
         return len(self.started) + len(self.waiting) + len(self.errors) + len(self.workers)
 
-    def fold(self, line: bytes) -> bool:
+    def apply(self, line: bytes) -> bool:
         read = Rows([])
         read.parse(line)
         self._take_rows(read)
         return bool(read.rows)
 
-    def fold_block(self, block: bytes) -> None:
+    def apply_block(self, block: bytes) -> None:
         """Take in whole lines, in a fraction of the time that one after the other takes."""
         read = rows_of(block)
         if self._has_room(len(read.rows)):
@@ -65,7 +65,7 @@ class StatusPicture:
         else:
             self._take_rows(read)
 
-    def said_of(self, task: str) -> Said | None:
+    def latest(self, task: str) -> LastMessage | None:
         """What counts of a task, None if it is not open."""
         return self.waiting.get(task) or self.errors.get(task) or self.started.get(task)
 
@@ -75,16 +75,16 @@ class StatusPicture:
         """Column by column, since that is read several times faster than task by task."""
         homes = (self.started, self.waiting, self.errors, self.workers)
         columns = [[list(home), *([said[field] for said in home.values()] for field in range(4))] for home in homes]
-        return [*columns, self.states, [self.records, self.damaged, self.forgotten]]
+        return [*columns, self.states, [self.records, self.damaged, self.dropped]]
 
     def load(self, data: Any) -> None:
-        *homes, states, (self.records, self.damaged, self.forgotten) = data
+        *homes, states, (self.records, self.damaged, self.dropped) = data
         for home, columns in zip((self.started, self.waiting, self.errors, self.workers), homes, strict=True):
             names, *said = columns
             if len(said) != 4 or any(set(map(type, column)) - {str} for column in columns):
                 raise TypeError
             home.update(zip(names, zip(*said, strict=True), strict=True))
-        counts = [*states.values(), self.records, self.damaged, self.forgotten]
+        counts = [*states.values(), self.records, self.damaged, self.dropped]
         if set(states) != set(STATES) or {type(count) for count in counts} != {int}:
             raise TypeError
         self.states.update(states)
@@ -103,13 +103,13 @@ class StatusPicture:
         for state, count in zip(STATES, states, strict=True):
             self.states[state] += count
         for row in said:
-            self._hear(row)
+            self._note_worker(row)
         for home in (self.started, self.waiting, self.errors):
             if home:
                 for task in home.keys() & touched:
                     del home[task]
         for at, state, worker, task, text in opened:
-            self._homes[state][task] = (state, worker, at[:_AT_LIMIT], text[:TEXT_LIMIT])
+            self._by_state[state][task] = (state, worker, at[:_AT_LIMIT], text[:TEXT_LIMIT])
 
     def _take_rows(self, read: Rows) -> None:
         """One after the other."""
@@ -119,21 +119,21 @@ class StatusPicture:
             at, state, worker, task, text = row
             self.states[state] += 1
             if worker:
-                self._hear(row)
-            if place in read.telling:
+                self._note_worker(row)
+            if place in read.informational:
                 continue
             self.started.pop(task, None)
             self.waiting.pop(task, None)
             self.errors.pop(task, None)
             if state in ENDING:
                 continue
-            home = self._homes[state]
+            home = self._by_state[state]
             home[task] = (state, worker, at[:_AT_LIMIT], text[:TEXT_LIMIT])
             if len(home) > LIMIT:
                 del home[next(iter(home))]
-                self.forgotten += 1
+                self.dropped += 1
 
-    def _hear(self, row: Row) -> None:
+    def _note_worker(self, row: Row) -> None:
         at, state, worker, task, text = row
         self.workers.pop(worker, None)  # so that it becomes the last
         self.workers[worker] = (state, task, at[:_AT_LIMIT], text[:TEXT_LIMIT])

@@ -1,7 +1,7 @@
-"""What a log amounts to: a picture folded from its lines, read on from where the last look ended, and kept between processes.
+"""What a log amounts to: a state folded from its lines, read on from where the last look ended, and kept between processes.
 
-The log is the truth. What is kept is the picture with its place in the log, so that a new process starts there and not at the
-beginning; it may be missing, old or damaged, and then costs time, never truth. A picture is changed by lines alone, in their
+The log is the truth. What is kept is the state with its place in the log, so that a new process starts there and not at the
+beginning; it may be missing, old or damaged, and then costs time, never truth. A state is changed by lines alone, in their
 order, so everybody who has read as far has the same one.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from swarm.stores.contract import Store
 
-    P = TypeVar("P", bound="Picture")
+    P = TypeVar("P", bound="Fold")
 else:  # to import `typing` would take as long as all the rest of a look
     P, Protocol = None, object
 
@@ -28,13 +28,13 @@ else:  # to import `typing` would take as long as all the rest of a look
             return cls
 
 
-class Picture(Protocol):
+class Fold(Protocol):
     """What lines amount to. A new one knows none."""
 
     VERSION: int
     """Of what `dump` gives: what another version kept is not loaded."""
 
-    def fold(self, line: bytes) -> bool:
+    def apply(self, line: bytes) -> bool:
         """Takes a line in; whether it changed anything. A line that makes no sense does not."""
 
     def dump(self) -> Any:
@@ -47,13 +47,13 @@ class Picture(Protocol):
         """How many things it knows, which is what keeping it costs."""
 
 
-class Digest(Generic[P]):
-    """The picture of one log, as of the last `update`. Not for two threads at once."""
+class LogFold(Generic[P]):
+    """The state of one log, as of the last `update`. Not for two threads at once."""
 
-    WORTH_KEEPING = 2000  # lines
+    SNAPSHOT_EVERY = 2000  # lines
 
     def __init__(self, store: Store, log: str, make: Callable[[], P]) -> None:
-        self.picture = make()
+        self.state = make()
         self.cursor = ""
         self._store = store
         self._log = log
@@ -64,7 +64,7 @@ class Digest(Generic[P]):
         self._asked = False
 
     def append(self, line: bytes) -> bool:
-        """Writes a line and takes it in, with what others wrote before it; whether the picture took it."""
+        """Writes a line and takes it in, with what others wrote before it; whether the state took it."""
         after = self._store.append(self._log, line)
         if not self._asked or not self._store.adjoins(self.cursor, after, line):
             taken = self.update(line)
@@ -72,14 +72,14 @@ class Digest(Generic[P]):
             self.cursor = after
             self._lines += 1
             self._own = self._lines
-            taken = self.picture.fold(line)
-        if self._own % self.WORTH_KEEPING == 0 and self._falls_on_the_mark():
+            taken = self.state.apply(line)
+        if self._own % self.SNAPSHOT_EVERY == 0 and self._falls_on_the_mark():
             self._keep()
         self._unkept = 0
         return taken
 
     def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
-        """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the picture took it. Tells
+        """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the state took it. Tells
         how many lines it has read so far."""
         self._begin()
         count, taken, passed = 0, False, mine is None
@@ -97,7 +97,7 @@ class Digest(Generic[P]):
                 self._fold(lines)
             else:
                 for at, line in enumerate(lines, self._lines + 1):
-                    changed = self.picture.fold(line)
+                    changed = self.state.apply(line)
                     if not passed and line == mine:
                         taken, passed, self._own = changed, True, at
             self._lines += len(lines)
@@ -108,7 +108,7 @@ class Digest(Generic[P]):
         self._unkept += count
         if not passed:
             raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
-        if self._unkept >= self._worth_keeping():
+        if self._unkept >= self._snapshot_every():
             self._keep()
         return taken
 
@@ -121,9 +121,9 @@ class Digest(Generic[P]):
         """Waits until there is more than the last update has read, or time is up."""
         return self._store.wait(self._log, self.cursor, timeout)
 
-    def _worth_keeping(self) -> int:
+    def _snapshot_every(self) -> int:
         """How many lines are more to read than to have kept what they amount to."""
-        return max(self.WORTH_KEEPING, len(self.picture) // 2)
+        return max(self.SNAPSHOT_EVERY, len(self.state) // 2)
 
     def _begin(self) -> None:
         """Where the last process ended, at the first look."""
@@ -132,16 +132,16 @@ class Digest(Generic[P]):
             self._load()
 
     def _begin_anew(self) -> None:
-        self.picture, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
+        self.state, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
 
     def _fold(self, lines: Sequence[bytes]) -> None:
         for line in lines:
-            self.picture.fold(line)
+            self.state.apply(line)
 
     def _falls_on_the_mark(self) -> bool:
-        """Whether it is for who wrote our last line to keep the picture: all who write have read as much, and one is enough."""
-        times = self._worth_keeping() // self.WORTH_KEEPING
-        return self._own // self.WORTH_KEEPING % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
+        """Whether it is for who wrote our last line to keep the state: all who write have read as much, and one is enough."""
+        times = self._snapshot_every() // self.SNAPSHOT_EVERY
+        return self._own // self.SNAPSHOT_EVERY % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
 
     def _load(self) -> None:
         collecting = gc.isenabled()
@@ -151,15 +151,15 @@ class Digest(Generic[P]):
             if data is None:
                 return
             kept = json_codec.loads(data)
-            picture = self._make()
-            if kept["version"] != picture.VERSION:
+            state = self._make()
+            if kept["version"] != state.VERSION:
                 return
-            picture.load(kept["picture"])
+            state.load(kept["state"])
             cursor = kept["cursor"]
             if not isinstance(cursor, str) or not cursor:
                 return
             if self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1]):
-                self.picture, self.cursor, self._lines = picture, cursor, int(kept["lines"])
+                self.state, self.cursor, self._lines = state, cursor, int(kept["lines"])
         except Exception:
             return  # it was damaged, or is somebody else's: the log tells everything
         finally:
@@ -167,9 +167,9 @@ class Digest(Generic[P]):
                 gc.enable()
 
     def _keep(self) -> None:
-        place = {"version": self.picture.VERSION, "cursor": self.cursor, "lines": self._lines}
+        place = {"version": self.state.VERSION, "cursor": self.cursor, "lines": self._lines}
         try:
-            kept = {**place, "picture": self.picture.dump()}
+            kept = {**place, "state": self.state.dump()}
             self._store.cache_put(self._log, json_codec.dumps(kept).encode())
         except (StoreError, BadInput):
             pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log

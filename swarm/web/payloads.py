@@ -13,7 +13,7 @@ from swarm.board.board import KINDS, Board
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.queue.events import parsed
-from swarm.queue.state import Entry
+from swarm.queue.state import TaskState
 
 Row = dict[str, Any]
 
@@ -45,7 +45,7 @@ def fingerprint(board: Board) -> object:
     return problems, work, locks, board.queue, board.blocked, board.seen[: MANY["seen"]], board.records, board.damaged
 
 
-def task_row(entry: Entry, state: str, blocked_by: str, title: str) -> Row:
+def task_row(entry: TaskState, state: str, blocked_by: str, title: str) -> Row:
     """A task as a list shows it."""
     return {
         "id": entry.id,
@@ -63,7 +63,7 @@ def task_row(entry: Entry, state: str, blocked_by: str, title: str) -> Row:
     }
 
 
-def title_of(entry: Entry) -> str:
+def title_of(entry: TaskState) -> str:
     """The beginning of what is asked for, on one line."""
     record = parsed(entry.line)
     said = record.get("prompt") or record.get("command") or ""

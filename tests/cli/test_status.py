@@ -353,7 +353,7 @@ def test_a_long_log_opens_at_once_the_second_time(isolated_swarm_dir: Path) -> N
     for number in range(3000):
         store.append(LOG, b'{"state": "WAIT", "task_id": "t%d"}' % (number % 10))
     assert len(Viewer(store).look().problems) == 10
-    unread = "from swarm.status import summary as status_picture; status_picture.StatusPicture.fold = None"
+    unread = "from swarm.status import summary as status_picture; status_picture.StatusSummary.apply = None"
     program = f"import sys; {unread}; from swarm.cli.main import main; sys.exit(main(['status', '--json']))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment(), text=True)
     assert answer.returncode == 0, answer.stderr

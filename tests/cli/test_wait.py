@@ -50,7 +50,7 @@ def after_a_while(do: Callable[[], object]) -> threading.Timer:
 def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
     """The answer to one who waits while something is done, and who looks by himself only once a minute."""
     with (
-        mock.patch.object(waiting, "_GLANCE", 60.0),
+        mock.patch.object(waiting, "_POLL_INTERVAL", 60.0),
         mock.patch.object(sys.modules[type(store).__module__], "_LONGEST_WAIT", 60.0, create=True),
     ):
         timer = after_a_while(do)

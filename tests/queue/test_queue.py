@@ -17,7 +17,7 @@ from swarm.locks.table import LockTable
 from swarm.queue import queue as task_queue
 from swarm.queue.events import LOG
 from swarm.queue.queue import Claim, TaskQueue
-from swarm.queue.state import Entry, TaskPicture
+from swarm.queue.state import QueueState, TaskState
 from swarm.queue.task import MAX_REASON_BYTES, TaskSpec
 from swarm.settings import lock_ttl
 from swarm.status.log import StatusLog
@@ -77,8 +77,8 @@ class TestAdding:
         mine, other = TaskQueue(store), TaskQueue(store)
         check = task_queue._check_new
 
-        def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
-            check(specs, picture)
+        def slow(specs: Sequence[TaskSpec], state: QueueState) -> None:
+            check(specs, state)
             monkeypatch.undo()
             assert mine.add_all([TaskSpec("a", "mine"), TaskSpec("b", "same")]) == (["a", "b"], [])
             clock.pass_time(1)
@@ -96,8 +96,8 @@ class TestAdding:
     ) -> None:
         check = task_queue._check_new
 
-        def slow(specs: Sequence[TaskSpec], picture: TaskPicture) -> None:
-            check(specs, picture)
+        def slow(specs: Sequence[TaskSpec], state: QueueState) -> None:
+            check(specs, state)
             store.append(LOG, b'{"op": "add", "id": "b", "prompt": "x", "after": ["a"]}')
 
         monkeypatch.setattr(task_queue, "_check_new", slow)
@@ -358,13 +358,13 @@ class TestClaiming:
         claims = queue._claims()
         queue.claim("other")
         asked: list[int] = []
-        best = claims._ledger.picture.best
+        best = claims._log.state.best
 
         def noted(now: float, skip: Any, among: int, *, commands_only: bool) -> Any:
             asked.append(among)
             return best(now, skip, among, commands_only=commands_only)
 
-        claims._ledger.picture.best = noted  # type: ignore[method-assign, assignment]
+        claims._log.state.best = noted  # type: ignore[method-assign, assignment]
         for crowd in (1, 2, 16):
             claims._crowd = crowd
             assert queue.claim(f"w{crowd}").task.id < f"t{300:03d}"
@@ -400,7 +400,7 @@ class TestClaiming:
     ) -> None:
         queue.add("a", "x")
         queue.claim("w")
-        monkeypatch.setattr(queue._ledger(), "is_dead", lambda entry: True)  # and then another has its lock
+        monkeypatch.setattr(queue._log(), "is_dead", lambda entry: True)  # and then another has its lock
         with pytest.raises(NoTask) as caught:
             queue.claim("v")
         assert caught.value.why == "busy"
@@ -549,7 +549,7 @@ class TestClaiming:
         """It took the lock, slept past its lease, and wrote its line only when another had claimed the task, perhaps under the
         same name."""
         queue.add("a", "x")
-        append = queue._ledger().append
+        append = queue._log().append
         new = []
 
         def slow(line: bytes) -> bool:
@@ -557,7 +557,7 @@ class TestClaiming:
             new.append(TaskQueue(store).claim(successor))
             return append(line)
 
-        queue._ledger().append = slow  # type: ignore[method-assign]
+        queue._log().append = slow  # type: ignore[method-assign]
         with pytest.raises(NoTask):
             queue.claim("w1", ttl=5)
         assert (queue.get("a").worker, queue.get("a").token) == (successor, new[0].token)
@@ -799,7 +799,7 @@ class TestEnding:
         late = queue.claim("w1", ttl=5)
         clock.pass_time(6)
         other = TaskQueue(store)
-        append = other._ledger().append
+        append = other._log().append
         done = []
 
         def slow(line: bytes) -> bool:
@@ -807,7 +807,7 @@ class TestEnding:
             done.append(queue.done("a", "w1", late.token).state)
             return append(line)
 
-        other._ledger().append = slow  # type: ignore[method-assign]
+        other._log().append = slow  # type: ignore[method-assign]
         if name:
             with pytest.raises(WrongState, match=r"^a is done now\.$") as caught:
                 other.claim("w2", name)
@@ -959,7 +959,7 @@ class TestDying:
         self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, slow: str
     ) -> None:
         queue.add("a", "x")
-        what = queue._ledger().locks if slow == "acquire" else queue._ledger().status
+        what = queue._log().locks if slow == "acquire" else queue._log().status
         call = getattr(what, "acquire" if slow == "acquire" else "append")
 
         def slowly(*args: Any, **options: Any) -> Any:
@@ -985,7 +985,7 @@ class TestDying:
             monkeypatch.setattr(store, "append", _refuse)
             raise RuntimeError("the log is gone")
 
-        monkeypatch.setattr(queue._ledger().status, "append", broken)
+        monkeypatch.setattr(queue._log().status, "append", broken)
         with pytest.raises(RuntimeError, match="the log is gone"):
             queue.claim("w")
         assert not LockTable(store).status("a").exists
@@ -996,7 +996,7 @@ class TestDying:
         queue.add("a", "x")
         claim = queue.claim("w")
         with monkeypatch.context() as broken:
-            broken.setattr(queue._ledger().status, "append", _refuse)
+            broken.setattr(queue._log().status, "append", _refuse)
             with pytest.raises(StoreError):
                 queue.done("a", "w", claim.token, "well")
         StatusLog(store).append("DONE", "w", "a", "I am done", {"token": claim.token, "from": "output"})
@@ -1009,7 +1009,7 @@ class TestDying:
 
         def die() -> None:
             dying = TaskQueue(FileStore(str(tmp_path)))
-            dying._ledger().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
+            dying._log().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
             dying.claim("w1", bound=True)
 
         os.waitpid(fork(die), 0)
@@ -1158,14 +1158,14 @@ class TestDirecting:
         queue.add("a", "x", max_attempts=1)
         queue.claim("w", ttl=5)
         clock.pass_time(6)
-        judge = queue._ledger().state
+        judge = queue._log().effective_state
 
-        def slow(entry: Entry) -> str:
+        def slow(entry: TaskState) -> str:
             state = judge(entry)
             TaskQueue(store).retry("a", "bob")
             return state
 
-        monkeypatch.setattr(queue._ledger(), "state", slow)
+        monkeypatch.setattr(queue._log(), "effective_state", slow)
         assert queue.retry("a", "ada").state == "ready"
         assert not LockTable(store).status("a").exists
         assert [record[:3] for record in records(store, "a")[1:]] == [
@@ -1184,7 +1184,7 @@ class TestDirecting:
 
         def die() -> None:
             dying = TaskQueue(FileStore(str(tmp_path), clock=clock))
-            dying._ledger().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
+            dying._log().append = lambda line: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment, return-value]
             dying.retry("a", "ada")
 
         os.waitpid(fork(die), 0)
@@ -1220,7 +1220,7 @@ class TestDirecting:
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
-        ledger = queue._ledger()
+        ledger = queue._log()
         append = ledger.append
 
         def slow(line: bytes) -> bool:
@@ -1278,12 +1278,12 @@ class TestReading:
     def test_a_process_that_begins_with_what_was_kept_knows_who_works_on_what(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_fold.Digest, "WORTH_KEEPING", 1)
+        monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 1)
         queue = TaskQueue(store)
         queue.add("a b", "x")
         queue.claim("w")
         queue.tasks()
-        monkeypatch.setattr(TaskPicture, "fold", lambda *_: pytest.fail("all that was written has been kept"))
+        monkeypatch.setattr(QueueState, "apply", lambda *_: pytest.fail("all that was written has been kept"))
         fresh = TaskQueue(store)
         with pytest.raises(NoTask) as caught:
             fresh.claim("v")
@@ -1342,9 +1342,9 @@ class TestReading:
         with pytest.raises(NoTask):
             queue.claim("w")
         assert TaskQueue(store).tasks() == queue.tasks()
-        assert queue._ledger().picture.damaged == 1
+        assert queue._log().state.damaged == 1
 
-    @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "picture": [[1]]}', b"\0" * 100])
+    @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "state": [[1]]}', b"\0" * 100])
     def test_what_is_kept_may_be_damaged(self, tmp_path: Path, damage: bytes) -> None:
         store = FileStore(str(tmp_path))
         TaskQueue(store).add("a", "x")
@@ -1393,13 +1393,13 @@ class TestReading:
         queue.add("a", "x")
         if what == "retry":
             queue.cancel("a", "ada")
-        append = queue._ledger().append
+        append = queue._log().append
 
         def slow(line: bytes) -> bool:
             shutil.rmtree(tmp_path / "s")
             return append(line)
 
-        monkeypatch.setattr(queue._ledger(), "append", slow)
+        monkeypatch.setattr(queue._log(), "append", slow)
         with pytest.raises(NoTask, match="There is no task a") as caught:
             getattr(queue, what)(*(("w", "a") if what == "claim" else ("a", "w")))
         assert caught.value.why == "unknown"
@@ -1447,7 +1447,7 @@ def test_nobody_ends_anothers_claim_with_its_token(queue: TaskQueue) -> None:
 
 
 def test_a_line_with_a_number_that_is_none_keeps_nobody_from_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_fold.Digest, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 1)
     store = FileStore(str(tmp_path))
     queue = TaskQueue(store)
     queue.add("a", "x")

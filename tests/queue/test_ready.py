@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from swarm.queue.ready import Link, ReadyList
+from swarm.queue.ready import Node, ReadyList
 
 
-class Item(Link):
+class Item(Node):
     def __init__(self, name: str, priority: int) -> None:
         super().__init__()
         self.id = name

@@ -1,4 +1,4 @@
-"""The picture of the queue is the same for everybody who has read as far, wherever they began; and breaks no promise, whatever is
+"""The state of the queue is the same for everybody who has read as far, wherever they began; and breaks no promise, whatever is
 written."""
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.formats import json_codec
-from swarm.queue.snapshot import column, packed, spread, unpacked
-from swarm.queue.state import TaskPicture
+from swarm.queue.snapshot import encode_column, expand, pack, unpack
+from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec
-from swarm.stores.log_fold import Digest
+from swarm.stores.log_fold import LogFold
 from swarm.stores.memory import MemoryStore
 from swarm.system.clock import from_iso
 
@@ -51,28 +51,28 @@ def events() -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(add, with_token, with_token, with_token, other)
 
 
-def seen(picture: TaskPicture) -> Any:
+def seen(queue: QueueState) -> Any:
     """Everything that somebody who works with it can see."""
-    order = [entry.id for entry in picture.best(1e10, (), 100)]
-    known = json.loads(json.dumps(picture.dump()))
-    return known, sorted(picture.running), picture.counts(), picture.blocked(), picture.is_finished(), sorted(order)
+    order = [entry.id for entry in queue.best(1e10, (), 100)]
+    known = json.loads(json.dumps(queue.dump()))
+    return known, sorted(queue.running), queue.counts(), queue.blocked(), queue.is_finished(), sorted(order)
 
 
-def told(picture: TaskPicture, op: str, **fields: object) -> bool:
-    return picture.fold(json.dumps({"op": op, "id": "a", **fields}).encode())
+def told(queue: QueueState, op: str, **fields: object) -> bool:
+    return queue.apply(json.dumps({"op": op, "id": "a", **fields}).encode())
 
 
-def in_state(state: str) -> TaskPicture:
-    """A picture with one task that may be tried twice, and was claimed with token 5 unless it is new."""
-    picture = TaskPicture()
-    assert told(picture, "add", prompt="x", max_attempts=2)
+def in_state(state: str) -> QueueState:
+    """A queue with one task that may be tried twice, and was claimed with token 5 unless it is new."""
+    queue = QueueState()
+    assert told(queue, "add", prompt="x", max_attempts=2)
     if state != "new":
-        assert told(picture, "claim", token=5, worker="w")
+        assert told(queue, "claim", token=5, worker="w")
     if state in ("done", "failed", "cancelled", "ready"):
         op = {"done": "done", "failed": "fail", "cancelled": "cancel", "ready": "release"}[state]
-        assert told(picture, op, token=5, final=True)
-    assert picture.entries["a"].state == ("ready" if state == "new" else state)
-    return picture
+        assert told(queue, op, token=5, final=True)
+    assert queue.entries["a"].state == ("ready" if state == "new" else state)
+    return queue
 
 
 @pytest.mark.parametrize(
@@ -97,187 +97,187 @@ def in_state(state: str) -> TaskPicture:
 )
 @pytest.mark.parametrize("state", ["new", "ready", "running", "done", "failed", "cancelled"])
 def test_an_event_changes_what_the_rules_say_and_nothing_else(op: dict[str, Any], changes: dict[str, str], state: str) -> None:
-    picture = in_state(state)
-    before = picture.dump()
-    assert told(picture, **op) == (state in changes)
+    queue = in_state(state)
+    before = queue.dump()
+    assert told(queue, **op) == (state in changes)
     if state in changes:
-        assert picture.entries["a"].state == changes[state]
+        assert queue.entries["a"].state == changes[state]
     else:
-        assert picture.dump() == before
-    assert set(picture.running) == ({"a"} if picture.entries["a"].state == "running" else set())
-    assert bool(picture.best(0.0, (), 1)) == (picture.entries["a"].state == "ready")
+        assert queue.dump() == before
+    assert set(queue.running) == ({"a"} if queue.entries["a"].state == "running" else set())
+    assert bool(queue.best(0.0, (), 1)) == (queue.entries["a"].state == "ready")
 
 
 def test_a_line_need_not_say_more_than_it_must() -> None:
-    picture = TaskPicture()
-    assert told(picture, "add", prompt="x")
-    entry = picture.entries["a"]
+    queue = QueueState()
+    assert told(queue, "add", prompt="x")
+    entry = queue.entries["a"]
     assert entry.task() == Task(TaskSpec("a", "x"), "ready", 0, "", None, since="", reason="", ready_at="", added_at="")
     assert (entry.priority, entry.max_attempts, entry.has_command) == (0, 3, False)
-    assert told(picture, "claim", token=5)
+    assert told(queue, "claim", token=5)
     assert entry.task() == Task(TaskSpec("a", "x"), "running", 1, "", 5, since="", reason="", ready_at="", added_at="")
-    assert told(picture, "add", id="b", command="make", at="then")
-    assert picture.entries["b"].has_command is True and picture.entries["b"].since == "then"
-    assert told(picture, "claim", id="b", token=1, worker="w", at="now")
-    assert told(picture, "fail", id="b", token=1, reason="boom", at="later")
-    assert picture.entries["b"].task() == Task(TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then")
+    assert told(queue, "add", id="b", command="make", at="then")
+    assert queue.entries["b"].has_command is True and queue.entries["b"].since == "then"
+    assert told(queue, "claim", id="b", token=1, worker="w", at="now")
+    assert told(queue, "fail", id="b", token=1, reason="boom", at="later")
+    assert queue.entries["b"].task() == Task(TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then")
 
 
 def test_attempts_count_claims_and_not_what_was_given_back_and_begin_anew_with_a_retry() -> None:
-    picture = in_state("running")
-    entry = picture.entries["a"]
-    assert entry.attempts == 1 and told(picture, "release", token=5) and entry.attempts == 0
-    assert told(picture, "claim", token=6) and told(picture, "fail", token=6) and entry.attempts == 1
-    assert told(picture, "claim", token=7) and entry.attempts == 2
-    assert not told(picture, "claim", token=8, worker="v")  # its worker has died at the last attempt
+    queue = in_state("running")
+    entry = queue.entries["a"]
+    assert entry.attempts == 1 and told(queue, "release", token=5) and entry.attempts == 0
+    assert told(queue, "claim", token=6) and told(queue, "fail", token=6) and entry.attempts == 1
+    assert told(queue, "claim", token=7) and entry.attempts == 2
+    assert not told(queue, "claim", token=8, worker="v")  # its worker has died at the last attempt
     assert (entry.state, entry.token, entry.attempts) == ("failed", 8, 2)
     assert entry.reason == "its worker  was gone, at the last of 2 attempts"
-    assert told(picture, "retry") and entry.attempts == 0
-    assert not told(picture, "claim", token=8) and told(picture, "claim", token=9) and entry.attempts == 1
+    assert told(queue, "retry") and entry.attempts == 0
+    assert not told(queue, "claim", token=8) and told(queue, "claim", token=9) and entry.attempts == 1
 
 
 @pytest.mark.parametrize("op", ["done", "fail", "release"])
 def test_how_its_worker_ended_the_last_claim_is_known_until_the_next(op: str) -> None:
-    assert in_state("new").entries["a"].ended == ""
-    picture = in_state("running")
-    entry = picture.entries["a"]
-    assert entry.ended == ""
-    assert told(picture, op, token=5) and entry.ended == op
+    assert in_state("new").entries["a"].ended_by == ""
+    queue = in_state("running")
+    entry = queue.entries["a"]
+    assert entry.ended_by == ""
+    assert told(queue, op, token=5) and entry.ended_by == op
     if op != "done":
-        assert told(picture, "claim", token=6) and entry.ended == ""
+        assert told(queue, "claim", token=6) and entry.ended_by == ""
 
 
 def test_lines_that_make_no_sense_are_counted_and_empty_ones_are_not() -> None:
-    picture = in_state("new")
+    queue = in_state("new")
     for line in (b"", b" \n", b"{", b"[]", b'{"op": "add"}', b'{"op": "claim", "id": "a"}', b"\xff"):
-        assert picture.fold(line) is False
-    assert told(picture, "claim", token=1, id="nobody") is False
-    assert picture.damaged == 5
+        assert queue.apply(line) is False
+    assert told(queue, "claim", token=1, id="nobody") is False
+    assert queue.damaged == 5
 
 
 @pytest.mark.parametrize("short", range(15))
 def test_what_was_kept_is_loaded_whole_or_not_at_all(short: int) -> None:
-    picture = in_state("running")
-    assert picture.fold(b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": ["a"]}')
-    picture.entries["b c"].delay = 1.5
-    assert picture.fold(b'{"op": "add", "id": "c", "prompt": "x"}')
-    data = json.loads(json.dumps(picture.dump()))
-    fresh = TaskPicture()
+    queue = in_state("running")
+    assert queue.apply(b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": ["a"]}')
+    queue.entries["b c"].delay = 1.5
+    assert queue.apply(b'{"op": "add", "id": "c", "prompt": "x"}')
+    data = json.loads(json.dumps(queue.dump()))
+    fresh = QueueState()
     fresh.load(data)
     assert fresh.dump() == data and list(fresh.entries) == ["a", "b c", "c"] and fresh.running == {"a": fresh.entries["a"]}
     assert len(data) == 15
     if short == 0:
         data[0] -= 1
     elif short < 3:
-        data[short] = packed(list(unpacked(data[short]))[:-1])
+        data[short] = pack(list(unpack(data[short]))[:-1])
     else:
-        data[short] = [] if isinstance(data[short], list) else column(list(spread(data[short], 3))[:-1])
-    with pytest.raises(ValueError):  # noqa: PT011  (nobody but the digest sees it)
-        TaskPicture().load(data)
+        data[short] = [] if isinstance(data[short], list) else encode_column(list(expand(data[short], 3))[:-1])
+    with pytest.raises(ValueError):  # noqa: PT011  (nobody but the fold sees it)
+        QueueState().load(data)
 
 
 @pytest.mark.parametrize("more", range(4))
 def test_what_was_kept_is_not_loaded_with_more_than_belongs_to_it(more: int) -> None:
-    picture = in_state("running")
-    data = json.loads(json.dumps(picture.dump()))
+    queue = in_state("running")
+    data = json.loads(json.dumps(queue.dump()))
     if more == 0:
         data[0] += 1
     elif more < 3:
-        data[more] = packed([*unpacked(data[more]), b"x"])
+        data[more] = pack([*unpack(data[more]), b"x"])
     else:
         data.append([0])
     with pytest.raises((ValueError, TypeError)):
-        TaskPicture().load(data)
+        QueueState().load(data)
 
 
 def test_two_tasks_of_one_name_are_not_what_was_kept() -> None:
-    picture = in_state("running")
-    told(picture, "add", id="b")
-    data = picture.dump()
-    data[1] = packed([b"a", b"a"])
+    queue = in_state("running")
+    told(queue, "add", id="b")
+    data = queue.dump()
+    data[1] = pack([b"a", b"a"])
     with pytest.raises(ValueError):  # noqa: PT011
-        TaskPicture().load(data)
+        QueueState().load(data)
 
 
 def test_many_tasks_are_kept_as_they_are_in_much_less_than_their_lines() -> None:
-    picture = TaskPicture()
+    queue = QueueState()
     for number in range(10_000):
         line = json_codec.dumps(
             {"op": "add", "at": "2026-02-02T10:30:00.000Z", "id": f"t{number}", "prompt": f"do {number}\u2028"}
         )
-        assert picture.fold(line.encode())
-    assert told(picture, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
-    kept = json.dumps(picture.dump())
-    assert len(kept) < sum(len(entry.line) for entry in picture.entries.values()) / 4
-    fresh = TaskPicture()
+        assert queue.apply(line.encode())
+    assert told(queue, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
+    kept = json.dumps(queue.dump())
+    assert len(kept) < sum(len(entry.line) for entry in queue.entries.values()) / 4
+    fresh = QueueState()
     fresh.load(json.loads(kept))
-    assert [entry.task() for entry in fresh.entries.values()] == [entry.task() for entry in picture.entries.values()]
-    assert seen(fresh) == seen(picture)
+    assert [entry.task() for entry in fresh.entries.values()] == [entry.task() for entry in queue.entries.values()]
+    assert seen(fresh) == seen(queue)
 
 
 def test_since_when_a_task_is_new_its_line_tells_whoever_wrote_it() -> None:
-    picture = TaskPicture()
+    queue = QueueState()
     moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "2026-02-02T10:30+0000", "now", None]
     for number, moment in enumerate(moments):
-        assert told(picture, "add", id=str(number), **({} if moment is None else {"at": moment}))
+        assert told(queue, "add", id=str(number), **({} if moment is None else {"at": moment}))
         line = json_codec.dumps({"op": "add", "at": moment or "", "id": f"own {number}"}).encode()
-        assert picture.fold(line)
+        assert queue.apply(line)
     for number, moment in enumerate(moments):
         for name in (str(number), f"own {number}"):
-            entry = picture.entries[name]
+            entry = queue.entries[name]
             assert entry.since == entry.task().since == entry.task().added_at == (moment or "")
 
 
 def test_a_delayed_task_that_is_cancelled_is_no_longer_waited_for() -> None:
-    picture = in_state("running")
+    queue = in_state("running")
     at = "2026-02-02T10:30:00.000Z"
-    assert picture.next_due() is None
-    assert told(picture, "fail", token=5, delay=30, at=at)
-    assert picture.next_due() == from_iso("2026-02-02T10:30:30.000Z") and not picture.is_finished()
-    assert told(picture, "cancel")
-    assert picture.is_finished()
-    assert told(picture, "retry", at=at)
-    assert not picture.is_finished() and [entry.id for entry in picture.best(0.0, (), 1)] == ["a"]
+    assert queue.next_due() is None
+    assert told(queue, "fail", token=5, delay=30, at=at)
+    assert queue.next_due() == from_iso("2026-02-02T10:30:30.000Z") and not queue.is_finished()
+    assert told(queue, "cancel")
+    assert queue.is_finished()
+    assert told(queue, "retry", at=at)
+    assert not queue.is_finished() and [entry.id for entry in queue.best(0.0, (), 1)] == ["a"]
 
 
 def test_a_task_that_failed_at_no_known_time_waits_no_longer_than_its_delay() -> None:
-    picture = in_state("running")
-    assert told(picture, "fail", token=5, delay=30, at="yesterday")
-    assert picture.next_due() == 30.0
-    assert [entry.id for entry in picture.best(1e9, (), 1)] == ["a"]
+    queue = in_state("running")
+    assert told(queue, "fail", token=5, delay=30, at="yesterday")
+    assert queue.next_due() == 30.0
+    assert [entry.id for entry in queue.best(1e9, (), 1)] == ["a"]
 
 
 def test_a_delay_that_is_over_is_over_for_who_begins_with_what_was_kept() -> None:
-    picture, fresh = in_state("running"), TaskPicture()
-    assert told(picture, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
-    assert picture.best(1e10, (), 1) and picture.next_due() is None
-    fresh.load(picture.dump())
+    queue, fresh = in_state("running"), QueueState()
+    assert told(queue, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
+    assert queue.best(1e10, (), 1) and queue.next_due() is None
+    fresh.load(queue.dump())
     assert fresh.next_due() is None and [entry.id for entry in fresh.best(0.0, (), 1)] == ["a"]
 
 
 @given(st.lists(events(), max_size=40), st.data())
 def test_it_does_not_matter_where_somebody_began_to_read(records: list[dict[str, Any]], data: st.DataObject) -> None:
     lines = [json.dumps(record).encode() for record in records]
-    whole = TaskPicture()
-    taken = [whole.fold(line) for line in lines]
+    whole = QueueState()
+    taken = [whole.apply(line) for line in lines]
     cut = data.draw(st.integers(0, len(lines)))
-    first, second = TaskPicture(), TaskPicture()
+    first, second = QueueState(), QueueState()
     for line in lines[:cut]:
-        first.fold(line)
+        first.apply(line)
     second.load(json.loads(json.dumps(first.dump())))
-    assert [second.fold(line) for line in lines[cut:]] == taken[cut:]
+    assert [second.apply(line) for line in lines[cut:]] == taken[cut:]
     assert seen(second) == seen(whole)
 
 
 @given(st.lists(events(), max_size=60))
 def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(records: list[dict[str, Any]]) -> None:
-    picture = TaskPicture()
+    queue = QueueState()
     claimed: dict[str, int] = {}
     done: set[str] = set()
     after: dict[str, list[str]] = {}
     for record in records:
         task = record["id"]
-        taken = picture.fold(json.dumps(record).encode())
+        taken = queue.apply(json.dumps(record).encode())
         if not taken:
             continue
         assert task not in done, "what is done stays done"
@@ -288,29 +288,29 @@ def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(r
             assert record["token"] > claimed.get(task, 0)
             assert all(name in done for name in after[task])
             claimed[task] = record["token"]
-            assert picture.entries[task].attempts <= picture.entries[task].max_attempts
+            assert queue.entries[task].attempts <= queue.entries[task].max_attempts
         if record["op"] in ("done", "fail", "release"):
             assert record["token"] == claimed[task]
         if record["op"] == "done":
             done.add(task)
-    ready = {entry.id for entry in picture.best(1e10, (), 100)}
-    top = max((picture.entries[name].priority for name in ready), default=0)
-    expected = {entry.id for entry in picture.entries.values() if entry.shown_state == "ready" and entry.priority == top}
+    ready = {entry.id for entry in queue.best(1e10, (), 100)}
+    top = max((queue.entries[name].priority for name in ready), default=0)
+    expected = {entry.id for entry in queue.entries.values() if entry.shown_state == "ready" and entry.priority == top}
     assert ready == expected
-    assert all(picture.entries[name].shown_state == "waiting" for name in picture.blocked())
-    stuck = {entry.id for entry in picture.entries.values() if entry.shown_state == "waiting"} - picture.blocked().keys()
-    assert not stuck or not picture.is_finished(), "what waits, and is not blocked, waits for something that can still be done"
+    assert all(queue.entries[name].shown_state == "waiting" for name in queue.blocked())
+    stuck = {entry.id for entry in queue.entries.values() if entry.shown_state == "waiting"} - queue.blocked().keys()
+    assert not stuck or not queue.is_finished(), "what waits, and is not blocked, waits for something that can still be done"
 
 
 @given(st.lists(events(), max_size=30), st.lists(st.integers(0, 30), max_size=5))
 def test_a_digest_tells_of_its_own_line_whether_it_was_taken(records: list[dict[str, Any]], looks: list[int]) -> None:
     store = MemoryStore()
-    mine, control = Digest(store, "tasks", TaskPicture), TaskPicture()
+    mine, control = LogFold(store, "tasks", QueueState), QueueState()
     for at, record in enumerate(records):
         line = json.dumps({**record, "at": f"2026-02-02T10:30:{at:02d}.000Z"}).encode()
         store.append("tasks", line)
-        expected = control.fold(line)
+        expected = control.apply(line)
         if at not in looks:
             assert mine.update(line) == expected
     mine.update()
-    assert seen(mine.picture) == seen(control)
+    assert seen(mine.state) == seen(control)

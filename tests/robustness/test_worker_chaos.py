@@ -17,7 +17,7 @@ import pytest
 
 from swarm.errors import LockLost, NoTask
 from swarm.queue.queue import TaskQueue
-from swarm.queue.state import TaskPicture
+from swarm.queue.state import QueueState
 from swarm.queue.task import TaskSpec
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
@@ -38,14 +38,14 @@ def specs(command: str) -> list[TaskSpec]:
 
 def accepted(lines: list[bytes]) -> tuple[Counter[str], list[str]]:
     """How often the queue took that a task was done, and the order of beginnings and ends that it took."""
-    picture, done, order = TaskPicture(), Counter[str](), []
+    state, done, order = QueueState(), Counter[str](), []
     newest: dict[str, int] = {}
     for line in lines:
         record = json.loads(line)
         task, token = record["id"], record.get("token", 0)
         if record["op"] == "claim":
             newest[task] = max(token, newest.get(task, 0))
-        if picture.fold(line) and record["op"] in ("claim", "done"):
+        if state.apply(line) and record["op"] in ("claim", "done"):
             assert token == newest[task], f"{task}: {record['op']} of token {token} was taken after a claim of {newest[task]}"
             order.append(f"{record['op']} {task}")
             done[task] += record["op"] == "done"

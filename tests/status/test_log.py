@@ -70,9 +70,9 @@ class TestWriting:
 
     def test_of_names_that_were_good_only_some_are_remembered(self) -> None:
         status = StatusLog(MemoryStore())
-        for number in range(status_log._NAMES_KEPT + 10):
+        for number in range(status_log._MAX_CACHED_NAMES + 10):
             assert json.loads(status.append("DONE", "w", f"t{number}"))["task_id"] == f"t{number}"
-        assert len(status._names) <= status_log._NAMES_KEPT
+        assert len(status._names) <= status_log._MAX_CACHED_NAMES
 
     @pytest.mark.parametrize("name", ["", "a/b", 5, None, ["t"], b"t"])
     def test_a_bad_name_is_refused_also_after_good_ones(self, name: Any, status: StatusLog) -> None:

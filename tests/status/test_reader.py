@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from swarm.status.log import LOG, STATES
-from swarm.status.reader import StatusDigest
-from swarm.status.summary import StatusPicture
+from swarm.status.reader import StatusReader
+from swarm.status.summary import StatusSummary
 from swarm.stores.file import log as journal
 from swarm.stores.file.store import FileStore
 
@@ -30,32 +30,32 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
 
 
 def test_blocks_amount_to_what_their_lines_amount_to(store: FileStore) -> None:
-    assert known(StatusDigest(store)) == expected(store)
+    assert known(StatusReader(store)) == expected(store)
 
 
 def test_a_log_that_was_removed_after_a_rotation_is_not_remembered(store: FileStore) -> None:
     store.rotate(LOG)
-    assert known(StatusDigest(store)) != StatusPicture().dump()
+    assert known(StatusReader(store)) != StatusSummary().dump()
     Path(store.root, "status.log").unlink(missing_ok=True)
     shutil.rmtree(store.root + "/.status")
-    assert known(StatusDigest(store)) == StatusPicture().dump()
+    assert known(StatusReader(store)) == StatusSummary().dump()
 
 
 def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) -> None:
-    digest = StatusDigest(store)
-    digest.update()
+    fold = StatusReader(store)
+    fold.update()
     Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, 90)))
     store.rotate(LOG)
     store.append(LOG, _line(90))
-    assert known(digest) == expected(store)
+    assert known(fold) == expected(store)
 
 
 def test_it_tells_how_far_it_is_and_keeps_what_it_found(store: FileStore) -> None:
     told: list[int] = []
-    StatusDigest(store).update(progress=told.append)
+    StatusReader(store).update(progress=told.append)
     assert told == sorted(told) and len(told) > 10 and told[-1] == LINES
     told.clear()
-    StatusDigest(store).update(progress=told.append)
+    StatusReader(store).update(progress=told.append)
     assert told == []
 
 
@@ -63,10 +63,10 @@ def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_pa
     short = FileStore(str(tmp_path / "short"))
     for number in range(199):
         short.append(LOG, _line(number))
-    StatusDigest(short).update()
+    StatusReader(short).update()
     assert short.cache_get(LOG) is None
     short.append(LOG, _line(199))
-    StatusDigest(short).update()
+    StatusReader(short).update()
     assert short.cache_get(LOG) is not None
     short.close()
 
@@ -79,29 +79,29 @@ def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStor
             store.append(LOG, more.pop())
             store.rotate(LOG)
 
-    digest = StatusDigest(store)
-    digest.update(progress=meddle)
-    assert digest.picture.records + digest.picture.damaged == LINES + 3
-    assert known(digest) == expected(store)
+    fold = StatusReader(store)
+    fold.update(progress=meddle)
+    assert fold.state.records + fold.state.damaged == LINES + 3
+    assert known(fold) == expected(store)
     store.close()
 
 
 def test_another_log_in_the_place_of_the_one_that_was_read_is_read_from_its_beginning(store: FileStore) -> None:
-    digest = StatusDigest(store)
-    digest.update()
+    fold = StatusReader(store)
+    fold.update()
     Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, LINES * 2)))
-    assert known(digest) == expected(store)
+    assert known(fold) == expected(store)
 
 
-def known(digest: StatusDigest) -> Any:
-    digest.update()
-    return digest.picture.dump()
+def known(fold: StatusReader) -> Any:
+    fold.update()
+    return fold.state.dump()
 
 
 def expected(store: FileStore) -> Any:
-    seen = StatusPicture()
+    seen = StatusSummary()
     for _, line, _ in store.numbered(LOG):
-        seen.fold(line)
+        seen.apply(line)
     return seen.dump()
 
 

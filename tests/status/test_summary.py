@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from swarm.status import block_parser, summary
 from swarm.status.log import LOG, STATES, StatusLog
-from swarm.status.reader import StatusDigest
-from swarm.status.summary import StatusPicture
+from swarm.status.reader import StatusReader
+from swarm.status.summary import StatusSummary
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
@@ -34,64 +34,64 @@ def line(state: str, task: str = "t", worker: str = "w", text: str = "", meta: A
     return json.dumps(record | more, ensure_ascii=False).encode()
 
 
-def picture(*lines: bytes) -> StatusPicture:
-    made = StatusPicture()
+def folded(*lines: bytes) -> StatusSummary:
+    made = StatusSummary()
     for one in lines:
-        made.fold(one)
+        made.apply(one)
     return made
 
 
 class TestOpenTasks:
     @pytest.mark.parametrize("state", ["WAIT", "HELP"])
     def test_a_task_whose_latest_record_asks_for_a_person_waits(self, state: str) -> None:
-        seen = picture(line("START"), line(state, text="which one?"))
+        seen = folded(line("START"), line(state, text="which one?"))
         assert seen.waiting == {"t": (state, "w", AT, "which one?")}
         assert not seen.started
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
     @pytest.mark.parametrize("before", ["WAIT", "HELP", "ERROR"])
     def test_a_start_a_done_and_a_skip_end_what_was_open(self, before: str, state: str) -> None:
-        seen = picture(line(before), line(state))
+        seen = folded(line(before), line(state))
         assert not seen.waiting and not seen.errors
         assert ("t" in seen.started) == (state == "START")
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
     def test_what_an_agent_printed_ends_nothing(self, state: str) -> None:
-        seen = picture(line("WAIT"), line(state, meta={"from": "output"}))
+        seen = folded(line("WAIT"), line(state, meta={"from": "output"}))
         assert "t" in seen.waiting
         assert seen.states[state] == 1
 
     @pytest.mark.parametrize("state", ["WAIT", "HELP"])
     def test_an_agent_that_prints_that_it_waits_does_wait(self, state: str) -> None:
-        assert "t" in picture(line(state, meta={"from": "output"})).waiting
+        assert "t" in folded(line(state, meta={"from": "output"})).waiting
 
     @pytest.mark.parametrize("meta", [{"held_by": "w"}, {"refused": "done"}, {"lost": True}, {"lost": 1}])
     def test_the_skip_of_a_bystander_ends_nothing(self, meta: dict[str, Any]) -> None:
-        assert "t" in picture(line("HELP"), line("SKIP", worker="other", meta=meta)).waiting
+        assert "t" in folded(line("HELP"), line("SKIP", worker="other", meta=meta)).waiting
 
     def test_an_error_takes_the_place_of_the_waiting_and_the_other_way_round(self) -> None:
-        assert picture(line("WAIT"), line("ERROR")).errors.keys() == {"t"}
-        assert picture(line("ERROR"), line("WAIT")).waiting.keys() == {"t"}
+        assert folded(line("WAIT"), line("ERROR")).errors.keys() == {"t"}
+        assert folded(line("ERROR"), line("WAIT")).waiting.keys() == {"t"}
 
     def test_tasks_do_not_touch_each_other(self) -> None:
-        seen = picture(line("WAIT", "a"), line("ERROR", "b"), line("START", "c"), line("DONE", "d"))
+        seen = folded(line("WAIT", "a"), line("ERROR", "b"), line("START", "c"), line("DONE", "d"))
         assert (list(seen.waiting), list(seen.errors), list(seen.started)) == (["a"], ["b"], ["c"])
 
     def test_of_each_worker_the_latest_is_known(self) -> None:
-        seen = picture(line("START", "a", "w1"), line("DONE", "a", "w1"), line("WAIT", "b", "w2"), line("START", "c", "w1"))
+        seen = folded(line("START", "a", "w1"), line("DONE", "a", "w1"), line("WAIT", "b", "w2"), line("START", "c", "w1"))
         assert list(seen.workers.items()) == [("w2", ("WAIT", "b", AT, "")), ("w1", ("START", "c", AT, ""))]
 
 
 class TestBounds:
     def test_of_too_many_open_tasks_the_oldest_are_forgotten_and_counted(self) -> None:
         with mock.patch.object(summary, "LIMIT", 3):
-            seen = picture(*(line("WAIT", f"t{n}", f"w{n}") for n in range(5)))
+            seen = folded(*(line("WAIT", f"t{n}", f"w{n}") for n in range(5)))
         assert list(seen.waiting) == ["t2", "t3", "t4"]
         assert list(seen.workers) == ["w2", "w3", "w4"]
-        assert seen.forgotten == 2
+        assert seen.dropped == 2
 
     def test_a_long_text_is_kept_in_part(self) -> None:
-        assert picture(line("WAIT", text="x" * 1_000_000)).waiting["t"][3] == "x" * summary.TEXT_LIMIT
+        assert folded(line("WAIT", text="x" * 1_000_000)).waiting["t"][3] == "x" * summary.TEXT_LIMIT
 
 
 class TestAnyLine:
@@ -117,14 +117,14 @@ class TestAnyLine:
 
     @pytest.mark.parametrize("absurd", ABSURD, ids=range(len(ABSURD)))
     def test_what_makes_no_sense_opens_no_task_and_raises_nothing(self, absurd: bytes) -> None:
-        seen = picture(absurd)
+        seen = folded(absurd)
         assert not seen.waiting and not seen.errors and not seen.started
         assert seen.damaged == (
             absurd in (b"no json", b"\xff\xfe", b"[1, 2]", b"17", b"null", b"[" * 100_000) or b"\xff" in absurd
         )
 
     def test_every_json_object_counts_as_a_record_and_a_blank_line_as_nothing(self) -> None:
-        seen = picture(b"{}", b'{"a": 1}', b"", b"  ", line("DONE"))
+        seen = folded(b"{}", b'{"a": 1}', b"", b"  ", line("DONE"))
         assert (seen.records, seen.damaged) == (3, 0)
 
     @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ class TestAnyLine:
         ],
     )
     def test_a_record_of_another_program_counts(self, other: bytes) -> None:
-        assert picture(other).waiting.keys() == {"t"}
+        assert folded(other).waiting.keys() == {"t"}
 
     def test_a_lone_surrogate_can_be_kept(self) -> None:
-        seen = picture(b'{"task_id": "\\ud800", "state": "WAIT", "worker": "\\udfff", "reason": "\\ud800"}')
+        seen = folded(b'{"task_id": "\\ud800", "state": "WAIT", "worker": "\\udfff", "reason": "\\ud800"}')
         assert len(seen.waiting) == 1
         json.dumps(seen.dump(), ensure_ascii=False).encode()
 
@@ -168,16 +168,16 @@ plain_lines = st.lists(
 lines = st.lists(records | strange | torn | st.sampled_from(TestAnyLine.ABSURD).filter(lambda one: b"\n" not in one), max_size=40)
 
 
-def in_blocks(*blocks: Sequence[bytes]) -> StatusPicture:
-    """The picture of lines that came in blocks."""
-    made = StatusPicture()
-    with mock.patch.object(block_parser, "_FEW", -1):
+def in_blocks(*blocks: Sequence[bytes]) -> StatusSummary:
+    """The state of lines that came in blocks."""
+    made = StatusSummary()
+    with mock.patch.object(block_parser, "_PATTERN_MIN_BYTES", -1):
         for block in (b"".join(one + b"\n" for one in each) for each in blocks):
-            made.fold_block(block)
+            made.apply_block(block)
     return made
 
 
-def known(seen: StatusPicture) -> tuple[object, ...]:
+def known(seen: StatusSummary) -> tuple[object, ...]:
     return seen.dump(), *map(list, (seen.started, seen.waiting, seen.errors, seen.workers))
 
 
@@ -192,7 +192,7 @@ def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other
     limit: int, given_lines: list[bytes], places: list[int]
 ) -> None:
     with mock.patch.object(summary, "LIMIT", limit):
-        assert known(in_blocks(*cut(given_lines, places))) == known(picture(*given_lines))
+        assert known(in_blocks(*cut(given_lines, places))) == known(folded(*given_lines))
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])
@@ -200,7 +200,7 @@ def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counte
     given_lines = [line("WAIT", f"t{number}") for number in range(size)]
     with mock.patch.object(summary, "LIMIT", 3):
         seen = in_blocks(given_lines)
-    assert (len(seen.waiting), seen.forgotten) == (3, size - 3)
+    assert (len(seen.waiting), seen.dropped) == (3, size - 3)
 
 
 PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
@@ -248,7 +248,7 @@ def test_what_is_almost_a_plain_record_is_read_as_parsing_reads_it(was: bytes, n
     assert was in PLAIN and re.fullmatch(block_parser._PLAIN, PLAIN.decode() + "\n")
     given_lines = [line("HELP"), *beside, *PLAIN.replace(was, now, 1).split(b"\n"), line("DONE", "last")]
     for one in (given_lines, [one.replace(b"WAIT", b"SKIP") for one in given_lines]):
-        assert known(in_blocks(one)) == known(picture(*one))
+        assert known(in_blocks(one)) == known(folded(*one))
 
 
 def test_most_records_of_swarm_are_read_without_parsing() -> None:
@@ -269,19 +269,19 @@ def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
 ) -> None:
     store = MemoryStore()
     with (
-        mock.patch("swarm.status.reader.StatusDigest.WORTH_KEEPING", 1),
+        mock.patch("swarm.status.reader.StatusReader.SNAPSHOT_EVERY", 1),
         mock.patch.object(summary, "LIMIT", 2 if small else summary.LIMIT),
     ):
         for number, one in enumerate(given_lines):
             if number in cuts:
-                StatusDigest(store).update()
+                StatusReader(store).update()
             store.append(LOG, one)
-        digest = StatusDigest(store)
-        digest.update()
-        expected = picture(*given_lines)
-    assert digest.picture.dump() == expected.dump()
-    assert list(digest.picture.waiting) == list(expected.waiting)
-    assert list(digest.picture.workers) == list(expected.workers)
+        fold = StatusReader(store)
+        fold.update()
+        expected = folded(*given_lines)
+    assert fold.state.dump() == expected.dump()
+    assert list(fold.state.waiting) == list(expected.waiting)
+    assert list(fold.state.workers) == list(expected.workers)
 
 
 class TestKept:
@@ -297,25 +297,25 @@ class TestKept:
         lambda data: data.replace(b'"SKIP": 0', b'"OTHER": 0'),
         lambda data: json.dumps({**json.loads(data), "cursor": "none"}).encode(),
         lambda data: json.dumps({**json.loads(data), "cursor": None}).encode(),
-        lambda data: json.dumps({**json.loads(data), "picture": [[], [], []]}).encode(),
+        lambda data: json.dumps({**json.loads(data), "state": [[], [], []]}).encode(),
     )
 
-    def kept(self, store: Store) -> StatusDigest:
+    def kept(self, store: Store) -> StatusReader:
         for number in range(2500):
             store.append(LOG, line("WAIT" if number % 100 == 0 else "DONE", f"t{number}"))
-        digest = StatusDigest(store)
-        digest.update()
+        fold = StatusReader(store)
+        fold.update()
         assert store.cache_get(LOG)
-        return digest
+        return fold
 
     def test_a_second_process_does_not_read_the_log_again(self, store: Store) -> None:
         first = self.kept(store)
         again = mock.Mock(side_effect=AssertionError("it was read again"))
-        with mock.patch.multiple(StatusPicture, fold=again, fold_block=again):
-            second = StatusDigest(store)
+        with mock.patch.multiple(StatusSummary, apply=again, apply_block=again):
+            second = StatusReader(store)
             second.update()
-        assert second.picture.dump() == first.picture.dump()
-        assert len(second.picture.waiting) == 25
+        assert second.state.dump() == first.state.dump()
+        assert len(second.state.waiting) == 25
 
     def test_what_was_kept_and_is_damaged_old_or_foreign_changes_nothing(self, store: Store) -> None:
         first = self.kept(store)
@@ -324,15 +324,15 @@ class TestKept:
         for damage in self.DAMAGES:
             assert damage(data) != data
             store.cache_put(LOG, damage(data))
-            second = StatusDigest(store)
+            second = StatusReader(store)
             second.update()
-            assert second.picture.dump() == first.picture.dump(), damage(data)[:200]
+            assert second.state.dump() == first.state.dump(), damage(data)[:200]
 
     def test_another_log_in_its_place_is_read_from_its_beginning(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "s"))
         self.kept(store)
         (tmp_path / "s" / "status.log").write_bytes(line("HELP", "new", "somebody else") + b"\n")
-        again = StatusDigest(store)
+        again = StatusReader(store)
         again.update()
-        assert list(again.picture.waiting) == ["new"]
-        assert again.picture.records == 1
+        assert list(again.state.waiting) == ["new"]
+        assert again.state.records == 1

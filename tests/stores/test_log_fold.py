@@ -16,13 +16,13 @@ from swarm.errors import StoreError
 from swarm.stores import log_fold
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
-from swarm.stores.log_fold import Digest
+from swarm.stores.log_fold import LogFold
 
 LOG = "tasks"
 
 
 class Heard:
-    """A picture that is its lines; one that was there already changes nothing. `folded`: what it was given itself."""
+    """A state that is its lines; one that was there already changes nothing. `folded`: what it was given itself."""
 
     VERSION = 3
 
@@ -30,7 +30,7 @@ class Heard:
         self.lines: list[str] = []
         self.folded: list[str] = []
 
-    def fold(self, line: bytes) -> bool:
+    def apply(self, line: bytes) -> bool:
         text = line.decode()
         self.folded.append(text)
         self.lines.append(text)
@@ -48,7 +48,7 @@ class Heard:
 
 @pytest.fixture(autouse=True)
 def worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_fold.Digest, "WORTH_KEEPING", 4)
+    monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 4)
 
 
 @pytest.fixture
@@ -67,31 +67,31 @@ def write(store: Store, *lines: str) -> list[str]:
 def known(store: Store) -> list[str] | None:
     """What is kept."""
     data = store.cache_get(LOG)
-    return None if data is None else json.loads(data)["picture"]
+    return None if data is None else json.loads(data)["state"]
 
 
 def test_what_was_kept_without_a_place_in_the_log_is_not_used(store: Store) -> None:
     write(store, *"abcdef")
-    kept = {"version": Heard.VERSION, "cursor": "", "lines": 6, "picture": list("abcdef")}
+    kept = {"version": Heard.VERSION, "cursor": "", "lines": 6, "state": list("abcdef")}
     store.cache_put(LOG, json.dumps(kept).encode())
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     mine.update()
-    assert mine.picture.lines == list("abcdef")
+    assert mine.state.lines == list("abcdef")
 
 
 def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, *"abcdef")
     assert mine.update() is False
     write(store, "g")
     mine.update()
-    assert mine.picture.folded == list("abcdefg")
+    assert mine.state.folded == list("abcdefg")
     mine.update()
-    assert mine.picture.folded == list("abcdefg")
+    assert mine.state.folded == list("abcdefg")
 
 
 def test_whoever_wrote_a_line_learns_whether_it_changed_anything(store: Store) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a", "b", "a")
     assert mine.update(b"b") is True
     write(store, "c", "b")
@@ -113,64 +113,64 @@ def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a")
     mine.update()
     asked = counted_reads(store, monkeypatch)
     write(store, "b")
     assert mine.update(b"b") is True
-    assert len(asked) == 1 and mine.picture.folded == ["a", "b"]
+    assert len(asked) == 1 and mine.state.folded == ["a", "b"]
     write(store, "c")
     mine.update()
-    assert mine.picture.folded == ["a", "b", "c"]
+    assert mine.state.folded == ["a", "b", "c"]
 
 
 def test_a_line_of_ones_own_is_not_read_where_nothing_came_before_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a")
     mine.update()
     told = store.adjoins(mine.cursor, store.append(LOG, b"b"), b"b")  # not every store's cursors tell
     mine.update()
     asked = counted_reads(store, monkeypatch)
     assert [mine.append(line) for line in (b"c", b"d", b"c")] == [True, True, False]
-    assert mine.picture.folded == list("abcdc")
+    assert mine.state.folded == list("abcdc")
     assert len(asked) == (0 if told else 3)
     monkeypatch.undo()
     mine.update()
-    assert mine.picture.folded == list("abcdc")
+    assert mine.state.folded == list("abcdc")
 
 
 def test_what_others_wrote_comes_before_a_line_of_ones_own(store: Store) -> None:
-    mine, other = Digest(store, LOG, Heard), Digest(store, LOG, Heard)
+    mine, other = LogFold(store, LOG, Heard), LogFold(store, LOG, Heard)
     assert mine.append(b"a") and other.append(b"b")
-    assert other.picture.folded == ["a", "b"]
+    assert other.state.folded == ["a", "b"]
     assert mine.append(b"a") is False
-    assert mine.picture.folded == ["a", "b", "a"]
-    assert other.append(b"c") and other.picture.folded == ["a", "b", "a", "c"]
+    assert mine.state.folded == ["a", "b", "a"]
+    assert other.append(b"c") and other.state.folded == ["a", "b", "a", "c"]
 
 
 def test_a_line_of_ones_own_comes_after_all_that_was_kept(store: Store) -> None:
     write(store, *"abcd")
-    Digest(store, LOG, Heard).update()
-    mine = Digest(store, LOG, Heard)
+    LogFold(store, LOG, Heard).update()
+    mine = LogFold(store, LOG, Heard)
     assert mine.append(b"a") is False
-    assert mine.picture.lines == list("abcda") and mine.picture.folded == ["a"]
+    assert mine.state.lines == list("abcda") and mine.state.folded == ["a"]
 
 
 def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     assert mine.append(b"a") and mine.append(b"b")
     shutil.rmtree(tmp_path / "s")
     write(FileStore(str(tmp_path / "s")), "x")
     assert mine.append(b"a") is True
-    assert mine.picture.lines == ["x", "a"]
+    assert mine.state.lines == ["x", "a"]
 
 
 def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["picture"])))
-    workers = [Digest(store, LOG, Heard) for _ in range(3)]
+    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["state"])))
+    workers = [LogFold(store, LOG, Heard) for _ in range(3)]
     for number in range(64):
         workers[number % 3].append(b"%d" % (number % 7))
         workers[number % 2].update()
@@ -180,7 +180,7 @@ def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch
 def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     others: list[int] = []
-    mine, append = Digest(store, LOG, Heard), store.append
+    mine, append = LogFold(store, LOG, Heard), store.append
     monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(json.loads(data)["lines"]))
 
     def crowded(log: str, line: bytes) -> str:
@@ -202,8 +202,8 @@ def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: St
 
 def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["picture"])))
-    mine = Digest(store, LOG, Heard)
+    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["state"])))
+    mine = LogFold(store, LOG, Heard)
     for number in range(64):
         mine.append(b"%d" % number)
     assert kept == [4, 8, 12, 16, 24, 32, 48, 64]
@@ -211,23 +211,23 @@ def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeyp
 
 def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
     """It is nobody else's than the writer's: another who says the very same at the same moment says nothing new."""
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a", "a")
     assert mine.update(b"a") is True
 
 
 def test_the_next_process_begins_where_the_picture_was_kept(store: Store) -> None:
     write(store, *"abcd")
-    Digest(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).update()
     write(store, "e", "f")
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     mine.update()
-    assert mine.picture.folded == ["e", "f"]
-    assert mine.picture.lines == list("abcdef")
+    assert mine.state.folded == ["e", "f"]
+    assert mine.state.lines == list("abcdef")
 
 
 def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     read: list[str] = []
 
     def is_kept_after(*lines: str) -> bool:
@@ -243,36 +243,36 @@ def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> No
 
 def test_what_another_version_kept_is_not_used(store: Store) -> None:
     write(store, *"abcd")
-    Digest(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).update()
 
     class Later(Heard):
         VERSION = 4
 
-    mine = Digest(store, LOG, Later)
+    mine = LogFold(store, LOG, Later)
     mine.update()
-    assert mine.picture.folded == list("abcd")
+    assert mine.state.folded == list("abcd")
 
 
 @pytest.mark.parametrize(
     "kept",
     [
-        {"version": 3, "cursor": "", "picture": ["x"]},
-        {"version": 3, "cursor": None, "picture": ["x"]},
-        {"version": 3, "cursor": 1, "picture": ["x"]},
-        {"version": 3, "cursor": "?", "picture": ["x"]},
-        {"version": 3, "cursor": "9999", "picture": ["x"]},
-        {"version": 3, "picture": ["x"]},
-        {"version": 3, "cursor": "1", "picture": 5},
-        {"cursor": "1", "picture": ["x"]},
+        {"version": 3, "cursor": "", "state": ["x"]},
+        {"version": 3, "cursor": None, "state": ["x"]},
+        {"version": 3, "cursor": 1, "state": ["x"]},
+        {"version": 3, "cursor": "?", "state": ["x"]},
+        {"version": 3, "cursor": "9999", "state": ["x"]},
+        {"version": 3, "state": ["x"]},
+        {"version": 3, "cursor": "1", "state": 5},
+        {"cursor": "1", "state": ["x"]},
         ["x"],
     ],
 )
 def test_what_was_kept_without_a_place_in_this_log_is_not_used(store: Store, kept: Any) -> None:
     store.cache_put(LOG, json.dumps(kept).encode())
     write(store, "a", "b")
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     mine.update()
-    assert mine.picture.lines == ["a", "b"]
+    assert mine.state.lines == ["a", "b"]
 
 
 def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,30 +282,30 @@ def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch
     monkeypatch.setattr(store, "cache_put", full)
     write(store, *"abcd")
     for _ in range(2):
-        mine = Digest(store, LOG, Heard)
+        mine = LogFold(store, LOG, Heard)
         mine.update()
-        assert mine.picture.folded == list("abcd")
+        assert mine.state.folded == list("abcd")
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("lines", [0, 4])
 def test_the_garbage_collector_is_left_as_it_was(store: Store, enabled: bool, lines: int, collecting: None) -> None:
     write(store, *"abcd"[:lines])
-    Digest(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).update()
     (gc.enable if enabled else gc.disable)()
-    Digest(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).update()
     assert gc.isenabled() == enabled
 
 
 def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, *"abc")
     mine.update()
     shutil.rmtree(tmp_path / "s")
     write(FileStore(str(tmp_path / "s")), *"xyz")
     mine.update()
-    assert mine.picture.lines == list("xyz")
+    assert mine.state.lines == list("xyz")
     assert known(store) is None, "what was read of the log before does not count"
     write(store, "w")
     mine.update()
@@ -314,24 +314,24 @@ def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_pat
 
 def test_a_line_that_went_with_its_log_is_told_as_gone(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a", "mine")
     shutil.rmtree(tmp_path / "s")
     write(FileStore(str(tmp_path / "s")), "b")
     with pytest.raises(StoreError, match="the log of tasks was replaced just now, and what was written to it is gone"):
         mine.update(b"mine")
-    assert mine.picture.lines == ["b"]
+    assert mine.state.lines == ["b"]
 
 
 def test_a_long_look_tells_how_far_it_is(store: Store) -> None:
     write(store, *("x" * 600_000 + str(number) for number in range(5)))
     told: list[int] = []
-    Digest(store, LOG, Heard).update(progress=told.append)
+    LogFold(store, LOG, Heard).update(progress=told.append)
     assert len(told) > 1 and told == sorted(told) and told[0] > 0 and told[-1] == 5
 
 
 def test_waiting_ends_when_there_is_more_than_was_read(store: Store) -> None:
-    mine = Digest(store, LOG, Heard)
+    mine = LogFold(store, LOG, Heard)
     write(store, "a")
     assert mine.wait(5.0) is True
     mine.update()
