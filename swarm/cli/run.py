@@ -22,7 +22,7 @@ from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
 from swarm.stores.default import default_store
 from swarm.system import job_control
-from swarm.system.child import Child
+from swarm.system.child import GatedProcess
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
 from swarm.terminal.text import quoted
@@ -40,7 +40,7 @@ def run(call: Call) -> int:
     grace = parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
     held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
     table = LockTable(default_store())
-    child = Child(group=True, mortal=True)
+    child = GatedProcess(group=True, die_with_parent=True)
     try:
         job_control.leave_when_told()
         work = _Work(table, child, task, worker, ttl, wait)
@@ -51,7 +51,7 @@ def run(call: Call) -> int:
         return held_exit
     finally:
         job_control.hold_signals()  # nothing comes between us and the end
-        child.abandon()
+        child.discard()
         table.store.close()
     work.foreground.end_as_it_did()
     return code
@@ -60,7 +60,7 @@ def run(call: Call) -> int:
 class _Work:
     """A command at work on a task: it has the lease, and its beginning and end are in the log."""
 
-    def __init__(self, table: LockTable, child: Child, task: str, worker: str, ttl: int, wait: float) -> None:
+    def __init__(self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float) -> None:
         self.foreground = Foreground(child)
         self._child = child
         self._log = StatusLog(table.store)

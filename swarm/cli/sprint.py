@@ -42,9 +42,9 @@ def check(call: Call, mutex: SprintMutex) -> Answer:
 def run(call: Call) -> int:
     """The sprint is the command, so the lock is bound to its process, and outlives this one if only this one is killed."""
     from swarm.system import job_control
-    from swarm.system.child import Child
+    from swarm.system.child import GatedProcess
 
-    child = Child()
+    child = GatedProcess()
     mutex = None
     try:
         job_control.leave_when_told()
@@ -65,7 +65,7 @@ def run(call: Call) -> int:
         return error.exit_code
     finally:
         job_control.hold_signals()  # nothing keeps us from giving it back
-        child.abandon()
+        child.discard()
         if mutex and mutex.holds and not mutex.give_back():
             _warn(
                 "the lock was not given back: it was not this sprint's any more, or could not be removed. See: swarm sprint check"

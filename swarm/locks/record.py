@@ -202,7 +202,7 @@ def holder_gone(lock: Lock, clock: Clock) -> bool:
 
 
 def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
-    return process.gone(who, *clock.identity(), restarts=clock.of_one_machine)
+    return process.has_ended(who, *clock.identity(), boot_change_proves_it=clock.of_one_machine)
 
 
 def _dated(

@@ -1,12 +1,14 @@
-"""The child's side of `swarm.system.child`: a process that prepares itself, waits for its command, and becomes it.
+"""The child's side of `swarm.system.child`: prepare, wait for the command, become it.
 
-A process of one thread forks, and its child calls these functions. A process of several threads must not run Python in
-a forked child, since another thread may have held a lock at that moment. It starts this file as a program instead:
+A process of one thread forks, and its child calls these functions. A process of several
+threads must not run Python in a forked child, since another thread may have held a lock
+at that moment. It starts this file as a program instead:
 
-    python3 -I -S child_side.py WAITING TROUBLE PARENT [SIGNAL…]
+    python3 -I -S child_side.py COMMAND_FD ERROR_FD PARENT [SIGNAL…]
 
-WAITING and TROUBLE are descriptors. PARENT is the process id of the parent that the child is bound to, or 0. The command
-shall find the signals blocked. Streams and process group are in place.
+The child reads its command from COMMAND_FD and reports an error number to ERROR_FD.
+PARENT is the pid of the parent that the child dies with, or 0. The signals are the mask
+that the command gets. Streams and process group are set already.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def binding(parent: int) -> Callable[[], None] | None:
-    """Return the call that binds a child to its parent: the kernel then kills it when the parent's thread ends.
+    """Return the call that binds a child to its parent, or None if there is none.
 
-    To be looked up before a fork, since loading a library may need what others hold. None where the kernel cannot do it,
-    and for a Python that was built without `ctypes` or is linked statically.
+    The kernel then kills the child when the parent's thread ends. Look the call up
+    before a fork: loading a library may need a lock that another thread holds. Only
+    Linux has the call, and only a Python with `ctypes` that is not linked statically.
     """
     if sys.platform != "linux":
         return None
@@ -43,31 +46,35 @@ def binding(parent: int) -> Callable[[], None] | None:
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(NOT_EXECUTABLE)  # it was gone before
+            os._exit(NOT_EXECUTABLE)  # the parent ended before the call
 
     return bind
 
 
 def prepare(*, bind_to_parent: Callable[[], None] | None, mask: Collection[int]) -> None:
-    """Bind the child to its parent if asked, and forget the signal handlers."""
+    """Bind the child to its parent if asked, and reset signal handlers and mask."""
     if bind_to_parent:
         bind_to_parent()
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):  # a handler of the parent's, or of this interpreter
+        if callable(signal.getsignal(number)):  # the parent's handler, or this interpreter's
             signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the command
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def place_streams(streams: tuple[int, ...]) -> None:
-    for place, fd in enumerate([fd if fd == place else os.dup(fd) for place, fd in enumerate(streams)]):
-        if fd != place:
-            os.dup2(fd, place)
+    """Make the descriptors the standard streams 0, 1 and 2."""
+    for target, fd in enumerate([fd if fd == target else os.dup(fd) for target, fd in enumerate(streams)]):
+        if fd != target:
+            os.dup2(fd, target)
 
 
 def close_others(keep: Collection[int]) -> None:
-    """Close now what becoming the command would close: until then may be long, and others may wait for these pipes."""
+    """Close now the descriptors that execve would close.
+
+    The child may wait long, and other processes may wait for the end of these pipes.
+    """
     try:
         for fd in map(int, os.listdir("/dev/fd")):
             if fd > 2 and fd not in keep and _is_ours(fd):
@@ -80,36 +87,38 @@ def _is_ours(fd: int) -> bool:
     try:
         return not os.get_inheritable(fd)
     except OSError:
-        return False  # the one that listed them
+        return False  # the descriptor that listed them is closed by now
 
 
-def wait_and_become(waiting: int, trouble: int) -> None:
-    """Read from `waiting` the places where the command may be, its arguments and its environment, and become it. If that
-    fails, write the error number to `trouble`."""
-    told = b""
-    while block := os.read(waiting, 1 << 16):
-        told += block
+def wait_and_exec(command_fd: int, error_fd: int) -> None:
+    """Read paths, arguments and environment from `command_fd`, and become the command.
+
+    If that fails, write the error number to `error_fd`.
+    """
+    message = b""
+    while block := os.read(command_fd, 1 << 16):
+        message += block
     try:
-        places, command, environment = marshal.loads(told)
+        paths, command, environment = marshal.loads(message)
     except (EOFError, ValueError, TypeError):
-        os._exit(0)  # the parent is gone
-    last, telling = errno.ENOENT, 0
-    for place in places:
+        os._exit(0)  # the parent has ended
+    last, first_real = errno.ENOENT, 0
+    for path in paths:
         try:
-            os.execve(place, command, environment)
-        except OSError as error:  # as a shell does: go on, and tell the first error that says more than "not there"
+            os.execve(path, command, environment)
+        except OSError as error:  # as a shell does: try the next, and report the first error but "not found"
             last = error.errno or last
-            telling = telling or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)
-        except ValueError:  # it is called "", or has a NUL in it
+            first_real = first_real or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)
+        except ValueError:  # the name is empty or contains NUL
             last = errno.ENOENT
-    os.write(trouble, str(telling or last).encode())
+    os.write(error_fd, str(first_real or last).encode())
 
 
-def _main(waiting: int, trouble: int, parent: int, *blocked: int) -> None:
-    for fd in (waiting, trouble):
+def _main(command_fd: int, error_fd: int, parent: int, *blocked: int) -> None:
+    for fd in (command_fd, error_fd):
         os.set_inheritable(fd, False)
     prepare(bind_to_parent=binding(parent) if parent else None, mask=blocked)
-    wait_and_become(waiting, trouble)
+    wait_and_exec(command_fd, error_fd)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, NoReturn
 
-    from swarm.system.child import Child
+    from swarm.system.child import GatedProcess
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -61,7 +61,7 @@ def wake() -> None:
 class Foreground:
     """A child that is the foreground's, from its beginning to its end. For the main thread."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: GatedProcess) -> None:
         self._child = child
         self._terminal = _Terminal(child.pid if child.leads_group else 0)
         self._typed = False  # somebody typed Ctrl-C, and we got it
@@ -75,8 +75,12 @@ class Foreground:
         grace: float = GRACE,
         at_most: Callable[[], float] = lambda: math.inf,
     ) -> int | None:
-        """Lets it begin, and waits until it has ended: its exit code. None where `must_stop` said so: then it was ended, or never
-        began. Of its group, everybody was ended who could be, with `grace` and `at_most`: see `Child`. Raises CannotRun."""
+        """Start the command, wait until it has ended, and return its exit code.
+
+        Return None if `must_stop` returned True: then the command was ended, or was not
+        started. What is left of its group is ended with `grace` and `at_most`, see
+        `GatedProcess.end`. Raises CannotRun.
+        """
         child, terminal = self._child, self._terminal
         awaited = {*_PASSED_ON, signal.SIGCHLD, *(_JOB_CONTROL if child.leads_group else ())}
         signal.pthread_sigmask(signal.SIG_BLOCK, {*awaited, signal.SIGTTOU})
@@ -85,7 +89,7 @@ class Foreground:
                 return None
             if os.isatty(1):
                 terminal.lend()
-            child.begin(command, environment)
+            child.exec(command, environment)
             while (code := child.poll()) is None and not must_stop():
                 go_on = self._stop_too() if child.stopped_by else self._pass_on(awaited)
                 if go_on and not must_stop():
@@ -173,7 +177,7 @@ class _Terminal:
     def take_back(self, *, mend: bool = False) -> None:
         """If it was lent, and nobody else has got it meanwhile. `mend`: in the state in which it was."""
         holder = self._holder()
-        if not self.is_lent or (holder != self._group and not process.group_gone(holder)):
+        if not self.is_lent or (holder != self._group and not process.group_has_ended(holder)):
             return
         import termios
 

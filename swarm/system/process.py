@@ -1,9 +1,11 @@
-"""Who a process is, and whether it is provably gone.
+"""The identity of a process, and whether that very process has provably ended.
 
-A pid alone lies: it is reused, and it means something else in another pid namespace or on another machine. An identity
-therefore also names host, boot, namespace and start time, and the process group of the command that works on its behalf, if there
-is one. `gone` is true only where that proves that the very process has ended, and nobody of the group is left; whatever cannot be
-looked up counts as alive.
+A pid alone lies: the kernel reuses it, and it means another process in another pid
+namespace or on another machine. An identity therefore also names host, boot, namespace
+and start time. It may name the process group of the command that works for the process.
+
+`has_ended` is true only if the identity proves that the process has ended and that its
+group is empty. If something cannot be looked up, the process counts as alive.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
 
 ALIVE = "alive"
 GONE = "gone"
-REUSED = "reused"  # its pid is another process's now
-RESTARTED = "restarted"  # its machine was
-ELSEWHERE = "elsewhere"  # of another machine or pid namespace, where we cannot look
-UNKNOWN = "unknown"  # the system does not tell
+REUSED = "reused"  # its pid belongs to another process now
+RESTARTED = "restarted"  # its machine was started again since
+ELSEWHERE = "elsewhere"  # it belongs to another machine or pid namespace, and cannot be looked up
+UNKNOWN = "unknown"  # the system does not say
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Fields of /proc/<pid>/stat, counted after the command's name.
@@ -30,7 +32,10 @@ _STATE, _GROUP, _THREADS, _START_TICKS = 0, 2, 17, 19
 
 
 def identity(pid: int = 0) -> dict[str, object]:
-    """The identity of a process of this machine and namespace, by default this one; to be stored beside a clock stamp."""
+    """Return the identity of a process of this machine and namespace, by default this one.
+
+    Store it beside a clock stamp, which adds boot and time namespace.
+    """
     stat = _stat_of(pid) if pid else _stat("self")
     return {
         "host": os.uname().nodename,
@@ -42,7 +47,7 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 
 def age() -> float:
-    """Seconds since this process was started, to a hundredth; 0 where the system does not tell."""
+    """Return the age of this process in seconds, to a hundredth; 0 if it is unknown."""
     stat = _stat("self")
     if not stat:
         return 0.0
@@ -50,8 +55,10 @@ def age() -> float:
 
 
 def has_one_thread() -> bool:
-    """Return whether this process has a single thread, so that a forked child may run Python. Elsewhere than on Linux only the
-    threads that Python knows are counted."""
+    """Return whether this process has one thread, so that a forked child may run Python.
+
+    Without /proc only the threads that Python knows are counted.
+    """
     stat = _stat("self")
     if stat:
         return int(stat[_THREADS]) == 1
@@ -60,25 +67,32 @@ def has_one_thread() -> bool:
     return threading.active_count() == 1
 
 
-def gone(who: Mapping[str, object], boot: str, time_ns: str, *, restarts: bool = True) -> bool:
-    """Whether the process with this identity and boot has provably ended, and its `group` if it names one, seen from a process in
-    `boot` and `time_ns`. `restarts`: another boot of a machine that goes by our name proves it; where several machines meet, some
-    are clones of each other and go by one name."""
+def has_ended(who: Mapping[str, object], boot: str, time_ns: str, *, boot_change_proves_it: bool = True) -> bool:
+    """Return whether the process and its `group`, if it names one, have provably ended.
+
+    `boot` and `time_ns` are the caller's. `boot_change_proves_it`: another boot of a
+    machine with our name proves it. Pass False where several machines meet: clones of
+    one machine have the same name.
+    """
     pid, its_boot = who.get("pid"), who.get("boot")
     if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not (boot and its_boot):
         return False
-    what = probe(who, boot, time_ns)
-    if what == RESTARTED:
-        return restarts
-    return what in (GONE, REUSED) and ("group" not in who or group_gone(who["group"]))
+    fate = probe(who, boot, time_ns)
+    if fate == RESTARTED:
+        return boot_change_proves_it
+    return fate in (GONE, REUSED) and ("group" not in who or group_has_ended(who["group"]))
 
 
 def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
-    """What has become of a process, seen from `boot` and `time_ns`: a word of those above. A pid alone is of here and now."""
+    """Return what became of a process: one of the words above.
+
+    `boot` and `time_ns` are the caller's. An identity that is only a pid is looked up
+    on this machine, now.
+    """
     pid, its_boot, here = who["pid"], who.get("boot"), os.uname().nodename
     assert isinstance(pid, int)
     if its_boot and its_boot != boot:
-        machine = _machine()  # another boot of this very machine: nothing survived it; another machine: we cannot look
+        machine = _machine()  # no process survives another boot of this machine; another machine is out of sight
         return RESTARTED if boot and machine and (who.get("machine"), who.get("host")) == (machine, here) else ELSEWHERE
     if (its_boot or "pid_ns" in who) and who.get("pid_ns") != namespace("pid"):
         return ELSEWHERE
@@ -89,7 +103,7 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
     except ProcessLookupError:
         return GONE
     except PermissionError:
-        pass  # it is there, and somebody else's
+        pass  # it exists and is another user's
     except (OSError, OverflowError):
         return UNKNOWN
     stat = _stat_of(pid)
@@ -97,14 +111,14 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
         return ALIVE
     if _is_dead(stat):
         return GONE
-    # Start times are shown shifted in another time namespace and prove nothing across.
+    # Another time namespace shows shifted start times, which prove nothing here.
     start = who.get("start")
     same_clock = isinstance(start, int) and start > 0 and who.get("time_ns") == time_ns
     return REUSED if same_clock and start != int(stat[_START_TICKS]) else ALIVE
 
 
-def group_gone(group: object) -> bool:
-    """Whether provably no process of a process group of this pid namespace is left."""
+def group_has_ended(group: object) -> bool:
+    """Return whether a process group of this pid namespace is provably empty."""
     if isinstance(group, bool) or not isinstance(group, int) or group <= 0:
         return False
     try:
@@ -112,28 +126,33 @@ def group_gone(group: object) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody is there, and is somebody else's
+        pass  # a process of another user is left
     except (OSError, OverflowError):
         return False
-    # There may be nobody but the dead whom nobody reaps. Looked at twice: while we look, one may fork another, and end.
+    # Only dead processes that were not reaped may be left. Two looks are needed: during
+    # the first, a process may fork another and end.
     dead = _all_dead(group)
     return dead is not None and dead == _all_dead(group)
 
 
 def boot_id() -> str:
-    """The identity of this boot of this machine, "" where the system does not tell; StoreError where it cannot be asked now."""
+    """Return the identity of this boot of this machine, "" if the system has none.
+
+    Raises StoreError if it cannot be read now.
+    """
     try:
         return _load(_BOOT_ID).strip()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
     except OSError as error:
-        # Not "": who is remembered as without a boot would be, for as long as the process lives.
+        # Not "": the answer is cached for the life of the process, so one EMFILE would
+        # turn boot checks off for good.
         cure = "Close some files, or raise the limit with ulimit -n."
-        raise StoreError(f"the identity of this boot cannot be read: {_BOOT_ID}: {error.strerror}. {cure}") from error
+        raise StoreError(f"cannot read the boot id: {_BOOT_ID}: {error.strerror}. {cure}") from error
 
 
 def namespace(kind: str) -> str:
-    """The identity of this process's namespace of a kind, "" where the system does not tell."""
+    """Return the identity of this process's namespace of a kind, "" if it is unknown."""
     try:
         return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
@@ -141,7 +160,11 @@ def namespace(kind: str) -> str:
 
 
 def stat_text(pid: int) -> str:
-    """What /proc says of a process, "" where it shows another pid namespace than ours: there the number is another's."""
+    """Return /proc/PID/stat of a process, "" if it is unknown.
+
+    It is unknown if /proc shows another pid namespace: there the pid is another
+    process's.
+    """
     return _read(f"/proc/{pid}/stat") if _proc_is_ours() else ""
 
 
@@ -166,12 +189,15 @@ def _split(stat: str) -> list[str]:
 
 
 def _is_dead(stat: list[str]) -> bool:
-    """Dead and not yet reaped; with more threads only its first one has ended."""
+    """Return whether a process is dead and not reaped. With more threads only its first one is."""
     return stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1
 
 
 def _all_dead(group: int) -> list[str] | None:
-    """The processes of a group, all of which are dead; None where one lives, or may be hidden from us."""
+    """Return the pids of a group's dead processes.
+
+    Return None if a process of the group lives or may be hidden from us.
+    """
     dead = []
     try:
         if os.readlink("/proc/self") != str(os.getpid()):
@@ -183,7 +209,7 @@ def _all_dead(group: int) -> list[str] | None:
             try:
                 stat = _split(_load(f"/proc/{pid}/stat"))
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended, and was reaped
+                continue  # it has ended and was reaped
             if stat[_GROUP] == str(group):
                 if not _is_dead(stat):
                     return None

@@ -24,7 +24,7 @@ from swarm.errors import BadInput, CannotRun, LockLost, NoTask, StoreError
 from swarm.locks.lease import Lease
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.status.log import StatusLog
-from swarm.system.child import Child
+from swarm.system.child import GatedProcess
 from swarm.system.inotify import watch_files
 from swarm.workers import command as agent_command
 from swarm.workers.output import AgentOutput, marker
@@ -111,16 +111,18 @@ class Attempt:
 
     # While it runs -------------------------------------------------------------------------------------------------
 
-    def _make_child(self, output: AgentOutput) -> Child:
+    def _make_child(self, output: AgentOutput) -> GatedProcess:
         try:
             with tempfile.TemporaryFile() as stdin:
                 stdin.write((self.claim.task.spec.prompt or "").encode())
                 stdin.seek(0)
-                return Child(group=True, mortal=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr)
+                return GatedProcess(
+                    group=True, die_with_parent=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr
+                )
         except OSError as error:
             raise StoreError(f"the prompt cannot be written to a temporary file: {error.strerror}. Free some space.") from error
 
-    def _supervise(self, child: Child, command: list[str], output: AgentOutput) -> Task:
+    def _supervise(self, child: GatedProcess, command: list[str], output: AgentOutput) -> Task:
         """Runs the command to its end, ends who is left of its group, and settles it."""
         begun = time.monotonic()
         try:
@@ -128,7 +130,7 @@ class Attempt:
                 if self._lease.seconds_left <= 0:
                     raise LockLost(self.claim.task.id, f"The lease of {self.claim.task.id} was over before the work began.")
                 try:
-                    child.begin(command, agent_command.environment_for(self.claim))
+                    child.exec(command, agent_command.environment_for(self.claim))
                 except CannotRun as error:
                     if not self._is_the_tasks_fault(error):
                         raise
@@ -144,13 +146,13 @@ class Attempt:
             child.end(0.0)  # nobody works on while nobody watches
             raise
         finally:
-            child.abandon()
+            child.discard()
 
     def _is_the_tasks_fault(self, error: CannotRun) -> bool:
         """An agent that cannot be run would fail at every task; unless it is the task that makes it so."""
         return bool(self.claim.task.spec.command) or error.number == errno.E2BIG or "{" in self._agent[0]
 
-    def _wait(self, child: Child, output: AgentOutput) -> int:
+    def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
         deadline = time.monotonic() + self._timeout if self._timeout else None
         kill_at: float | None = None
         ended, changed = _descriptor_of(child.pid), watch_files(output.paths)
@@ -198,7 +200,7 @@ class Attempt:
         """How long the agent may still take to end, once the lease is lost: it has ended before others may take over."""
         return math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
 
-    def _end_the_rest(self, child: Child) -> None:
+    def _end_the_rest(self, child: GatedProcess) -> None:
         """Whoever cannot be ended, such as another user's process, is waited for while the claim lasts."""
         while not child.end(self._patience(), self._at_most) and not self._lost and self._stops < 2:
             self._rest(_AGAIN)

@@ -16,12 +16,12 @@ import pytest
 
 from swarm.errors import CannotRun
 from swarm.system import child_side, process
-from swarm.system.child import Child
+from swarm.system.child import GatedProcess
 from tests.support.at_a_terminal import wait_until
 from tests.support.processes import fork
 from tests.support.wrapped_command import state_of
 
-Make = Callable[..., Child]
+Make = Callable[..., GatedProcess]
 
 
 # Some of these tests run beside threads of the test runner. Only here may they fork then.
@@ -38,19 +38,19 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Makes children, none of which outlives the test."""
-    made: list[Child] = []
+    made: list[GatedProcess] = []
 
-    def child(**how: bool | int) -> Child:
-        made.append(Child(**how))  # type: ignore[arg-type]
+    def child(**how: bool | int) -> GatedProcess:
+        made.append(GatedProcess(**how))  # type: ignore[arg-type]
         return made[-1]
 
     yield child
     for one in made:
-        one.abandon()
+        one.discard()
         assert one.end(0)
 
 
-def code_of(child: Child) -> int:
+def code_of(child: GatedProcess) -> int:
     wait_until(lambda: child.poll() is not None)
     code = child.poll()
     assert code is not None
@@ -59,8 +59,8 @@ def code_of(child: Child) -> int:
 
 def said_by(make: Make, command: list[str], out: Path) -> str:
     with out.open("w") as file:
-        child = make(group=True, mortal=True, stdout=file.fileno())
-    child.begin(command)
+        child = make(group=True, die_with_parent=True, stdout=file.fileno())
+    child.exec(command)
     assert code_of(child) == 0
     return out.read_text()
 
@@ -76,16 +76,16 @@ class TestBeginning:
         child = make()
         time.sleep(0.05)
         assert child.poll() is None
-        child.begin(["touch", str(tmp_path / "ran")])
+        child.exec(["touch", str(tmp_path / "ran")])
         assert code_of(child) == 0
         assert (tmp_path / "ran").exists()
 
-    def test_one_that_is_abandoned_never_runs(self, make: Make, tmp_path: Path) -> None:
+    def test_a_discarded_process_never_runs_its_command(self, make: Make, tmp_path: Path) -> None:
         for stopped in (False, True):
             child = make(group=True)
             if stopped:
                 os.kill(child.pid, signal.SIGSTOP)
-            child.abandon()
+            child.discard()
             with pytest.raises(ProcessLookupError):
                 os.kill(child.pid, 0)
             assert child.is_over()
@@ -95,10 +95,10 @@ class TestBeginning:
         ready, told = os.pipe()
 
         def half() -> None:
-            child = Child()
+            child = GatedProcess()
             os.write(told, str(child.pid).encode())
             os.kill(child.pid, signal.SIGSTOP)  # so that it does not read
-            child.begin(["touch", str(tmp_path / "ran")], {"X": "x" * 1_000_000})
+            child.exec(["touch", str(tmp_path / "ran")], {"X": "x" * 1_000_000})
 
         parent = fork(half)
         os.close(told)
@@ -121,7 +121,7 @@ class TestBeginning:
         ):
             with (tmp_path / "out").open("wb") as out:
                 child = make(stdout=out.fileno())
-                child.begin(["sh", "-c", 'printf %s "$WORD"'], told)
+                child.exec(["sh", "-c", 'printf %s "$WORD"'], told)
             assert code_of(child) == 0
             assert os.fsdecode((tmp_path / "out").read_bytes()) == seen
 
@@ -129,14 +129,14 @@ class TestBeginning:
         (tmp_path / "tool").write_text("#!/bin/sh\nexit 6\n")
         (tmp_path / "tool").chmod(0o755)
         child = make()
-        child.begin(["tool"], {"PATH": str(tmp_path)})
+        child.exec(["tool"], {"PATH": str(tmp_path)})
         assert code_of(child) == 6
 
     @pytest.mark.parametrize(("name", "code"), [("nowhere-at-all", 127), ("", 127), ("/", 126)])
     def test_one_that_cannot_be_run_says_so_and_has_ended(self, name: str, code: int, make: Make) -> None:
         child = make(group=True)
         with pytest.raises(CannotRun) as refused:
-            child.begin([name])
+            child.exec([name])
         assert refused.value.exit_code == code
         assert child.is_over()
 
@@ -144,7 +144,7 @@ class TestBeginning:
         child = make()
         os.kill(child.pid, signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        child.begin(["true"], {"X": "x" * 100_000})
+        child.exec(["true"], {"X": "x" * 100_000})
         assert (code_of(child), child.ended_by) == (137, signal.SIGKILL)
 
     def test_where_no_process_can_be_made_that_is_told_and_nothing_stays_open(
@@ -163,8 +163,8 @@ class TestBeginning:
 
     def test_nothing_stays_open_after_it_has_begun(self, make: Make) -> None:
         before = os.listdir("/dev/fd")
-        make().begin(["true"])
-        make().abandon()
+        make().exec(["true"])
+        make().discard()
         assert os.listdir("/dev/fd") == before
 
 
@@ -173,7 +173,7 @@ class TestItself:
         (tmp_path / "in").write_text("hello\n")
         with (tmp_path / "in").open() as given, (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
             child = make(stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno())
-        child.begin(["sh", "-c", "cat; echo oops >&2"])
+        child.exec(["sh", "-c", "cat; echo oops >&2"])
         assert code_of(child) == 0
         assert (tmp_path / "out").read_text() == "hello\n"
         assert (tmp_path / "err").read_text() == "oops\n"
@@ -181,11 +181,11 @@ class TestItself:
     def test_they_may_be_one_file_or_change_places(self, make: Make, tmp_path: Path) -> None:
         with (tmp_path / "both").open("w") as both:
             child = make(stdout=both.fileno(), stderr=both.fileno())
-        child.begin(["sh", "-c", "echo one; echo two >&2"])
+        child.exec(["sh", "-c", "echo one; echo two >&2"])
         assert code_of(child) == 0
         assert (tmp_path / "both").read_text() == "one\ntwo\n"
-        swap = "from swarm.system.child import Child; c = Child(stdout=2, stderr=1)\n"
-        swap += "c.begin(['sh', '-c', 'echo out; echo err >&2'])\n"
+        swap = "from swarm.system.child import GatedProcess; c = GatedProcess(stdout=2, stderr=1)\n"
+        swap += "c.exec(['sh', '-c', 'echo out; echo err >&2'])\n"
         swap += "while c.poll() is None: pass"
         done = subprocess.run([sys.executable, "-c", swap], capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("err\n", "out\n")
@@ -231,10 +231,10 @@ class TestItself:
     def test_one_who_waits_holds_nothing_of_another(self, make: Make) -> None:
         """Else the other would wait for it."""
         first, second, third = make(), make(), make()
-        second.begin(["true"])
+        second.exec(["true"])
         assert code_of(second) == 0
-        third.abandon()
-        first.begin(["true"])
+        third.discard()
+        first.exec(["true"])
         assert code_of(first) == 0
 
     def test_a_group_of_its_own_is_there_before_it_begins(self, make: Make) -> None:
@@ -248,11 +248,11 @@ class TestItself:
         codes = []
 
         def work() -> None:
-            child = make(group=True, mortal=True)
-            child.begin(["sh", "-c", "exit 3"])
+            child = make(group=True, die_with_parent=True)
+            child.exec(["sh", "-c", "exit 3"])
             codes.append(code_of(child))
             child = make(group=True)
-            child.begin(["sleep", "600"])
+            child.exec(["sleep", "600"])
             codes.append(child.end(5))
 
         thread = threading.Thread(target=work)
@@ -269,39 +269,39 @@ class TestItself:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             child = make()
-        child.begin(["sh", "-c", "exit 5"])
+        child.exec(["sh", "-c", "exit 5"])
         assert code_of(child) == 5
 
     def test_without_ctypes_it_is_not_bound_to_its_parent_and_works(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "ctypes", None)
         assert child_side.binding(os.getpid()) is None
-        child = make(mortal=True)
-        child.begin(["sh", "-c", "exit 3"])
+        child = make(die_with_parent=True)
+        child.exec(["sh", "-c", "exit 3"])
         assert code_of(child) == 3
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
-    def test_a_mortal_one_dies_with_its_parent_and_another_does_not(self, tmp_path: Path) -> None:
+    def test_a_process_dies_with_its_parent_only_if_asked_to(self, tmp_path: Path) -> None:
         ready, told = os.pipe()
 
         def lead() -> None:
-            for mortal in (True, False):
-                child = Child(group=True, mortal=mortal)
-                child.begin(["sleep", "600"])
+            for bound in (True, False):
+                child = GatedProcess(group=True, die_with_parent=bound)
+                child.exec(["sleep", "600"])
                 os.write(told, f"{child.pid}\n".encode())
             signal.pause()
 
         parent = fork(lead)
-        mortal = immortal = 0
+        bound = survivor = 0
         with os.fdopen(ready) as pids:
-            mortal, immortal = int(pids.readline()), int(pids.readline())
+            bound, survivor = int(pids.readline()), int(pids.readline())
         os.close(told)
         try:
             os.kill(parent, signal.SIGKILL)
             os.waitpid(parent, 0)
-            wait_until(lambda: process.group_gone(mortal))
-            assert not process.group_gone(immortal)
+            wait_until(lambda: process.group_has_ended(bound))
+            assert not process.group_has_ended(survivor)
         finally:
-            os.kill(immortal, signal.SIGKILL)
+            os.kill(survivor, signal.SIGKILL)
 
 
 class TestEnding:
@@ -309,7 +309,7 @@ class TestEnding:
         out = tmp_path / "out"
         child = make(group=True)
         tidy = f"trap 'echo tidy >> {out}; exit 9' TERM; echo ready >> {out}; while :; do sleep 0.02; done"
-        child.begin(["sh", "-c", tidy])
+        child.exec(["sh", "-c", tidy])
         lines_of(out, 1)
         assert child.end(10)
         assert (child.poll(), child.ended_by) == (9, 0)
@@ -318,7 +318,7 @@ class TestEnding:
     def test_who_does_not_mind_is_killed_earlier_when_there_is_less_time_than_the_grace(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
-        child.begin(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
+        child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
         lines_of(out, 1)
         before = time.monotonic()
         assert child.end(60, lambda: before + 0.3 - time.monotonic())
@@ -327,7 +327,7 @@ class TestEnding:
     def test_who_does_not_mind_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
-        child.begin(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
+        child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
         lines_of(out, 1)
         before = time.monotonic()
         assert child.end(0.3)
@@ -337,15 +337,15 @@ class TestEnding:
     def test_so_is_all_of_its_group(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
-        child.begin(["sh", "-c", f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep 600 & wait"])
+        child.exec(["sh", "-c", f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep 600 & wait"])
         lines_of(out, 1)
         assert not child.is_over()
         assert child.end(0.2)
-        assert process.group_gone(child.pid)
+        assert process.group_has_ended(child.pid)
 
     def test_also_when_it_has_ended_itself(self, make: Make) -> None:
         child = make(group=True)
-        child.begin(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 4"])
+        child.exec(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 4"])
         assert code_of(child) == 4
         assert not child.is_over()
         assert child.end(10)
@@ -353,7 +353,7 @@ class TestEnding:
 
     def test_also_those_who_are_stopped(self, make: Make) -> None:
         child = make(group=True)
-        child.begin(["sleep", "600"])
+        child.exec(["sleep", "600"])
         child.send(signal.SIGSTOP)
         wait_until(lambda: child.poll() is None and child.stopped_by == signal.SIGSTOP)
         before = time.monotonic()
@@ -363,7 +363,7 @@ class TestEnding:
     def test_one_without_a_group_is_ended_alone(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make()
-        child.begin(["sh", "-c", f"sleep 600 >/dev/null 2>&1 & echo $! >> {out}; wait"])
+        child.exec(["sh", "-c", f"sleep 600 >/dev/null 2>&1 & echo $! >> {out}; wait"])
         other = int(lines_of(out, 1)[0])
         assert child.end(10)
         assert not state_of(other).startswith("Z")
@@ -374,7 +374,7 @@ class TestEnding:
         sent: list[int] = []
         for group in (True, False):
             child = make(group=group)
-            child.begin(["true"])
+            child.exec(["true"])
             assert child.end(10)
             monkeypatch.setattr(os, "killpg", lambda pid, number: sent.append(pid))
             monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
@@ -385,8 +385,8 @@ class TestEnding:
 
     def test_where_somebody_cannot_be_ended_that_is_told(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         child = make(group=True)
-        child.begin(["sleep", "600"])
-        monkeypatch.setattr("swarm.system.child._KILLED_WITHIN", 0.05)
+        child.exec(["sleep", "600"])
+        monkeypatch.setattr("swarm.system.child._SIGKILL_TIMEOUT", 0.05)
 
         def denied(group: int, number: int) -> None:
             raise PermissionError
@@ -397,6 +397,6 @@ class TestEnding:
 
     def test_how_one_ended_whom_another_has_reaped_nobody_knows(self, make: Make) -> None:
         child = make()
-        child.begin(["true"])
+        child.exec(["true"])
         os.waitpid(child.pid, 0)
         assert child.poll() == 255

@@ -24,7 +24,7 @@ from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
-from swarm.system.process import group_gone
+from swarm.system.process import group_has_ended
 from swarm.workers.attempt import Attempt
 from swarm.workers.output import marker
 from swarm.workers.worker import SmartWorker
@@ -280,20 +280,20 @@ class TestFailing:
         work(store)
         assert time.monotonic() - begun < 15
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
 
     def test_who_ignores_sigterm_is_killed(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.1; done", max_attempts=1)
         work(store, timeout=0.3, grace=0.3)
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
 
     def test_what_the_agent_leaves_running_is_ended_before_the_task_is(
         self, store: Store, queue: TaskQueue, results: Path
     ) -> None:
         queue.add("a", command="sleep 60 & echo $$")
         assert work(store).tally.done == 1
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
 
 
 class TestTroubleWithTheStore:
@@ -319,7 +319,7 @@ class TestTroubleWithTheStore:
         worker = SmartWorker("w", store=store, on_line=lambda line: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             worker.run(until_empty=True)
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
 
     def test_a_claim_that_cannot_be_kept_is_given_back(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
@@ -433,7 +433,7 @@ class TestLosing:
         LockTable(store).break_lock("a")
         held = LockTable(store).acquire("a", "ada", 300)
         until(lambda: worker.tally.lost)
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
         worker.stop()
         thread.join(timeout=20)
         last = records(store, "a")[-1]
@@ -451,7 +451,7 @@ class TestLosing:
         until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
         monkeypatch.setattr(LockTable, "heartbeat", fail_always)
         until(lambda: (found := LockTable(store).status("a")) is None or not found.is_held)
-        assert group_gone(int((results / "a.1.out").read_text()))
+        assert group_has_ended(int((results / "a.1.out").read_text()))
         worker.stop()
         thread.join(timeout=20)
 
@@ -495,7 +495,7 @@ class TestLosing:
             assert silent.wait(20)
             LockTable(store).break_lock("a")
             LockTable(store).acquire("a", "ada", 300)
-            until(lambda: group_gone(int((results / "a.1.out").read_text().split()[0])))
+            until(lambda: group_has_ended(int((results / "a.1.out").read_text().split()[0])))
             assert not answer.is_set()
         finally:
             answer.set()
@@ -693,7 +693,7 @@ class TestCommand:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=20)
         assert worker.returncode == 143 and queue.get("a").state == "ready"
-        assert group_gone(int(out.read_text()))
+        assert group_has_ended(int(out.read_text()))
 
     def test_a_hangup_that_was_ignored_from_the_beginning_is_ignored(
         self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
@@ -730,7 +730,7 @@ class TestCommand:
         group = until(lambda: group_of(isolated_swarm_dir / "locks" / "a.lock"))
         worker.kill()
         worker.wait()
-        until(lambda: group_gone(group), 5)
+        until(lambda: group_has_ended(group), 5)
         assert queue.claim("worker-2").task.attempts == 2
 
     def test_while_somebody_of_the_agent_lives_the_task_is_taken(
