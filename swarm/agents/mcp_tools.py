@@ -27,7 +27,7 @@ _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
 
 
 @dataclass(frozen=True)
-class ToolWords:
+class ToolDescription:
     """One tool: what it takes, `required` of it, and what its answer has, always the first and `must_stop` and `next`."""
 
     description: str
@@ -50,7 +50,7 @@ class ToolWords:
 
 
 TOOLS = {
-    "claim": ToolWords(
+    "claim": ToolDescription(
         "Take the best ready task, or a named one.",
         {"task": _TEXT, "wait": _WAIT},
         {
@@ -66,14 +66,14 @@ TOOLS = {
             "ready_in": {"type": "number"},
         },
     ),
-    "done": ToolWords(
+    "done": ToolDescription(
         "A task you claimed is done.",
         {"task": _TEXT, "result": _TEXT},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
         ("task",),
         idempotent=True,
     ),
-    "fail": ToolWords(
+    "fail": ToolDescription(
         "A task you claimed is not done. then: retry (default), never, give_back (the attempt does not count).",
         {"task": _TEXT, "reason": _TEXT, "then": {"enum": list(THEN)}},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
@@ -81,41 +81,41 @@ TOOLS = {
         destructive=True,
         idempotent=True,
     ),
-    "say": ToolWords(
+    "say": ToolDescription(
         "Report how a task (default: yours) is going. HELP: you need a person.",
         {"state": {"enum": list(STATES)}, "text": _TEXT, "task": _TEXT},
         {"said": _YES_NO, "reason": _TEXT},
         ("state", "text"),
     ),
-    "lock": ToolWords(
+    "lock": ToolDescription(
         "Keep others off a thing, such as a file, until unlock.",
         {"name": _TEXT, "wait": _WAIT},
         {"locked": _YES_NO, "token": _NUMBER, **_REFUSED},
         ("name",),
         idempotent=True,
     ),
-    "unlock": ToolWords(
+    "unlock": ToolDescription(
         "Give up a lock.",
         {"name": _TEXT},
         {"unlocked": _YES_NO, "reason": _TEXT},
         ("name",),
         idempotent=True,
     ),
-    "reserve": ToolWords(
+    "reserve": ToolDescription(
         "Keep other agents from editing files (globs) while you have your task; release gives them up.",
         {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
         {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
         ("paths",),
         idempotent=True,
     ),
-    "wait": ToolWords(
+    "wait": ToolDescription(
         "Sleep until a task is done, in another state, or unlocked.",
         {"task": _TEXT, "until": {"type": "string", "description": "done (default), free or a state"}, "timeout": _WAIT},
         {"met": _YES_NO, "never": _YES_NO, "text": _TEXT},
         ("task",),
         read_only=True,
     ),
-    "board": ToolWords(
+    "board": ToolDescription(
         "What is wrong, who works on what, the queue, what you hold.",
         {},
         {

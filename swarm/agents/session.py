@@ -22,15 +22,20 @@ from swarm.locks.table import LockTable
 from swarm.queue.queue import Claim, Task, TaskQueue
 from swarm.queue.waiting import claim_patiently
 from swarm.stores.contract import Store
+from swarm.system.background import BackgroundCall
 
-_NOT_DELIVERED = "the answer could not be delivered"
+_NOT_DELIVERED = "the agent did not receive the answer"
 _ENDED = "its agent's session ended"
-_POLL_INTERVAL = 0.5  # seconds between looks whether somebody still waits for a lock
+_STOP_POLL_INTERVAL = 0.5  # seconds between checks whether the caller of `lock` still waits
 
 
 @dataclass
-class Holding:
-    """A task or, without a `claim`, a lock. `lost`: why it is not the agent's any more, "" while it is."""
+class HeldLock:
+    """A lock of this session, of a queue task if it has a `claim`.
+
+    `lost` says why the session has the lock no longer; it is "" while the session has it.
+    `reported`: the agent knows of the loss.
+    """
 
     name: str
     lease: Lease
@@ -40,7 +45,11 @@ class Holding:
 
 
 class AgentSession:
-    """One agent's session. `assigned_task`: the task that whoever started the agent holds for it, and its token."""
+    """One agent's session.
+
+    `assigned_task` is the task for which the agent was started, with its token. The process
+    that started the agent holds that task.
+    """
 
     def __init__(self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None) -> None:
         self.store = store
@@ -50,64 +59,75 @@ class AgentSession:
         self._assigned_task = assigned_task
         self._locks = LockTable(store)
         self._files = Reservations(store)
-        self._for_files = f"files of {self.worker}"
+        self._files_lock = f"files of {self.worker}"
         self._reserving = threading.RLock()
-        self._holdings: dict[str, Holding] = {}
-        self._finished: dict[str, Claim] = {}  # the last claim of each task that was ended: saying so again does no harm
+        self._held: dict[str, HeldLock] = {}
+        self._finished: dict[str, Claim] = {}  # the last ended claim of each task: ending it again is accepted
         self._guard = threading.Lock()
-        self._taking = threading.Lock()  # so that nothing is taken behind the back of the end
+        self._acquiring = threading.Lock()  # `close` waits for it, so that it sees every lock
         self._ended = False
 
     def assigned_task(self) -> str:
-        """The task that the agent was started for, and that is still held for it; "" if there is none."""
+        """Return the assigned task while its lock is held with its token, else ""."""
         if self._assigned_task is None:
             return ""
         task, token = self._assigned_task
         status = self._locks.status(task)
         return task if status.is_held_by(status.holder, token) else ""
 
-    def holds(self) -> list[Holding]:
-        """What it has now."""
+    def holds(self) -> list[HeldLock]:
+        """Return the locks that the session has now."""
         with self._guard:
-            return [holding for holding in self._holdings.values() if not self._why_lost(holding)]
+            return [held for held in self._held.values() if not self._why_lost(held)]
 
-    def has(self, name: str) -> Holding | None:
+    def has(self, name: str) -> HeldLock | None:
+        """Return the lock of this name if the session has it now, else None."""
         with self._guard:
-            holding = self._holdings.get(name)
-            return holding if holding is not None and not self._why_lost(holding) else None
+            held = self._held.get(name)
+            return held if held is not None and not self._why_lost(held) else None
 
     def why_lost(self, name: str) -> str:
-        """Why it has not any more what it had, "" if it never had that, or has it."""
+        """Return why the session lost this lock. Return "" if it has the lock or never had it."""
         with self._guard:
-            holding = self._holdings.get(name)
-            return self._why_lost(holding) if holding is not None else ""
+            held = self._held.get(name)
+            return self._why_lost(held) if held is not None else ""
 
-    def news(self) -> list[Holding]:
-        """What was lost since it was last reported."""
+    def news(self) -> list[HeldLock]:
+        """Return the locks that were lost and not reported yet, and mark them as reported."""
         with self._guard:
-            found = [holding for holding in self._holdings.values() if self._why_lost(holding) and not holding.reported]
-            for holding in found:
-                holding.reported = True
+            found = [held for held in self._held.values() if self._why_lost(held) and not held.reported]
+            for held in found:
+                held.reported = True
             return found
 
-    # Tasks -----------------------------------------------------------------------------------------------------------
+    # Tasks ---------------------------------------------------------------------------------
 
     def claim(self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Claim:
-        """Raises as the queue does, and WrongState while the agent has the task that it was started for."""
+        """Claim this task, or the best ready one.
+
+        Raise what `TaskQueue.claim` raises, and WrongState while the agent has an assigned task.
+        """
         assigned = self.assigned_task()
         if assigned:
-            raise WrongState(assigned, f"You work on {assigned} already: it is held for you, and your exit ends it.")
+            raise WrongState(
+                assigned, f"You are assigned to {assigned}: the process that started you holds it, and your exit ends it."
+            )
         return claim_patiently(self.queue, lambda: self._claim_now(task), wait, stopped)
 
     def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
-        """Ends a claim: `how` is done, fail or release. Raises LockLost if another has the task by now, NotYours if this session
-        never claimed it, WrongState for the task that the agent was started for."""
-        holding = self._holding(check_name(task, "task_id"))
-        claim = holding.claim if holding else self._finished.get(task)
+        """End a claim and return the task. `how` is done, fail or release.
+
+        Raise LockLost if another worker has the task, NotYours if this session never claimed it,
+        WrongState if it is the assigned task.
+        """
+        held = self._get(check_name(task, "task_id"))
+        claim = held.claim if held else self._finished.get(task)
         if claim is None:
             if task == self.assigned_task():
-                raise WrongState(task, f"{task} was started by a worker, and your exit ends it: 0 is done, anything else failed.")
-            why = "it is only a lock: call unlock" if holding else "call claim first"
+                raise WrongState(
+                    task, f"{task} is your assigned task: your exit ends it. Exit code 0 means done, any other means failed."
+                )
+            why = "it is a lock, not a claim. Call unlock" if held else "call claim first"
             raise NotYours(task, f"This session has not claimed {task}: {why}.")
         try:
             if how == "done":
@@ -117,18 +137,18 @@ class AgentSession:
             else:
                 ended = self.queue.release(task, self.worker, claim.token, text)
         except LockLost as lost:
-            if holding is not None:
-                self._lose(holding, lost, reported=True)
+            if held is not None:
+                self._lose(held, lost, reported=True)
             raise
-        if holding is not None:
+        if held is not None:
             self._finished[task] = claim
-            self._forget(holding)
+            self._forget(held)
         return ended
 
-    # Locks -----------------------------------------------------------------------------------------------------------
+    # Locks ---------------------------------------------------------------------------------
 
     def lock(self, name: str, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Lease:
-        """Raises LockHeld."""
+        """Lock this name. Raise LockHeld if another worker still has it after `wait` seconds."""
         check_name(name, "name")
         deadline = time.monotonic() + wait
         while True:
@@ -138,39 +158,42 @@ class AgentSession:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                self._locks.await_change(name, min(left, _POLL_INTERVAL))
+                self._locks.await_change(name, min(left, _STOP_POLL_INTERVAL))
                 if stopped():
                     raise
 
     def unlock(self, name: str) -> None:
-        """Raises LockLost if it is another's by now, NotYours if this session has no such lock."""
-        holding = self._holding(check_name(name, "name"))
-        if holding is None or holding.claim is not None:
-            why = "it is a task: end it with done or fail" if holding else "there is nothing to give back"
+        """Release a lock. Raise LockLost if it was lost, NotYours if this session did not lock it."""
+        held = self._get(check_name(name, "name"))
+        if held is None or held.claim is not None:
+            why = "it is a claimed task. Call done or fail" if held else "there is nothing to release"
             raise NotYours(name, f"This session has not locked {name}: {why}.")
         try:
-            self._locks.release(name, self.worker, holding.lease.token)
+            self._locks.release(name, self.worker, held.lease.token)
         except NotYours as gone:
             lost = LockLost(name, str(gone))
-            self._lose(holding, lost, reported=True)
+            self._lose(held, lost, reported=True)
             raise lost from None
-        self._forget(holding)
+        self._forget(held)
 
-    # Files -----------------------------------------------------------------------------------------------------------
+    # Files ---------------------------------------------------------------------------------
 
     def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
-        """Reserves files, all or none, for the task that it has; without one, until the session ends. What undoes it is returned.
-        Raises LockHeld, or LockLost if the task is another's by now."""
+        """Reserve all these files or none, and return a function that undoes it.
+
+        The reservations end with the session's task, or with the session if it has not exactly
+        one task. Raise LockHeld if another worker reserved one of them, LockLost if the task is lost.
+        """
         made: list[str] = []
 
         def undo() -> None:
             self.unreserve(made)
 
         with self._reserving:
-            task, token = self._reason_to_reserve()
+            task, token = self._lock_for_files()
             before = {each.pattern for each in self._files.all() if each.worker == self.worker}
             try:
-                for pattern in sorted(patterns):  # in one order for all, as swarm reserve does
+                for pattern in sorted(patterns):  # the same order as `swarm reserve`
                     self._files.reserve_for_task(pattern, self.worker, task, token)
                     if pattern not in before:
                         made.append(pattern)
@@ -180,110 +203,120 @@ class AgentSession:
         return undo
 
     def unreserve(self, patterns: Sequence[str]) -> None:
-        """Gives files up; and with the last of those that no task is the reason for, the lock that stood for the session."""
+        """Release reservations. The session's own lock for files goes with the last that needs it."""
         with self._reserving:
             for pattern in patterns:
                 try:
                     self._files.release(self.worker, pattern)
                 except NotYours:
                     pass
-            if not any(each.worker == self.worker and each.task_id == self._for_files for each in self._files.all()):
-                self.undo(self._for_files)
+            if not any(each.worker == self.worker and each.task_id == self._files_lock for each in self._files.all()):
+                self.undo(self._files_lock)
 
-    def _reason_to_reserve(self) -> tuple[str, int | None]:
-        """What the files are kept for: the only task; else a lock that stands for the session, and ends with it."""
-        assigned = self.assigned_task()
-        if assigned:
-            return assigned, self._assigned_task[1] if self._assigned_task else None
-        claims = [holding for holding in self.holds() if holding.claim]
+    def _lock_for_files(self) -> tuple[str, int | None]:
+        """Return the lock with which reservations end, and its token.
+
+        It is the only task of the session, else a lock that ends with the session.
+        """
+        if self._assigned_task is not None and self.assigned_task():
+            return self._assigned_task
+        claims = [held for held in self.holds() if held.claim]
         if len(claims) == 1:
             return claims[0].name, claims[0].lease.token
-        mine = self.has(self._for_files)
-        return self._for_files, mine.lease.token if mine else self.lock(self._for_files).token
+        mine = self.has(self._files_lock)
+        return self._files_lock, mine.lease.token if mine else self.lock(self._files_lock).token
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # The end -------------------------------------------------------------------------------
 
     def undo(self, name: str) -> None:
-        """Gives back what could not be reported, if it can be done."""
-        holding = self._holding(name)
-        if holding is not None:
-            self._release(holding, _NOT_DELIVERED)
+        """Release a claim or lock of which the agent never heard. Errors of the store are ignored."""
+        held = self._get(name)
+        if held is not None:
+            self._release(held, _NOT_DELIVERED)
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Gives everything back; whether that was done in time. What was not is free when this process ends."""
+        """Release everything. Return whether that was done within `timeout` seconds.
+
+        A lock that could not be released in time is free once this process has ended.
+        """
         self._ended = True
+        call = BackgroundCall(self._release_all, f"end of {self.worker}").start()
+        if not call.wait(timeout):
+            return False
+        call.result()
+        return True
 
-        def release_all() -> None:
-            with self._taking, self._guard:
-                left = sorted(self._holdings.values(), key=lambda holding: holding.claim is not None)  # locks are quicker
-            for holding in left:
-                self._release(holding, _ENDED)
+    def _release_all(self) -> None:
+        with self._acquiring, self._guard:
+            held = sorted(self._held.values(), key=lambda each: each.claim is not None)  # locks are quicker
+        for each in held:
+            self._release(each, _ENDED)
 
-        releasing = threading.Thread(target=release_all, daemon=True)
-        releasing.start()
-        releasing.join(timeout)
-        return not releasing.is_alive()
-
-    def _release(self, holding: Holding, reason: str) -> None:
+    def _release(self, held: HeldLock, reason: str) -> None:
         try:
-            if holding.claim is not None:
-                self.queue.release(holding.name, self.worker, holding.claim.token, reason)
+            if held.claim is not None:
+                self.queue.release(held.name, self.worker, held.claim.token, reason)
             else:
-                self._locks.release(holding.name, self.worker, holding.lease.token)
+                self._locks.release(held.name, self.worker, held.lease.token)
         except SwarmError:
             pass  # it was lost, or ends with its lease
-        self._forget(holding)
+        self._forget(held)
 
-    # Holdings --------------------------------------------------------------------------------------------------------
+    # Held locks ----------------------------------------------------------------------------
 
     def _claim_now(self, task: str | None) -> Claim:
-        with self._taking:
+        with self._acquiring:
             self._check_open()
             claim = self.queue.claim(self.worker, task, ttl=self.ttl, bound=True)
-            holding: Holding
-            lease = self.queue.keep(claim, on_lost=lambda lost: self._lose(holding, lost))
-            holding = Holding(claim.task.id, lease, claim)
-            self._keep(holding)
+            held: HeldLock
+            lease = self.queue.keep(claim, on_lost=lambda lost: self._lose(held, lost))
+            held = HeldLock(claim.task.id, lease, claim)
+            self._start(held)
             return claim
 
     def _lock_now(self, name: str) -> Lease:
-        with self._taking:
+        with self._acquiring:
             self._check_open()
-            holding: Holding
-            lease = Lease(self._locks, name, self.worker, self.ttl, on_lost=lambda lost: self._lose(holding, lost))
-            holding = Holding(name, lease)
-            self._keep(holding)
+            held: HeldLock
+            lease = Lease(self._locks, name, self.worker, self.ttl, on_lost=lambda lost: self._lose(held, lost))
+            held = HeldLock(name, lease)
+            self._start(held)
             return lease
 
     def _check_open(self) -> None:
         if self._ended:
             raise StoreError("the session has ended.")
 
-    def _keep(self, holding: Holding) -> None:
-        holding.lease.start()
+    def _start(self, held: HeldLock) -> None:
+        held.lease.start()
         with self._guard:
-            self._holdings[holding.name] = holding
+            self._held[held.name] = held
 
-    def _holding(self, name: str) -> Holding | None:
+    def _get(self, name: str) -> HeldLock | None:
+        """Return the lock of this name, also if it is lost."""
         with self._guard:
-            return self._holdings.get(name)
+            return self._held.get(name)
 
-    def _forget(self, holding: Holding) -> None:
-        """Forgets it, and ends its heartbeats; the lock itself is given back already."""
+    def _forget(self, held: HeldLock) -> None:
+        """Forget a lock that was released, and end its heartbeats."""
         with self._guard:
-            if self._holdings.get(holding.name) is holding:
-                del self._holdings[holding.name]
-        holding.lease.detach()
-        # Its thread may still wait for the store.
-        threading.Thread(target=holding.lease.stop, daemon=True).start()
+            if self._held.get(held.name) is held:
+                del self._held[held.name]
+        held.lease.detach()
+        # In the background: its heartbeat may be waiting for the store.
+        BackgroundCall(held.lease.stop, f"end of the lease of {held.name}").start()
 
-    def _lose(self, holding: Holding, lost: LockLost, *, reported: bool = False) -> None:
+    def _lose(self, held: HeldLock, lost: LockLost, *, reported: bool = False) -> None:
         with self._guard:
-            holding.lost = holding.lost or str(lost)
-            holding.reported = holding.reported or reported
+            held.lost = held.lost or str(lost)
+            held.reported = held.reported or reported
 
-    def _why_lost(self, holding: Holding) -> str:
-        """Also what no heartbeat has noticed yet, after a time in which the whole process was stopped."""
-        if not holding.lost and holding.lease.seconds_left <= 0:
-            holding.lost = f"The lease of {holding.name} ran out: it could not be refreshed in {holding.lease.ttl:g} seconds."
-        return holding.lost
+    def _why_lost(self, held: HeldLock) -> str:
+        """Return why a lock is lost, "" if it is not.
+
+        This also finds a lease that ran out while the whole process was stopped, before any
+        heartbeat does.
+        """
+        if not held.lost and held.lease.seconds_left <= 0:
+            held.lost = f"The lease of {held.name} ran out: there was no heartbeat for {held.lease.ttl:g} seconds."
+        return held.lost

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from swarm.agents.hooks import Answer
 
 _MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
-_AT_MOST = {"SessionStart": 8.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
+_TIMEOUTS = {"SessionStart": 8.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
 
 
 def hook(call: Call) -> int:
     event = hook_event.parse(output.read_stdin(_MAX_EVENT))
-    if event.name not in _AT_MOST or (event.name == "PreToolUse" and not event.files):
+    if event.name not in _TIMEOUTS or (event.name == "PreToolUse" and not event.files):
         return 0
     answer = _in_time(event, lambda: _answer(event, call.options.get("--worker")))
     if answer is not None:
@@ -55,27 +55,16 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
-    """What the work gives, if it does so in time: a disk or a store that does not answer must not keep the agent waiting."""
-    import threading
+    """Return what `work` returns. Raise StoreError if it takes too long: a disk or a store
+    that does not answer must not keep the agent waiting."""
+    from swarm.system.background import BackgroundCall
 
-    given: list[Answer | None] = []
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            given.append(work())
-        except BaseException as error:
-            raised.append(error)
-
-    limit = _AT_MOST[event.name]
-    thread = threading.Thread(target=run, name=event.name, daemon=True)
-    thread.start()
-    thread.join(max(limit / 2, limit - process.age()))  # on a busy machine it takes long until we get here
-    if raised:
-        raise raised[0]
-    if not given:
-        raise StoreError(f"{event.name} took longer than {limit:g} seconds, and the agent was let go on. See: swarm doctor")
-    return given[0]
+    limit = _TIMEOUTS[event.name]
+    call = BackgroundCall(work, event.name).start()
+    # The agent counts from the start of this process, which on a busy machine is long ago.
+    if not call.wait(max(limit / 2, limit - process.age())):
+        raise StoreError(f"{event.name} took longer than {limit:g} seconds, so the agent goes on without it. See: swarm doctor")
+    return call.result()
 
 
 def _name_the_worker(worker: str) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -26,6 +24,7 @@ from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import STATES as TYPES
 from swarm.stores.contract import Store
+from swarm.system.background import BackgroundCall
 from swarm.web import queries
 from swarm.web.actions import Actions
 from swarm.web.feed import Feed, require_board
@@ -175,19 +174,14 @@ class WebApp:
         return _json(await self._thread(lambda: choose(actions)(name, body)))
 
     async def _thread(self, work: Callable[[], T]) -> T:
-        """What the work gives. The end of the program does not wait for it: the store may never answer."""
-        outcome: Future[T] = Future()
+        """Return what `work` returns, without blocking the event loop.
 
-        def run() -> None:
-            try:
-                outcome.set_result(work())
-            except Exception as error:
-                outcome.set_exception(error)
-
+        The end of the program does not wait for it: the store may never answer.
+        """
         async with self._threads:
-            outcome.set_running_or_notify_cancel()
-            threading.Thread(target=run, daemon=True).start()
-            return await asyncio.wrap_future(outcome)
+            call = BackgroundCall(work, "request").start()
+            await call.wait_async()
+            return call.result()
 
 
 def _json(value: object, status: int = 200) -> Response:

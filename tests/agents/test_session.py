@@ -76,10 +76,10 @@ def test_a_task_can_be_ended_only_by_the_session_that_claimed_it_and_twice_does_
     assert session.end("fail", "a", "no luck").attempts == 1
     assert not session.holds()
     session.lock("c")
-    with pytest.raises(NotYours, match="only a lock"):
+    with pytest.raises(NotYours, match="Call unlock"):
         session.end("done", "c")
     session.claim("a")
-    with pytest.raises(NotYours, match="it is a task"):
+    with pytest.raises(NotYours, match="Call done or fail"):
         session.unlock("a")
 
 
