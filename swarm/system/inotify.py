@@ -1,6 +1,7 @@
-"""Being woken when a directory or a file changes, by inotify where the system has it, else by looking again and again.
+"""Waiting until a directory or a file changes: by inotify, else by polling.
 
-Events are hints: the caller looks for itself after every wake-up, and sets the watch up before its first look.
+Events are hints. A caller sets the watch up first, then looks for itself, waits, and
+looks again after every wake-up.
 """
 
 from __future__ import annotations
@@ -9,110 +10,174 @@ import os
 import select
 import struct
 import time
+import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
-_POLL = 0.05  # seconds between looks where nothing can wake us
-_SPARE = 8
+POLL_INTERVAL = 0.05  # seconds between looks where inotify is not available
+MAX_IDLE = 8  # descriptors a pool keeps; the kernel allows a user 128 by default
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW = 0x400, 0x800, 0x8000, 0x4000
 _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
 _EVERYTHING = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _EVENT = struct.Struct("iIII")
-_EVENTS = 4096  # bytes that are read at once: at least one, with the longest name
+_READ_SIZE = 4096  # bytes; holds at least one event with the longest name
 
 
-class Watch:
-    """Watches a directory or a file while a `with` block runs, also one that does not exist yet. Not shared: each waiter has its
-    own. What it watches with is taken from `spare` and put back there."""
+class InotifyPool:
+    """Idle inotify descriptors, kept for the next wait.
 
-    def __init__(self, path: str, spare: list[Eye]) -> None:
-        self._path = path
-        self._spare = spare
-        self._eye: Eye | None = None
+    The kernel takes up to 20 ms to close a descriptor and wakes no waiter meanwhile.
+    Threads may share a pool. A forked child opens descriptors of its own: its parent
+    would miss the events that the child reads. A pool that is dropped is closed.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[Inotify] = []
+        weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def __enter__(self) -> Self:
-        eye = _taken(self._spare) or _opened()
-        if eye is not None and eye.look_at(self._path):
-            self._eye = eye
-        elif eye is not None:
-            _put_back(self._spare, eye)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._eye is not None:
-            _put_back(self._spare, self._eye)
-            self._eye = None
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def watch(self, path: str) -> Watch:
+        """Return a watch of a directory or a file, to be used in a `with` block."""
+        return Watch(path, self)
+
+    def take(self) -> Inotify | None:
+        """Return an idle descriptor or a new one; None if there can be none."""
+        while self._idle:
+            try:
+                inotify = self._idle.pop()
+            except IndexError:
+                break  # another thread took the last one
+            if inotify.pid == os.getpid():
+                return inotify
+        return Inotify.open()
+
+    def put_back(self, inotify: Inotify) -> None:
+        """Keep a descriptor for the next wait, or close it if there are enough."""
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append(inotify)
+        else:
+            inotify.close()
+
+    def close(self) -> None:
+        """Close the idle descriptors. A later wait opens a new one."""
+        _close_all(self._idle)
+
+
+class Watch:
+    """Watches a directory or a file during a `with` block. The path need not exist.
+
+    Each waiter has its own watch.
+    """
+
+    def __init__(self, path: str, pool: InotifyPool) -> None:
+        self._path = path
+        self._pool = pool
+        self._inotify: Inotify | None = None
+
+    def __enter__(self) -> Self:
+        inotify = self._pool.take()
+        if inotify is not None and inotify.watch(self._path):
+            self._inotify = inotify
+        elif inotify is not None:
+            self._pool.put_back(inotify)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._inotify is not None:
+            self._pool.put_back(self._inotify)
+            self._inotify = None
 
     def wait(self, name: str, timeout: float) -> None:
-        """Returns when something happens to `name` in the directory ("": to the file), or when time is up; may return early."""
-        if self._eye is None:
-            time.sleep(max(0.0, min(timeout, _POLL)))
+        """Return when `name` in the directory changes, or when time is up.
+
+        An empty name means the watched file itself. The call may return early.
+        """
+        if self._inotify is None:
+            time.sleep(max(0.0, min(timeout, POLL_INTERVAL)))
             return
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
-            if not self._eye.is_ready(left) or self._eye.saw(name):
+            if not self._inotify.is_ready(left) or self._inotify.saw_event(name):
                 return
 
 
-class Eye:
-    """An inotify descriptor that looks at one path at a time. The kernel takes up to 20 ms to close one, during which nobody is
-    woken: so it is kept for the next wait."""
+class Inotify:
+    """An inotify descriptor that watches one path at a time."""
 
     def __init__(self, fd: int, libc: Any) -> None:
         self.pid = os.getpid()
         self._fd = fd
         self._libc = libc
-        self._looks_at = -1
-        self._ready = select.poll()  # not select, which knows only the first 1024 descriptors
+        self._watched = -1
+        self._ready = select.poll()  # select() cannot take descriptors from 1024 on
         self._ready.register(fd, select.POLLIN)
 
-    def look_at(self, path: str) -> bool:
-        """Looks at what is under this path now, and forgets what it saw before; False if there is nothing."""
-        found: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _EVERYTHING)
-        if self._looks_at not in (-1, found):
-            self._libc.inotify_rm_watch(self._fd, self._looks_at)  # fails if that is gone, which is as well
-        self._looks_at = found
+    @classmethod
+    def open(cls) -> Inotify | None:
+        """Open a descriptor; None without inotify, or if all descriptors are in use."""
+        libc = _libc()
+        fd = _open_descriptor(libc)
+        return cls(fd, libc) if fd >= 0 else None
+
+    def watch(self, path: str) -> bool:
+        """Watch this path instead of the one before. Return False if it does not exist.
+
+        Events that were not read yet are dropped.
+        """
+        watched: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _EVERYTHING)
+        if self._watched not in (-1, watched):
+            self._libc.inotify_rm_watch(self._fd, self._watched)  # an error means that the path is gone
+        self._watched = watched
         while self.is_ready(0.0):
-            os.read(self._fd, _EVENTS)
-        return found >= 0
+            os.read(self._fd, _READ_SIZE)
+        return watched >= 0
 
     def is_ready(self, timeout: float) -> bool:
+        """Wait for an event. Return whether there is one."""
         return bool(self._ready.poll(timeout * 1000))
 
-    def saw(self, wanted: str) -> bool:
-        data = os.read(self._fd, _EVENTS)
+    def saw_event(self, wanted: str) -> bool:
+        """Read events. Return whether one concerns the name, or may have been missed."""
+        data = os.read(self._fd, _READ_SIZE)
         if os.fsencode(wanted) + b"\0" in data:
             return True
-        at, happened = 0, False
+        at, seen = 0, False
         while at < len(data):
             _, mask, _, size = _EVENT.unpack_from(data, at)
             name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0"))
             at += _EVENT.size + size
-            happened = happened or name == wanted or bool(mask & (_GONE | _OVERFLOW))
-        return happened
+            seen = seen or name == wanted or bool(mask & (_GONE | _OVERFLOW))
+        return seen
 
     def close(self) -> None:
-        if self._fd >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now
+        """Close the descriptor.
+
+        Do nothing in a forked child: there its number may be another file's.
+        """
+        if self._fd >= 0 and self.pid == os.getpid():
             os.close(self._fd)
         self._fd = -1
 
-    def __del__(self) -> None:
-        if os is not None:  # at interpreter exit modules go first
-            self.close()
-
-
-EYES: list[Eye] = []  # to spare, of this process, whichever store waits: a user may have no more than 128 in all
-
 
 def watch_files(paths: Sequence[str]) -> int:
-    """A descriptor that can be read when one of these files has been written to, for the caller to close; -1 where there can be
-    none."""
+    """Return a descriptor that is readable once one of these files was written to.
+
+    The caller closes it. Return -1 if there can be none.
+    """
     libc = _libc()
-    fd = _inotify(libc)
+    fd = _open_descriptor(libc)
     for path in paths:
         if fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(path), _MODIFY) < 0:
             os.close(fd)
@@ -120,30 +185,17 @@ def watch_files(paths: Sequence[str]) -> int:
     return fd
 
 
-def _taken(spare: list[Eye]) -> Eye | None:
-    while True:
+def _close_all(idle: list[Inotify]) -> None:
+    while idle:
         try:
-            eye = spare.pop()
+            inotify = idle.pop()
         except IndexError:
-            return None
-        if eye.pid == os.getpid():
-            return eye
-        # Else it is our parent's, who would not see what we read from it.
-
-
-def _put_back(spare: list[Eye], eye: Eye) -> None:
-    if len(spare) < _SPARE:
-        spare.append(eye)
-
-
-def _opened() -> Eye | None:
-    libc = _libc()
-    fd = _inotify(libc)
-    return Eye(fd, libc) if fd >= 0 else None
+            return  # another thread took the last one
+        inotify.close()
 
 
 def _libc() -> Any:
-    """Return the C library, None for a Python that was built without `ctypes` or is linked statically."""
+    """Return the C library; None if Python has no `ctypes` or is linked statically."""
     try:
         import ctypes
 
@@ -152,6 +204,5 @@ def _libc() -> Any:
         return None
 
 
-def _inotify(libc: Any) -> int:
-    """An inotify descriptor, -1 where there is no such thing, or where all instances are in use."""
+def _open_descriptor(libc: Any) -> int:
     return int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)) if hasattr(libc, "inotify_init1") else -1

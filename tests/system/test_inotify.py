@@ -1,4 +1,4 @@
-"""Being woken by a directory: by what concerns the waiter, and by nothing else, however often it waits."""
+"""A wait for changes ends for events that concern the waiter, and for no others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from swarm.stores.file.store import FileStore
-from swarm.system.inotify import EYES, Eye, Watch, watch_files
+from swarm.system.inotify import MAX_IDLE, InotifyPool, Watch, watch_files
 from tests.conftest import open_descriptors
 from tests.support.processes import fork
 
@@ -26,21 +26,21 @@ def woken(watch: Watch, name: str, act: Callable[[], object], timeout: float = 0
     return time.monotonic() - begun < timeout
 
 
-def test_what_happens_to_the_file_wakes_and_nothing_else_does(tmp_path: Path) -> None:
+def test_a_watch_of_a_directory_wakes_for_the_named_file_only(tmp_path: Path) -> None:
     file, other = tmp_path / "file", tmp_path / "a-file"
     other.touch()
-    with Watch(str(tmp_path), []) as watch:
+    with InotifyPool().watch(str(tmp_path)) as watch:
         assert woken(watch, "file", file.touch, 30.0)
-    with Watch(str(tmp_path), []) as watch:
+    with InotifyPool().watch(str(tmp_path)) as watch:
         assert woken(watch, "file", lambda: file.write_text("x"), 30.0)
-    with Watch(str(tmp_path), []) as watch:
+    with InotifyPool().watch(str(tmp_path)) as watch:
         assert not woken(watch, "nothing", lambda: other.write_text("x"))
-    with Watch(str(tmp_path), []) as watch:
+    with InotifyPool().watch(str(tmp_path)) as watch:
         assert woken(watch, "file", file.unlink, 30.0)
 
 
 @pytest.mark.parametrize("act", ["removed", "moved away", "replaced", "written to"])
-def test_what_happens_to_a_file_that_is_watched_itself_wakes(act: str, tmp_path: Path) -> None:
+def test_a_watch_of_a_file_wakes_when_it_changes(act: str, tmp_path: Path) -> None:
     file, other = tmp_path / "file", tmp_path / "other"
     file.write_text("x")
     acts: dict[str, Callable[[], object]] = {
@@ -49,81 +49,80 @@ def test_what_happens_to_a_file_that_is_watched_itself_wakes(act: str, tmp_path:
         "replaced": lambda: other.rename(file),
         "written to": lambda: file.write_text("y"),
     }
-    with Watch(str(file), []) as watch:
+    with InotifyPool().watch(str(file)) as watch:
         assert not woken(watch, "", lambda: other.write_text("what happens to others does not"))
         assert woken(watch, "", acts[act], 30.0)
 
 
-def test_whoever_waits_again_watches_with_what_it_had(tmp_path: Path) -> None:
-    spare: list[Eye] = []
+def test_a_second_wait_uses_the_same_inotify_descriptor(tmp_path: Path) -> None:
+    pool = InotifyPool()
     before = open_descriptors()
     for number in range(10):
-        with Watch(str(tmp_path), spare) as watch:
+        with pool.watch(str(tmp_path)) as watch:
             assert woken(watch, "file", (tmp_path / "file").touch, 30.0)
-        assert (len(spare), open_descriptors()) == (1, before + 1), number
-    spare.clear()
+        assert (len(pool), open_descriptors()) == (1, before + 1), number
+    pool.close()
     assert open_descriptors() == before
 
 
-def test_what_happened_between_two_waits_does_not_wake(tmp_path: Path) -> None:
-    spare: list[Eye] = []
-    with Watch(str(tmp_path), spare):
+def test_events_between_two_waits_do_not_wake_the_second(tmp_path: Path) -> None:
+    pool = InotifyPool()
+    with pool.watch(str(tmp_path)):
         pass
     for number in range(300):
         (tmp_path / str(number)).touch()
     (tmp_path / "file").touch()
-    with Watch(str(tmp_path), spare) as watch:
+    with pool.watch(str(tmp_path)) as watch:
         assert not woken(watch, "file", lambda: None)
 
 
-def test_another_directory_is_watched_and_the_first_no_more(tmp_path: Path) -> None:
-    spare: list[Eye] = []
+def test_a_descriptor_that_watches_another_directory_drops_the_first(tmp_path: Path) -> None:
+    pool = InotifyPool()
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()
-    with Watch(str(one), spare):
+    with pool.watch(str(one)):
         pass
-    with Watch(str(other), spare) as watch:
+    with pool.watch(str(other)) as watch:
         watch.wait("file", 0.01)  # that the first is watched no more is an event, too
         assert not woken(watch, "file", (one / "file").touch)
         assert woken(watch, "file", (other / "file").touch, 30.0)
 
 
-def test_a_directory_that_was_put_in_place_of_the_other_is_watched(tmp_path: Path) -> None:
-    spare: list[Eye] = []
+def test_a_directory_that_replaced_another_is_watched(tmp_path: Path) -> None:
+    pool = InotifyPool()
     place = tmp_path / "place"
     place.mkdir()
-    with Watch(str(place), spare) as watch:
+    with pool.watch(str(place)) as watch:
         assert woken(watch, "file", lambda: place.rename(tmp_path / "away"), 30.0), "a waiter must know that it is gone"
     place.mkdir()
-    with Watch(str(place), spare) as watch:
+    with pool.watch(str(place)) as watch:
         watch.wait("file", 0.01)
         assert woken(watch, "file", (place / "file").touch, 30.0)
     place.rename(tmp_path / "again")
-    with Watch(str(place), spare) as watch:
+    with pool.watch(str(place)) as watch:
         watch.wait("file", 0.01)  # there is none: it returns, and the caller looks for itself
-    assert len(spare) == 1
+    assert len(pool) == 1
 
 
-def test_a_forked_child_takes_nothing_from_its_parent(tmp_path: Path) -> None:
-    spare: list[Eye] = []
-    with Watch(str(tmp_path), spare):
+def test_a_forked_child_does_not_read_its_parents_events(tmp_path: Path) -> None:
+    pool = InotifyPool()
+    with pool.watch(str(tmp_path)):
         pass
 
     def child() -> None:
-        with Watch(str(tmp_path), spare) as watch:
+        with pool.watch(str(tmp_path)) as watch:
             assert woken(watch, "file", (tmp_path / "file").touch, 30.0)
 
-    with Watch(str(tmp_path), spare) as watch:
-        spare.append(watch._eye)  # type: ignore[arg-type]  # as if another thread had just put it back
+    with pool.watch(str(tmp_path)) as watch:
+        pool.put_back(watch._inotify)  # type: ignore[arg-type]  # as if another thread had just done so
         assert os.waitpid(fork(child), 0)[1] == 0
         assert woken(watch, "file", lambda: None, 30.0), "the child has not read what was for its parent"
 
 
-def test_each_of_many_waiters_is_woken(tmp_path: Path) -> None:
+def test_each_of_twenty_waiting_threads_is_woken(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path))
     cursor = store.append("status", b"one")
-    EYES.clear()
     before = open_descriptors()
     answers: list[bool] = []
     threads = [threading.Thread(target=lambda: answers.append(store.wait("status", cursor, 30.0))) for _ in range(20)]
@@ -134,19 +133,25 @@ def test_each_of_many_waiters_is_woken(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert answers == [True] * 20
+    assert store._inotify is not None and 0 < len(store._inotify) <= MAX_IDLE
     store.close()
-    assert 0 < len(EYES) <= 8 and open_descriptors() <= before + len(EYES)
+    assert open_descriptors() <= before
 
 
-def test_all_stores_of_a_process_share_what_they_watch_with(tmp_path: Path) -> None:
-    EYES.clear()
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_store_that_is_closed_or_dropped_leaves_no_descriptor_open(closed: bool, tmp_path: Path) -> None:
+    before = open_descriptors()
     for number in range(20):
         store = FileStore(str(tmp_path / str(number)))
         store.wait("status", store.append("status", b"one"), 0.01)
-    assert len(EYES) == 1
+        if closed:
+            store.close()
+        del store
+    gc.collect()
+    assert open_descriptors() == before
 
 
-def test_a_child_that_closed_everything_keeps_its_own_files(tmp_path: Path) -> None:
+def test_closing_a_store_in_a_forked_child_closes_no_file_of_the_child(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path))
     cursor = store.append("status", b"one")
     assert not store.wait("status", cursor, 0.01) and store.read_log("status", cursor) == ([], cursor)
@@ -156,7 +161,6 @@ def test_a_child_that_closed_everything_keeps_its_own_files(tmp_path: Path) -> N
         own = [os.open(tmp_path / f"own-{number}", os.O_CREAT | os.O_RDWR) for number in range(30)]
         assert store.append("status", b"two") and store.read_log("status", cursor)[0] == [b"two"]
         assert not store.wait("status", store.tail("status", 0)[1], 0.01)
-        EYES.clear()
         store.close()
         gc.collect()
         for fd in own:
@@ -167,7 +171,7 @@ def test_a_child_that_closed_everything_keeps_its_own_files(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("gone", ["rotated", "removed", "replaced", "directory moved"])
-def test_a_follower_sees_what_comes_after_its_log_was_put_aside(gone: str, tmp_path: Path) -> None:
+def test_a_follower_sees_records_written_after_its_log_was_replaced(gone: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     store, other = FileStore(str(state)), FileStore(str(state))
     cursor = other.append("status", b"one")
@@ -193,9 +197,9 @@ def test_a_follower_sees_what_comes_after_its_log_was_put_aside(gone: str, tmp_p
     assert lines[-1] == b"two"
 
 
-def test_without_ctypes_waiting_ends_in_time_and_no_file_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ctypes_a_wait_ends_in_time_and_no_file_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a Python that was built without it."""
     monkeypatch.setitem(sys.modules, "ctypes", None)
     assert watch_files([str(tmp_path)]) == -1
-    with Watch(str(tmp_path), []) as watch:
+    with InotifyPool().watch(str(tmp_path)) as watch:
         watch.wait("file", 0.01)

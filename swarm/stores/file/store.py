@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from swarm.stores.file.log import Journal
     from swarm.stores.file.swap import Handover
     from swarm.stores.file.tokens import Tickets
-    from swarm.system.inotify import Watch
+    from swarm.system.inotify import InotifyPool, Watch
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -63,6 +63,7 @@ class FileStore:
         self._spaces: dict[str, Handover] = {}
         self._counters: dict[str, Tickets] = {}
         self._logs: dict[str, Journal] = {}
+        self._inotify: InotifyPool | None = None
         self._directory.check()
 
     @_spoken
@@ -218,6 +219,8 @@ class FileStore:
             records.close()
         for journal in self._logs.values():
             journal.close()
+        if self._inotify is not None:
+            self._inotify.close()
 
     def _sync_changes(self) -> None:
         from swarm.stores.file.durable import DurableFilesystem
@@ -277,9 +280,11 @@ class FileStore:
         return FileCache(self.root, self._directory)  # never synced: it can be found out again
 
     def _watch(self, path: str) -> Watch:
-        from swarm.system.inotify import EYES, Watch
+        if self._inotify is None:
+            from swarm.system.inotify import InotifyPool
 
-        return Watch(path, EYES)
+            self._inotify = InotifyPool()
+        return self._inotify.watch(path)
 
 
 def _resolved(path: str) -> str:
