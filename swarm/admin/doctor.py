@@ -18,7 +18,7 @@ from typing import cast
 
 from swarm import settings
 from swarm.admin.server_checks import check_server, reach_command
-from swarm.admin.state_dir_check import FAULT, OK, WARNING, Check, ground
+from swarm.admin.state_dir_check import FAULT, OK, WARNING, Check, check_state_dir
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.table import LockTable
 from swarm.queue.events import DONE, RUNNING
@@ -61,15 +61,15 @@ def examine() -> list[Check]:
     try:
         case = Case(*settings.state_dir())
     except SwarmError as error:
-        mend = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else "cd /"
-        return [*found, Check("state directory", FAULT, str(error), mend), *_guarded("optional parts", _parts)]
-    found += _guarded("state directory", lambda: ground(case.root, chosen=case.chosen))
+        fix = "unset AI_SWARM_DIR" if isinstance(error, BadInput) else "cd /"
+        return [*found, Check("state directory", FAULT, str(error), fix), *_guarded("optional parts", _parts)]
+    found += _guarded("state directory", lambda: check_state_dir(case.root, chosen=case.chosen))
     if not any((check.name, check.state) == ("state directory", FAULT) for check in found):
-        found += _guarded("state directory", lambda: _on_the_ground(case))
+        found += _guarded("state directory", lambda: _check_store(case))
     return [*found, *_guarded("optional parts", _parts)]
 
 
-def _on_the_ground(case: Case) -> Iterator[Check]:
+def _check_store(case: Case) -> Iterator[Check]:
     try:
         store = default_store() if store_url() else FileStore(case.root, trusted=case.chosen)
     except SwarmError as error:
@@ -302,9 +302,9 @@ def _residue(case: Case) -> Iterator[Check]:
                 pass  # just cleared away, or nobody's
     if old > _MUCH:
         # Hands only: a gate may go when its hand is gone, and then swarm sees to it.
-        mend = f"find {quoted(case.root + '/.locks/hands')} -mindepth 1 -mmin +60 -delete"
+        fix = f"find {quoted(case.root + '/.locks/hands')} -mindepth 1 -mmin +60 -delete"
         yield Check(
-            "residue", WARNING, f"{old} things that crashed processes left: every change of a lock reads their names", mend
+            "residue", WARNING, f"{old} things that crashed processes left: every change of a lock reads their names", fix
         )
     else:
         left = f"{old} things of crashed processes, which are cleared away by and by" if old else "nothing of crashed processes"

@@ -59,15 +59,15 @@ _DIRECTORIES = (
 
 @dataclass(frozen=True)
 class Check:
-    """What one look has found: `state` is ok, warning or fault; `mend` is the one command that helps, "" where none is needed."""
+    """What one look has found: `state` is ok, warning or fault; `fix` is the one command that helps, "" where none is needed."""
 
     name: str
     state: str
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
-def ground(root: str, *, chosen: bool) -> Iterator[Check]:
+def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
     """Everything about the directory `root`; `chosen`: a person named it, so it is trusted."""
     directory = list(_directory(root, chosen))
     yield from directory
@@ -76,7 +76,7 @@ def ground(root: str, *, chosen: bool) -> Iterator[Check]:
     place = root
     while not os.path.lexists(place):
         place = os.path.dirname(place)
-    yield from _permissions(place) if place == root else _prospects(place)
+    yield from _permissions(place) if place == root else _could_be_created(place)
     yield from _filesystem(place)
     yield from _room(place)
 
@@ -113,7 +113,7 @@ def _directory(root: str, chosen: bool) -> Iterator[Check]:
         yield Check(name, OK, f"{root}, {_owner(found.st_uid)}'s, mode {stat.S_IMODE(found.st_mode):04o}")
 
 
-def _prospects(parent: str) -> Iterator[Check]:
+def _could_be_created(parent: str) -> Iterator[Check]:
     if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
         yield Check("permissions", OK, f"it can be made in {parent}")
     else:
@@ -125,8 +125,8 @@ def _permissions(place: str) -> Iterator[Check]:
     try:
         bench = tempfile.mkdtemp(prefix=".doctor-", dir=place)
     except OSError as error:
-        mend = f"ls -ld {quoted(place)}"
-        yield Check(name, FAULT, f"nothing can be created in {place}: {error.strerror}", mend)
+        fix = f"ls -ld {quoted(place)}"
+        yield Check(name, FAULT, f"nothing can be created in {place}: {error.strerror}", fix)
         return
     try:
         faults = [fault for trial in _TRIALS if (fault := _tried(trial, bench))]

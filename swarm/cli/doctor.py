@@ -1,4 +1,4 @@
-"""`swarm doctor`: what is wrong, and the command that mends it."""
+"""`swarm doctor`: what is wrong, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def doctor(call: Call) -> int:
         if not faults:
             output.out(f"Nothing is wrong{f', {warnings} to look at' if warnings else ''}.\n")
     if faults:
-        output.error(f"{faults} fault{'s' * (faults != 1)} found. The command that mends it stands with each.")
+        output.error(f"{faults} fault{'s' * (faults != 1)} found. Each is shown with the command that fixes it.")
     return 1 if faults else 0
 
 
@@ -38,8 +38,8 @@ def _lines(checks: list[Check]) -> list[str]:
         if told[kind] > _MOST:
             continue
         lines.append(f"{output.paint(f'{check.state:<7}', _COLOURS[check.state])}  {check.name:<15}  {shown(check.text)}\n")
-        if check.mend:
-            lines.append(f"{'':24}  {output.paint(shown(check.mend), 'bold')}\n")
+        if check.fix:
+            lines.append(f"{'':24}  {output.paint(shown(check.fix), 'bold')}\n")
     for (name, state), count in told.items():
         if count > _MOST:
             lines.append(f"{state:<7}  {name:<15}  … and {count - _MOST} more, see: swarm doctor --json\n")
@@ -50,7 +50,7 @@ COMMAND = Command(
     "",
     "Looks at what swarm stands on: Python, the environment, clocks, the state directory and what may be done in it (it is\n"
     "tried), the filesystem, free space; and at what lies there: log, queue, locks and what crashed processes left.\n"
-    "Each fault and each warning comes with the command that mends it. Nothing is changed.\n"
+    "Each fault and each warning comes with the command that fixes it. Nothing is changed.\n"
     "\n"
     "Exit 1 if there is a fault; warnings do not count.",
     "swarm doctor",

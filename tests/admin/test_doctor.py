@@ -80,7 +80,7 @@ class TestGoodGround:
     def test_as_json_it_is_one_object(self, home: Path) -> None:
         answer = run("doctor", "--json").json
         assert (answer["ok"], answer["faults"], answer["warnings"]) == (True, 0, 0)
-        assert list(answer["checks"][0]) == ["name", "state", "text", "mend"]
+        assert list(answer["checks"][0]) == ["name", "state", "text", "fix"]
 
 
 class TestDirectory:
@@ -88,7 +88,7 @@ class TestDirectory:
     def test_one_that_others_can_write_to_is_a_warning(self, home: Path, mode: int, who: str) -> None:
         home.chmod(mode)
         check = the("state directory")
-        assert check.state == WARNING and who in check.text and check.mend == f"chmod go-w '{home}'"
+        assert check.state == WARNING and who in check.text and check.fix == f"chmod go-w '{home}'"
         assert run("doctor").code == 0  # a warning is none to fail for
 
     def test_a_file_in_its_place_is_a_fault(self, isolated_swarm_dir: Path) -> None:
@@ -98,7 +98,7 @@ class TestDirectory:
 
     def test_a_link_that_leads_nowhere_is_a_fault(self, isolated_swarm_dir: Path) -> None:
         isolated_swarm_dir.symlink_to("nowhere")
-        assert the("state directory").mend == f"rm '{isolated_swarm_dir}'"
+        assert the("state directory").fix == f"rm '{isolated_swarm_dir}'"
 
     def test_a_pipe_in_the_way_to_it_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkfifo(tmp_path / "pipe")
@@ -110,7 +110,7 @@ class TestDirectory:
         (tmp_path / "default").symlink_to("real")
         monkeypatch.setattr(settings, "DEFAULT_STATE_DIR", str(tmp_path / "default"))
         check = the("state directory")
-        assert check.state == FAULT and "symbolic link" in check.text and check.mend.startswith("export SWARM_STATE_DIR=")
+        assert check.state == FAULT and "symbolic link" in check.text and check.fix.startswith("export SWARM_STATE_DIR=")
 
     def test_the_default_path_is_refused_where_it_is_another_users(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "default").mkdir()
@@ -147,7 +147,7 @@ class TestFilesystem:
         access = os.access
         monkeypatch.setattr(os, "access", lambda path, mode: str(path) != f"{home}/{place}" and access(path, mode))
         (check,) = found("permissions", FAULT)
-        assert check.text == f"{home}/{place} may not be written to" and f"chown -R $(id -un) '{home}/{place}'" in check.mend
+        assert check.text == f"{home}/{place} may not be written to" and f"chown -R $(id -un) '{home}/{place}'" in check.fix
 
     def test_results_that_are_no_directory_are_a_fault(self, home: Path) -> None:
         (home / "results").write_text("")
@@ -212,13 +212,13 @@ def test_on_a_full_disk_it_says_so(tmp_path: Path, full: str) -> None:
 class TestEnvironment:
     def test_two_state_directories_are_a_fault(self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path / "other"))
-        assert the("state directory").mend == "unset AI_SWARM_DIR"
+        assert the("state directory").fix == "unset AI_SWARM_DIR"
         assert run("doctor").code == 1
 
     @pytest.mark.parametrize("name", ["AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES"])
     def test_a_variable_that_makes_no_sense_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         monkeypatch.setenv(name, "soon")
-        assert [(check.state, check.mend) for check in found("environment")] == [(FAULT, f"unset {name}")]
+        assert [(check.state, check.fix) for check in found("environment")] == [(FAULT, f"unset {name}")]
         assert found("locks") and found("log")  # the rest is looked at all the same
 
     def test_a_system_that_does_not_name_its_boot_is_a_warning(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ class TestWhatLiesThere:
             assert the("locks").state == OK
             holder.kill()
         check = the("locks")
-        assert (check.state, check.mend) == (WARNING, "swarm lock break 'a b' --yes")
+        assert (check.state, check.fix) == (WARNING, "swarm lock break 'a b' --yes")
         assert run("lock", "break", "a b", "--yes").code == 0
         assert the("locks").state == OK
 
@@ -296,7 +296,7 @@ class TestWhatLiesThere:
         for path in (home / "status.log", home / ".tasks" / "tasks.log"):
             with path.open("ab") as log:
                 log.write(b"nonsense\n\xff\xfe\n\n")
-        assert (the("log").state, the("log").mend) == (WARNING, "swarm log validate")
+        assert (the("log").state, the("log").fix) == (WARNING, "swarm log validate")
         assert the("queue").state == WARNING and "2 lines" in the("queue").text
 
     def test_tasks_that_cannot_start_and_tasks_that_died_are_told(self, home: Path) -> None:
@@ -307,7 +307,7 @@ class TestWhatLiesThere:
         queue.add("fatal", "x", max_attempts=1)
         queue.claim("w", "fatal")
         LockTable(FileStore(str(home))).break_lock("fatal")
-        assert [check.mend for check in found("queue", WARNING)] == ["swarm task retry build", "swarm task retry fatal"]
+        assert [check.fix for check in found("queue", WARNING)] == ["swarm task retry build", "swarm task retry fatal"]
 
     def test_what_crashed_processes_left_is_told_once_it_is_much(self, home: Path) -> None:
         hands = home / ".locks" / "hands"
@@ -318,7 +318,7 @@ class TestWhatLiesThere:
             os.utime(one, (1, 1))
         check = the("residue")
         assert check.state == WARNING
-        subprocess.run(check.mend, shell=True, check=True)
+        subprocess.run(check.fix, shell=True, check=True)
         assert the("residue").state == OK
 
     def test_a_gate_is_as_old_as_its_name_says(self, home: Path) -> None:
@@ -358,7 +358,7 @@ class TestBrokenGround:
         if place.startswith("locks"):
             os.utime(home / place, (1, 1))  # a lock that makes no sense may be young
         checks = [check for check in examine() if check.state != OK]
-        assert checks and all(check.mend for check in checks)
+        assert checks and all(check.fix for check in checks)
 
     def test_what_no_check_expects_is_a_finding_too(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(case: doctor.Case) -> Any:
@@ -373,7 +373,7 @@ class TestBrokenGround:
         (home / "status.log").write_bytes(b"nonsense\n")
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "x")
         wrong = [check for check in examine() if check.state != OK]
-        assert len(wrong) == 3 and all(check.mend for check in wrong)
+        assert len(wrong) == 3 and all(check.fix for check in wrong)
 
     def test_many_findings_of_a_kind_are_counted(self, home: Path) -> None:
         for number in range(30):

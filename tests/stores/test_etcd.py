@@ -625,7 +625,7 @@ def test_a_full_database_is_told_with_the_cure(opened: Opened, tmp_path: Path, n
         with pytest.raises(StoreError, match=r"database space exceeded.*alarm disarm.*--auto-compaction-retention"):
             any(not store.append("status", b"x" * 200_000) for _ in range(20))
         assert len(lines_of(store)) > 1
-        assert ("fault", "etcdctl alarm list") in [(check.state, check.mend) for check in check_server(store)]
+        assert ("fault", "etcdctl alarm list") in [(check.state, check.fix) for check in check_server(store)]
 
 
 # The clock -----------------------------------------------------------------------------------------------------------
@@ -675,10 +675,10 @@ def test_another_member_is_another_clock(
 def test_the_doctor_judges_the_version(server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_checks, "_ETCD_LOSING", ())
     (good,) = check_server(store)
-    assert good.state == "ok" and good.text.startswith("etcd 3.") and not good.mend
+    assert good.state == "ok" and good.text.startswith("etcd 3.") and not good.fix
     monkeypatch.setattr(server_checks, "_ETCD_LOSING", (good.text.removeprefix("etcd "),))
     (bad,) = check_server(store)
-    assert bad.state == "fault" and f"{good.text} may lose" in bad.text and bad.mend
+    assert bad.state == "fault" and f"{good.text} may lose" in bad.text and bad.fix
     assert reach_command(store.address) == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
 
 

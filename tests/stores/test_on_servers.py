@@ -201,7 +201,7 @@ def test_the_doctor_knows_the_server_and_tells_no_secret(url: str) -> None:
     answer = run("doctor", "--json").json
     stores = [check for check in answer["checks"] if check["name"] == "store"]
     assert "answers in" in stores[0]["text"] and len(stores) > 1, stores
-    assert all(check["mend"] for check in answer["checks"] if check["state"] != "ok")
+    assert all(check["fix"] for check in answer["checks"] if check["state"] != "ok")
     assert ":s3cret" not in json.dumps(answer)
 
 

@@ -262,7 +262,7 @@ class TestDoctor:
             command(server, "CONFIG", "SET", setting, value)
             (concern,) = [check for check in check_server(store) if check.state != "ok"]
             assert concern.state == state and text in concern.text
-            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.mend).groups()  # type: ignore[union-attr]
+            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.fix).groups()  # type: ignore[union-attr]
             command(server, *subject.split(), name, mended)
             assert {check.state for check in check_server(store)} == {"ok"}
             store.close()
