@@ -132,7 +132,7 @@ test_version() { # VERSION ARGUMENT…
   shift
   printf '\n== Python %s ==\n' "$version"
   cat "$cache/wheels/$version.complete"
-  for module in jsonschema libtmux mcp psycopg redis starlette uvicorn yaml; do
+  for module in jsonschema mcp psycopg redis starlette uvicorn yaml; do
     run "$version" python3 -c "import $module" 2>/dev/null || without+=("--without=$module")
   done
   ((${#without[@]})) || printf 'Every module that the tests import is there, as a wheel or as a package of Debian.\n'

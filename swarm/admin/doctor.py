@@ -169,7 +169,6 @@ def _parts() -> Iterator[Check]:
     lack: list[str] = []
     for name, there, use in (
         ("PyYAML", importlib.util.find_spec("yaml") is not None, "YAML files of tasks, unusual sprint locks"),
-        ("libtmux", importlib.util.find_spec("libtmux") is not None, "swarm up"),
         ("tmux", shutil.which("tmux") is not None, "swarm up"),
         ("redis", importlib.util.find_spec("redis") is not None, "redis:// and valkey://"),
         ("psycopg", importlib.util.find_spec("psycopg") is not None, "postgresql://"),

@@ -34,8 +34,8 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "swarm"
 STATIC = PACKAGE / "web" / "static"
-EXTRAS = {"tmux", "redis", "postgres", "etcd", "mcp", "web", "yaml"}
-THIRD_PARTY = ("libtmux", "redis", "psycopg", "mcp", "starlette", "uvicorn", "yaml")
+EXTRAS = {"redis", "postgres", "etcd", "mcp", "web", "yaml"}
+THIRD_PARTY = ("redis", "psycopg", "mcp", "starlette", "uvicorn", "yaml")
 NOT_IN_SDIST = (".planning/",)
 TIMEOUT = 100.0  # seconds; far more than any of these programs takes
 
