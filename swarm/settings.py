@@ -100,6 +100,12 @@ def user() -> str:
         return f"uid-{os.geteuid()}"
 
 
+def columns() -> int:
+    """Return COLUMNS, the width that texts are to fit into; 0 if it is not set to a number."""
+    text = _variable("COLUMNS")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
+
+
 def _variable(name: str) -> str:
     """Of the environment, "" if it is not set."""
     if "os" in sys.modules:  # which a program may have given another environment

@@ -13,12 +13,12 @@ from typing import Any
 from swarm.board.board import ActiveTask, Problem
 from swarm.board.viewer import Viewer
 from swarm.errors import NoTask
+from swarm.formats import json_codec
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
 from swarm.terminal.text import duration, quoted, shown
 
-SCHEMA_VERSION = 1
 _MAX_ROWS = 8  # of each list
 _MAX_TEXT = 160  # characters of what somebody else wrote
 _MAX_PROMPT = 4000  # characters of the prompts of its tasks; `swarm task show` has the rest
@@ -51,7 +51,7 @@ class Brief:
     def fields(self) -> dict[str, Any]:
         """The brief as JSON shows it."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": json_codec.SCHEMA_VERSION,
             "worker": self.worker,
             "your_tasks": [asdict(task) for task in self.tasks],
             "others": [{"worker": w.worker, "task_id": w.task_id, "held_for": w.held_for} for w in self.others],

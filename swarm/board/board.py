@@ -15,13 +15,13 @@ The kinds of problem, in their order on the board:
 
 from __future__ import annotations
 
+from swarm.formats import json_codec
 from swarm.formats.frozen_record import PlainRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SCHEMA_VERSION = 1
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
 
@@ -98,7 +98,7 @@ class Board(PlainRecord):
     def fields(self) -> dict[str, Any]:
         """The board as JSON shows it."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,
             "problems": [problem.as_dict() for problem in self.problems],
             "workers": [work.as_dict() for work in self.workers],

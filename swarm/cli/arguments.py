@@ -1,12 +1,16 @@
-"""Command lines for the commands that agents call hundreds of times: what argparse does, without its start-up time.
+"""The arguments of a command, declared once: parsed here, explained by `cli.help`.
 
-A face describes itself as a table of `Command`s. Options may stand anywhere, as `--name value` or `--name=value`; after `--`
-everything is positional.
+Agents call some commands hundreds of times, and argparse would double their start-up time.
+Options may stand anywhere, as `--name value` or `--name=value`. Words after `--` are never
+options: they are arguments, or the command line that the command runs.
 """
 
 from __future__ import annotations
 
 from swarm.errors import BadInput
+from swarm.formats import json_codec
+from swarm.inputs import parse_ttl, parse_wait
+from swarm.terminal import output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,84 +18,186 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Call:
-    """One call of a command: what was given. Of an option that was given more than once, `options` has the last."""
+class Option:
+    """An option: its name, the name of its value ("" if it takes none), and its line in the help.
 
-    def __init__(self, positional: Sequence[str], options: Mapping[str, str], given: Sequence[tuple[str, str]] = ()) -> None:
+    `required` and `repeated` only change how the usage shows it. A command that needs an option
+    checks for it itself, since its message can say more.
+    """
+
+    def __init__(self, name: str, value: str = "", text: str = "", *, required: bool = False, repeated: bool = False) -> None:
+        self.name = name
+        self.value = value
+        self.text = text
+        self._required = required
+        self._repeated = repeated
+
+    @property
+    def usage(self) -> str:
+        shown = f"{self.name} {self.value}".rstrip()
+        return (shown if self._required else f"[{shown}]") + "…" * self._repeated
+
+
+COMMON_OPTIONS = (
+    Option("--json", text="print the answer as one JSON object"),
+    Option("--store", "URL", "use this store, as SWARM_STORE does"),
+)
+
+
+class Call:
+    """The arguments of one call. If an option was given more than once, `options` has the last value.
+
+    `command_line` has the words after `--`, if the command takes a command line.
+    """
+
+    def __init__(
+        self,
+        positional: Sequence[str],
+        options: Sequence[tuple[str, str]] = (),
+        command_line: Sequence[str] = (),
+    ) -> None:
         self.positional = positional
-        self.options = options
-        self._given = given
-        self.json = "--json" in options
+        self.options = dict(options)
+        self.command_line = command_line
+        self.json = "--json" in self.options
+        self._all_options = options
 
     def get(self, index: int, default: str = "") -> str:
+        """Return a positional argument, `default` if the call has fewer."""
         return self.positional[index] if index < len(self.positional) else default
 
     def every(self, option: str) -> list[str]:
-        """All values of an option that may be given more than once."""
-        return [value for name, value in self._given if name == option]
+        """Return all values of an option that may be repeated."""
+        return [value for name, value in self._all_options if name == option]
+
+    def seconds(self, option: str, default: float) -> float:
+        """Return an option's number of seconds. Raise BadInput if it is not one."""
+        text = self.options.get(option)
+        return default if text is None else parse_wait(text, option)
+
+    def ttl(self) -> int | None:
+        """Return the value of --ttl, None if it was not given. Raise BadInput if it is invalid."""
+        text = self.options.get("--ttl")
+        return None if text is None else parse_ttl(text, "--ttl")
+
+    def timeout(self) -> float | None:
+        """Return the value of --timeout, None if it was not given. Raise BadInput if it is invalid."""
+        return self.seconds("--timeout", 0.0) if "--timeout" in self.options else None
+
+    def answer(self, fields: Mapping[str, Any]) -> bool:
+        """Print the answer as JSON if the caller asked for JSON. Return whether it did."""
+        if self.json:
+            print_json(fields)
+        return self.json
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """Print an answer as one JSON object, with the version of its shape first."""
+    output.out(json_codec.dumps({"schema_version": json_codec.SCHEMA_VERSION, **fields}) + "\n")
 
 
 class Command:
-    """How a command is called, and what answers. `usage` names its positionals; [optional] ones stand in brackets, and of a last
-    one with … there may be any number. One that ends in `-- COMMAND…` takes another command line, which [-- COMMAND…] makes
-    optional. `exit_codes` says which it has besides those of every command."""
+    """A command: its arguments, its help, and the function that runs it.
+
+    `positional` arguments must be given, `optional` ones may follow, and after them any number of
+    those called `repeated`. With a `command_line` of "required" or "optional", the words after
+    `--` are a command line. `details` stand before the options in the help and `notes` after
+    them: texts are paragraphs, dicts are tables. `exit_codes` names those that not every command
+    has.
+    """
 
     def __init__(
-        self, usage: str, summary: str, example: str, run: Callable[[Call], int], options: str = "", exit_codes: str = ""
+        self,
+        run: Callable[[Call], int],
+        summary: str,
+        example: str,
+        *,
+        positional: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        repeated: str = "",
+        options: Sequence[Option] = (),
+        command_line: str = "",
+        details: Sequence[str | Mapping[str, str]] = (),
+        notes: Sequence[str | Mapping[str, str]] = (),
+        exit_codes: str = "",
     ) -> None:
-        self.usage = usage
+        self.run = run
         self.summary = summary
         self.example = example
-        self.run = run
+        self.details = details
+        self.notes = notes
         self.exit_codes = exit_codes
-        self.options = options.split()  # "--name=" takes a value, "--name" does not
+        self.options = options
+        self._positional = positional
+        self._optional = optional
+        self._repeated = repeated
+        self._command_line = command_line
+
+    @property
+    def usage(self) -> list[str]:
+        """The parts of the usage line. None of them may be broken into two lines."""
+        parts = [*self._positional, *(f"[{name}]" for name in self._optional)]
+        if self._repeated:
+            parts.append(f"[{self._repeated}]…")
+        parts += [option.usage for option in self.options]
+        if self._command_line:
+            parts.append("-- COMMAND…" if self._command_line == "required" else "[-- COMMAND…]")
+        return parts
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
+        """Return the arguments of a call of this command. Raise BadInput with the usage."""
+        known = {option.name: option for option in (*self.options, *COMMON_OPTIONS)}
         positional: list[str] = []
-        after: list[str] = []
+        behind: list[str] = []
         options: list[tuple[str, str]] = []
-        known = {option.rstrip("="): option.endswith("=") for option in [*self.options, "--json", "--store="]}
         rest = iter(args)
         for arg in rest:
             if arg == "--":
-                after += rest
-                break
-            if not arg.startswith("--"):
+                behind += rest
+            elif arg.startswith("--"):
+                option, equals, value = arg.partition("=")
+                if option not in known:
+                    raise self._wrong(name, f"has no option {option[:40]}{_similar(option, known)}")
+                if equals and not known[option].value:
+                    raise self._wrong(name, f"takes no value for {option}")
+                if known[option].value and not equals:
+                    try:
+                        value = next(rest)
+                    except StopIteration:
+                        raise self._wrong(name, f"needs a value for {option}") from None
+                options.append((option, value))
+            else:
                 positional.append(arg)
-                continue
-            option, equals, value = arg.partition("=")
-            if option not in known:
-                raise BadInput(f"{name} has no option {option[:40]} (text comes after --). Usage: {name} {self.usage}")
-            if known[option] and not equals:
-                try:
-                    value = next(rest)
-                except StopIteration:
-                    raise BadInput(f"{option} needs a value. Usage: {name} {self.usage}") from None
-            elif equals and not known[option]:
-                raise BadInput(f"{option} takes no value. Usage: {name} {self.usage}")
-            options.append((option, value))
-        words = self.usage.partition("--")[0].rstrip("[ ").split()
-        needed = sum(not word.startswith("[") for word in words)
-        takes_command = "-- COMMAND…" in self.usage
-        given = len(positional) + (0 if takes_command else len(after))
-        problem = ""
-        if takes_command and not after and not self.usage.endswith("]"):
-            problem = "needs a command after --"
-        elif given < needed:
-            problem = "is missing arguments"
-        elif given > len(words) and not (words and words[-1].endswith("…")):
-            problem = "was given too many arguments"
-        if problem:
-            raise BadInput(f"{name} {problem}. Usage: {name} {self.usage}")
-        return Call([*positional, *after], dict(options), options)
+        if not self._command_line:
+            positional += behind
+            behind = []
+        self._check_number(name, positional, behind)
+        return Call(positional, options, behind)
+
+    def _check_number(self, name: str, positional: Sequence[str], behind: Sequence[str]) -> None:
+        wanted = [*self._positional, *self._optional]
+        if self._command_line == "required" and not behind:
+            raise self._wrong(name, "needs a command after --")
+        if len(positional) < len(self._positional):
+            raise self._wrong(name, f"needs {self._positional[len(positional)]}")
+        if len(positional) > len(wanted) and not self._repeated:
+            raise self._wrong(name, f"takes no further argument {positional[len(wanted)][:40]!r}")
+
+    def _wrong(self, name: str, problem: str) -> BadInput:
+        return BadInput(f"{name} {problem}. Usage: {' '.join([name, *self.usage])}")
+
+
+def _similar(option: str, known: Mapping[str, Option]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(option, known, 1)
+    return f" (did you mean {close[0]}?)" if close else " (put text that begins with -- after a --)"
 
 
 def parse_meta(text: str | None) -> dict[str, Any] | None:
-    """The value of --meta, None if it was not given."""
+    """Return the object that --meta gives, None if it was not given. Raise BadInput."""
     if text is None:
         return None
-    from swarm.formats import json_codec
-
     try:
         meta = json_codec.loads(text, strict=True)
     except ValueError as error:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 from swarm.admin.doctor import FAULT, OK, WARNING, Check, examine
 from swarm.cli.arguments import Call, Command
-from swarm.formats import json_codec
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
@@ -17,10 +16,8 @@ _MOST = 8  # findings of one kind that are told one by one
 def doctor(call: Call) -> int:
     checks = examine()
     faults, warnings = (sum(check.state == state for check in checks) for state in (FAULT, WARNING))
-    if call.json:
-        fields = {"ok": not faults, "faults": faults, "warnings": warnings, "checks": [asdict(check) for check in checks]}
-        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
-    else:
+    fields = {"ok": not faults, "faults": faults, "warnings": warnings, "checks": [asdict(check) for check in checks]}
+    if not call.answer(fields):
         output.out("".join(_lines(checks)) + "\n")
         if not faults:
             output.out(f"Nothing is wrong{f', {warnings} to look at' if warnings else ''}.\n")
@@ -47,12 +44,16 @@ def _lines(checks: list[Check]) -> list[str]:
 
 
 COMMAND = Command(
-    "",
-    "Looks at what swarm stands on: Python, the environment, clocks, the state directory and what may be done in it (it is\n"
-    "tried), the filesystem, free space; and at what lies there: log, queue, locks and what crashed processes left.\n"
-    "Each fault and each warning comes with the command that fixes it. Nothing is changed.\n"
-    "\n"
-    "Exit 1 if there is a fault; warnings do not count.",
-    "swarm doctor",
     doctor,
+    "Check Python, state directory, store and leftovers. It changes nothing.",
+    "swarm doctor",
+    details=(
+        (
+            "It looks at Python, the environment, clocks, the state directory and what is allowed in "
+            "it (by trying), the filesystem and free space. Then it looks at log, queue, locks, and "
+            "files that crashed processes left behind. Each fault and each warning comes with the "
+            "command that fixes it."
+        ),
+        "Exit 1: there is a fault. Warnings do not count.",
+    ),
 )

@@ -14,7 +14,7 @@ from swarm.agents import hook_event
 from swarm.agents.hook_event import HookEvent
 from swarm.agents.hook_state import HookMemory
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import StoreError
 from swarm.formats import json_codec
 from swarm.system import process
@@ -79,21 +79,20 @@ def _name_the_worker(worker: str) -> None:
 
 
 COMMAND = Command(
-    "[--worker W]",
-    "Answers the events of Claude Code and Codex, each a JSON object on standard input. Nobody needs to call it: swarm setup\n"
-    "writes it where the agent finds it.\n"
-    "\n"
-    "  SessionStart   the agent is told who it is, its task, who else works, what waits\n"
-    "  PreToolUse     an edit of a file that another worker has reserved is refused (swarm reserve)\n"
-    "  PostToolUse    what the agent claimed is kept alive, at most every ten seconds; it is told of a task that it has lost\n"
-    "  Stop           the agent is reminded of a task that is still open, once\n"
-    "  SessionEnd     what the agent claimed is given back\n"
-    "\n"
-    "Other events are left alone. Whatever goes wrong is said on standard error and lets the agent go on.\n"
-    "\n"
-    "  --worker W     default: SWARM_WORKER, else the agent that runs this, by its process",
-    'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
     hook,
-    "--worker=",
-    "never 2, which agents read as: block",
+    "Answer an event of Claude Code or Codex, a JSON object on standard input.",
+    'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
+    options=(Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),),
+    details=(
+        "Users need not call it: swarm setup writes it into the settings of the agent.",
+        {
+            "SessionStart": "tell the agent its worker name, its task, who else works and what waits",
+            "PreToolUse": "refuse to edit a file that another worker has reserved (swarm reserve)",
+            "PostToolUse": "renew the agent's claims, at most every ten seconds, and tell it of a lost task",
+            "Stop": "remind the agent once of a task that is still open",
+            "SessionEnd": "release what the agent has claimed",
+        },
+        "Other events have no effect. Errors are printed on standard error and never stop the agent.",
+    ),
+    exit_codes="never 2, because agents read 2 as: block",
 )

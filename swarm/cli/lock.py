@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
-from swarm.formats import json_codec
-from swarm.inputs import check_name, parse_token, parse_ttl, parse_wait
+from swarm.inputs import check_name, parse_token, parse_ttl
 from swarm.locks.record import Lock, LockStatus
 from swarm.locks.table import LockTable
 from swarm.stores.default import default_store
@@ -14,7 +13,6 @@ from swarm.terminal.text import quoted, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 
@@ -23,9 +21,9 @@ def acquire(call: Call) -> int:
     ttl = parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
     table = _table()
     try:
-        lock = table.acquire(task, worker, ttl, wait=parse_wait(call.options.get("--wait", "0"), "--wait"))
+        lock = table.acquire(task, worker, ttl, wait=call.seconds("--wait", 0.0))
         try:
-            if not _json(call, {"acquired": True, "task_id": task, "lock": lock.fields()}):
+            if not call.answer({"acquired": True, "task_id": task, "lock": lock.fields()}):
                 output.out(f"Lock acquired: {task}\n{_details(lock)}")
         except BrokenPipeError:
             raise  # exit 0 tells it
@@ -34,7 +32,7 @@ def acquire(call: Call) -> int:
             raise
     except LockHeld as held:
         other = table.status(task).lock if call.json else None
-        _json(call, {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)})
+        call.answer({"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)})
         output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
         return held.exit_code
     finally:
@@ -49,7 +47,7 @@ def release(call: Call) -> int:
         lock = table.release(task, worker, _token(call))
     finally:
         table.store.close()
-    if not _json(call, {"released": True, "task_id": task, "lock": lock.fields()}):
+    if not call.answer({"released": True, "task_id": task, "lock": lock.fields()}):
         output.out(f"Lock released: {task}\n")
     return 0
 
@@ -61,7 +59,7 @@ def heartbeat(call: Call) -> int:
         lock = table.heartbeat(task, worker, _token(call))
     finally:
         table.store.close()
-    if not _json(call, {"refreshed": True, "task_id": task, "lock": lock.fields()}):
+    if not call.answer({"refreshed": True, "task_id": task, "lock": lock.fields()}):
         output.out(f"Heartbeat: {task} {_until(lock)}\n")
     return 0
 
@@ -69,7 +67,7 @@ def heartbeat(call: Call) -> int:
 def check(call: Call) -> int:
     task = _task(call)
     status = _table().status(task)
-    if _json(call, {"task_id": task, **_status(status)}):
+    if call.answer({"task_id": task, **_status(status)}):
         return 0
     if status.exists:
         output.out(f"{task}: {_painted(status, str(status))}\n{_details(status.lock) if status.lock else ''}")
@@ -100,7 +98,7 @@ def list_locks(call: Call) -> int:
         rows.append({"task_id": task, **_status(status)})
         if not call.json:
             output.out(f"{shown(task)}: {_line(status)}\n")
-    if not _json(call, {"locks": rows}) and not rows:
+    if not call.answer({"locks": rows}) and not rows:
         output.out("No locks\n")
     return _told(trouble)
 
@@ -128,7 +126,7 @@ def release_all(call: Call) -> int:
                 output.out(f"Lock released: {shown(task)}\n")
     finally:
         table.store.close()
-    if not _json(call, {"worker": worker, "released": released}) and not released:
+    if not call.answer({"worker": worker, "released": released}) and not released:
         output.out(f"No locks held by {worker}\n")
     return _told(trouble)
 
@@ -151,7 +149,7 @@ def break_lock(call: Call) -> int:
             trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
     finally:
         table.store.close()
-    if not _json(call, {"broken": True, "task_id": task, "lock": _fields(lock)}):
+    if not call.answer({"broken": True, "task_id": task, "lock": _fields(lock)}):
         holder = shown(lock.worker) if lock else "nobody that can be named"
         output.out(f"Lock broken: {task} (was held by {holder})\n")
     return _told(trouble)
@@ -163,7 +161,7 @@ def why(call: Call) -> int:
     task = _task(call)
     table = _table()
     status = table.status(task)
-    if _json(call, {"task_id": task, **_status(status), "frees": ways_to_free(task, status)}):
+    if call.answer({"task_id": task, **_status(status), "frees": ways_to_free(task, status)}):
         return 0
     if not status.exists:
         output.out(f"Nobody holds {task}: there is no lock.\n")
@@ -194,13 +192,6 @@ def _told(trouble: str) -> int:
     if trouble:
         output.error(trouble)
     return StoreError.exit_code if trouble else 0
-
-
-def _json(call: Call, answer: Mapping[str, Any]) -> bool:
-    """Prints the answer for a program, if that is who asks."""
-    if call.json:
-        output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n")
-    return call.json
 
 
 def _fields(lock: Lock | None) -> dict[str, Any] | None:
@@ -251,40 +242,57 @@ def _end(lock: Lock) -> str:
     return lock.expires_at or f"ttl {lock.ttl} s after the last heartbeat"
 
 
+_TOKEN = Option("--token", "N", "only if the lock still has token N")
 COMMANDS = {
     "acquire": Command(
-        "TASK WORKER [TTL_SECONDS] [--wait S]",
-        "Takes a task; fails at once, or after S seconds, if somebody has it.\n"
-        "Without TTL_SECONDS it never expires; with it, heartbeats must come in time.",
-        "swarm lock acquire task-001 worker-0 300",
         acquire,
-        "--wait=",
+        "Acquire the lock of a task. Exit 1 if another worker holds it.",
+        "swarm lock acquire task-001 worker-0 300",
+        positional=("TASK", "WORKER"),
+        optional=("TTL_SECONDS",),
+        options=(Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),),
+        details=(
+            "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. Without it, the lock never expires.",
+        ),
     ),
     "release": Command(
-        "TASK WORKER [--token N]",
-        "Gives a lock back. Only its worker can (--token: if it still has N).",
-        "swarm lock release task-001 worker-0",
         release,
-        "--token=",
+        "Release a lock. Only the worker that holds it can.",
+        "swarm lock release task-001 worker-0",
+        positional=("TASK", "WORKER"),
+        options=(_TOKEN,),
     ),
     "heartbeat": Command(
-        "TASK WORKER [--token N]",
-        "Begins the lease anew. Exit 4: the lock is not yours any more, so stop.",
-        "swarm lock heartbeat task-001 worker-0",
         heartbeat,
-        "--token=",
+        "Start the lease of a lock again. Exit 4: the worker lost the lock and must stop.",
+        "swarm lock heartbeat task-001 worker-0",
+        positional=("TASK", "WORKER"),
+        options=(_TOKEN,),
     ),
-    "check": Command("TASK", "Tells whether a task is locked, by whom and until when.", "swarm lock check task-001", check),
-    "list": Command("", "Every lock, active or expired.", "swarm lock list", list_locks),
+    "check": Command(
+        check,
+        "Show whether a task is locked, by which worker and until when.",
+        "swarm lock check task-001",
+        positional=("TASK",),
+    ),
+    "list": Command(list_locks, "List all locks, active and expired.", "swarm lock list"),
     "release-all": Command(
-        "[WORKER]", "Gives back every lock of a worker (default: $SWARM_WORKER).", "swarm lock release-all worker-0", release_all
+        release_all,
+        "Release all locks of a worker, by default of SWARM_WORKER.",
+        "swarm lock release-all worker-0",
+        optional=("WORKER",),
     ),
     "break": Command(
-        "TASK --yes",
-        "Frees a task whoever holds it, and writes into the log who did.",
-        "swarm lock break task-001 --yes",
         break_lock,
-        "--yes",
+        "Free a task by force, and log who did it.",
+        "swarm lock break task-001 --yes",
+        positional=("TASK",),
+        options=(Option("--yes", text="confirm: the holder may still be at work on the task", required=True),),
     ),
-    "why": Command("TASK", "Who holds a task, since when, and what would free it.", "swarm lock why task-001", why),
+    "why": Command(
+        why,
+        "Explain who holds a task, since when, and what would free it.",
+        "swarm lock why task-001",
+        positional=("TASK",),
+    ),
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from swarm.cli.arguments import Call, Command, parse_meta
+from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput
-from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, check_name
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.default import default_store
@@ -66,18 +65,14 @@ def validate(call: Call) -> int:
         else:
             output.out(shown(f"{place}: {fault}") + "\n")
     output.transient("")
-    if call.json:
-        output.out(json_codec.dumps({"schema_version": 1, "valid": not count, "faults": found}) + "\n")
-    else:
+    if not call.answer({"valid": not count, "faults": found}):
         output.err(f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n")
     return 1 if count else 0
 
 
 def rotate(call: Call) -> int:
     rotated = default_store().rotate(LOG)
-    if call.json:
-        output.out(json_codec.dumps({"schema_version": 1, "rotated": rotated}) + "\n")
-    else:
+    if not call.answer({"rotated": rotated}):
         output.out("Log rotated: every reader still sees all of it\n" if rotated else "Nothing to rotate\n")
     return 0
 
@@ -98,21 +93,40 @@ def _tell_damage(log: StatusLog) -> None:
 
 COMMANDS = {
     "append": Command(
-        "TYPE WORKER TASK_ID [REASON] [--meta JSON]",
-        f"Appends a record and prints it. TYPE: {' '.join(STATES)}.\nA REASON of - is read from standard input.",
-        "swarm log append WAIT worker-1 task-002 'needs a person'",
         append,
-        "--meta=",
+        f"Append a record and print it. TYPE is one of {' '.join(STATES)}.",
+        "swarm log append WAIT worker-1 task-002 'needs a person'",
+        positional=("TYPE", "WORKER", "TASK_ID"),
+        optional=("REASON",),
+        options=(Option("--meta", "JSON", "add a JSON object to the record"),),
+        details=("If REASON is -, it is read from standard input.",),
     ),
-    "tail": Command("[N]", "The last N records (10), as they stand, one a line.", "swarm log tail 10", tail),
-    "query": Command("TASK_ID", "Every record of one task, in order.", "swarm log query task-001", query),
+    "tail": Command(
+        tail,
+        "Print the last N records as they are, one a line. N is 10 by default.",
+        "swarm log tail 10",
+        optional=("N",),
+    ),
+    "query": Command(query, "Print all records of one task, in order.", "swarm log query task-001", positional=("TASK_ID",)),
     "follow": Command(
-        "[--since CURSOR] [--task T] [--type S] [--cursor]",
-        "Prints records as they come (--cursor: with the cursor to go on from).",
-        "swarm log follow --type WAIT",
         follow,
-        "--since= --task= --type= --cursor",
+        "Print new records as they are written. Ctrl-C ends it.",
+        "swarm log follow --type WAIT",
+        options=(
+            Option("--since", "CURSOR", "begin after this cursor instead of now"),
+            Option("--task", "T", "only records of this task"),
+            Option("--type", "S", "only records of this type"),
+            Option("--cursor", text="print before each record the cursor to continue from"),
+        ),
     ),
-    "validate": Command("", "Checks every record and lock file. Exit 1 if one is wrong.", "swarm log validate", validate),
-    "rotate": Command("", "Puts the log's file aside; nothing is lost, readers go on.", "swarm log rotate", rotate),
+    "validate": Command(
+        validate,
+        "Check every record and every lock file. Exit 1 if one is invalid.",
+        "swarm log validate",
+    ),
+    "rotate": Command(
+        rotate,
+        "Start a new log file. Readers still see the records of the old one.",
+        "swarm log rotate",
+    ),
 }

@@ -1,12 +1,12 @@
-"""The command `swarm`: finds the command that was meant, and turns errors into messages and exit codes."""
+"""The command `swarm`: find the command of a call, and turn errors into messages and exit codes."""
 
 from __future__ import annotations
 
 import sys
 
 from swarm import __version__
+from swarm.cli.arguments import print_json
 from swarm.errors import BadInput, SwarmError
-from swarm.formats import json_codec
 from swarm.terminal import output
 
 TYPE_CHECKING = False
@@ -15,58 +15,63 @@ if TYPE_CHECKING:
 
     from swarm.cli.arguments import Command
 
-SCHEMA_VERSION = 1
-_GROUPS = ("lock", "log", "sprint", "task")  # the module has COMMANDS
-# The module has a COMMAND:
-_COMMANDS = ("doctor", "hook", "mcp", "migrate", "prime", "reserve", "run", "setup", "status", "wait", "web", "worker")
-_TMUX_COMMANDS = ("up", "attach", "down", "agents", "send", "capture", "restart")  # COMMANDS of one module, cli.tmux
+# Every command with its line in `swarm --help`, in groups. The module `swarm.cli.NAME` has a
+# COMMAND, or COMMANDS if NAME is a group of commands. `_MODULES` names the other modules.
+_COMMANDS = {
+    "Work": {
+        "run": "run a command while holding a task's lock",
+        "task": "add tasks to the queue, claim them, finish them",
+        "worker": "run a worker that gives queued tasks to an agent",
+        "status": "show problems and who works on what",
+        "web": "show the same as a live page in the browser",
+        "wait": "wait until a task is done, or its lock is free",
+        "demo": "watch three workers share a queue while one is killed",
+    },
+    "Building blocks": {
+        "lock": "acquire, renew and release task locks",
+        "log": "write and read the shared status log",
+        "reserve": "reserve files so that other agents do not edit them",
+        "sprint": "run one sprint at a time in a project",
+    },
+    "Agents in tmux": {
+        "up": "start a master and workers in tmux panes",
+        "attach": "open them in tmux",
+        "agents": "list agents and their state",
+        "send": "type text into an agent's pane",
+        "capture": "print an agent's screen",
+        "restart": "restart an ended agent",
+        "down": "end all agents",
+    },
+    "Claude Code, Codex and others": {
+        "setup": "tell Claude Code or Codex about swarm",
+        "prime": "print what an agent needs to know now",
+        "mcp": "serve tools to an agent over MCP",
+        "hook": "entry point for Claude Code and Codex hooks",
+    },
+    "Maintenance": {
+        "doctor": "check Python, state directory, store and leftovers",
+        "migrate": "copy a swarm to another store",
+        "help": "explain a command",
+        "version": "print the version",
+    },
+}
+_MODULES = {"demo": "demo.play", **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux")}
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
-
-_USAGE = """\
-Usage: swarm COMMAND …
-
-  run      run a command that holds a task's lock    swarm run TASK -- COMMAND
-  task     add tasks to a queue, claim, finish them  swarm task --help
-  worker   run a worker: it gives tasks to an agent  swarm worker --help
-  status   show problems and who works on what       swarm status --watch
-  web      show the same as a live page              swarm web --help
-  wait     wait until a task is done, or free        swarm wait TASK
-
-  lock     take, keep and release task locks         swarm lock --help
-  log      write and read the shared status log      swarm log --help
-  sprint   run one sprint at a time in a project     swarm sprint --help
-
-  up       start a master and workers in tmux        swarm up --workers 5
-  attach   open them in tmux      agents   list them   send   type to one
-  capture  print its screen       restart  a dead one  down   end them all
-
-  setup    tell Claude Code or Codex about swarm     swarm setup claude
-  prime    print what an agent needs to know now     swarm prime
-  reserve  reserve files so that others do not edit  swarm reserve 'src/api/**'
-  mcp      serve tools to an agent over MCP          swarm mcp --help
-  hook     answer hooks of Claude Code and Codex     swarm hook --help
-
-  doctor   check Python, state directory and store   swarm doctor
-  migrate  move a swarm to a server, or back         swarm migrate --help
-  demo     see three workers at work, one is killed  swarm demo
-  help     explain a command                         swarm help task add
-  version  print the version                         swarm version
-
-Examples:
-  swarm task add login --prompt 'Fix the login bug'
-  swarm worker --id 1 --exec 'claude -p {prompt}'
-  swarm run nightly-build -- make all
-  swarm lock acquire task-001 worker-0 300
-  swarm log follow
-
-State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default /tmp/ai_swarm;
-on a server if $SWARM_STORE or --store names one, such as redis://host/0.
-"""
+_EXAMPLES = (
+    "swarm task add login --prompt 'Fix the login bug'",
+    "swarm worker --id 1 --exec 'claude -p {prompt}'",
+    "swarm run nightly-build -- make all",
+    "swarm status --watch",
+    "swarm help task add",
+)
+_NOTES = """\
+State lives in $SWARM_STATE_DIR (or $AI_SWARM_DIR), by default in /tmp/ai_swarm. It lives on a
+server if $SWARM_STORE or --store names one, such as redis://host/0."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code. An error that no command handles becomes a message here."""
+    """Run one command and return its exit code. Print an error that the command does not handle."""
     store, rest = _split_store(argv)
     code = _run_guarded(store, rest)
     is_hook = "hook" in (store, *rest[:1])
@@ -74,7 +79,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _split_store(argv: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """A --store that stands before the command, None if there is none and "" if it lacks its value; and the rest."""
+    """Return a --store that stands before the command, and the rest of the words.
+
+    The store is None if there is none, and "" if its value is missing.
+    """
     name, equals, url = argv[0].partition("=") if argv else ("", "", "")
     if name != "--store":
         return None, argv
@@ -92,7 +100,7 @@ def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
         output.err("\n")
         return 130
     except BrokenPipeError:
-        return 0  # the reader has seen enough
+        return 0  # the reader has closed the pipe, as `head` does
     except OSError as error:
         where = error.filename or "cannot read standard input or write standard output"
         return _report(f"{where}: {error.strerror or error}.", 3, argv)
@@ -104,60 +112,54 @@ def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
-    if name in _GROUPS:
-        return _run_group(f"swarm {name}", _commands_of(name), argv[1:])
-    if name in _TMUX_COMMANDS:
-        return _run_group("swarm", _commands_of("tmux"), argv)
-    if name in _COMMANDS:
-        return _run_command(f"swarm {name}", __import__(f"swarm.cli.{name}", fromlist=["COMMAND"]).COMMAND, argv[1:])
-    if name == "demo":
-        return int(__import__("swarm.cli.demo.play", fromlist=["main"]).main(argv[1:]))
     if name in _HELP and argv[1:]:
         return _run([*argv[1:], "--help"])
     if name in _HELP or not argv:
-        output.out(_USAGE)
+        from swarm.cli.help import overview
+
+        output.out(overview(_COMMANDS, _EXAMPLES, _NOTES, output.columns()))
         return 0 if argv else 2
     if name in _VERSION:
-        answer = json_codec.dumps({"schema_version": SCHEMA_VERSION, "version": __version__})
-        output.out(f"{answer}\n" if "--json" in argv else f"swarm {__version__}\n")
+        if "--json" in argv:
+            print_json({"version": __version__})
+        else:
+            output.out(f"swarm {__version__}\n")
         return 0
-    known = (*_GROUPS, *_COMMANDS, *_TMUX_COMMANDS, "demo", "help", "version")
-    raise BadInput(f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} See: swarm --help")
+    if not any(name in group for group in _COMMANDS.values()):
+        known = [known for group in _COMMANDS.values() for known in group]
+        raise BadInput(f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} See: swarm --help")
+    found = _find(name)
+    if isinstance(found, dict):
+        return _run_in_group(f"swarm {name}", found, argv[1:])
+    return _run_command(f"swarm {name}", found, argv[1:])
 
 
-def _commands_of(module: str) -> dict[str, Command]:
-    commands: dict[str, Command] = __import__(f"swarm.cli.{module}", fromlist=["COMMANDS"]).COMMANDS
-    return commands
+def _find(name: str) -> Command | dict[str, Command]:
+    """Import a command, or a group of commands."""
+    module = __import__(f"swarm.cli.{_MODULES.get(name, name)}", fromlist=["COMMAND"])
+    found: Command | dict[str, Command] = getattr(module, "COMMAND", None) or module.COMMANDS
+    return found[name] if name in _MODULES and isinstance(found, dict) else found
 
 
-def _run_group(title: str, commands: dict[str, Command], args: Sequence[str]) -> int:
+def _run_in_group(title: str, commands: dict[str, Command], args: Sequence[str]) -> int:
     name = args[0] if args else ""
     if name in commands:
-        if _asks_for_help(args[1:]):
-            from swarm.cli.help import help_for  # here and below: only some calls need it
-
-            output.out(help_for(title, commands, name))
-            return 0
-        return _call(f"{title} {name}", commands[name], args[1:])
+        return _run_command(f"{title} {name}", commands[name], args[1:])
     if name and name not in _HELP:
         meant = _did_you_mean(title, name, tuple(commands))
         raise BadInput(f"{title} has no command {name[:40]!r}.{meant} It has: {' '.join(commands)}.")
-    from swarm.cli.help import help_for
+    from swarm.cli.help import group_help
 
-    output.out(help_for(title, commands))
+    output.out(group_help(title, commands, output.columns()))
     return 0 if name else 2
 
 
 def _run_command(title: str, command: Command, args: Sequence[str]) -> int:
     if _asks_for_help(args):
-        from swarm.cli.help import help_for_one
+        from swarm.cli.help import command_help
 
-        output.out(help_for_one(title, command))
+        output.out(command_help(title, command, output.columns()))
         return 0
-    return _call(title, command, args)
-
-
-def _call(title: str, command: Command, args: Sequence[str]) -> int:
     call = command.parse(title, args)
     if "--store" in call.options:
         _choose_store(call.options["--store"])
@@ -165,7 +167,7 @@ def _call(title: str, command: Command, args: Sequence[str]) -> int:
 
 
 def _choose_store(url: str) -> None:
-    """Use this store in this process, and in every one that it starts."""
+    """Use this store in this process and in those that it starts. Raise BadInput."""
     from swarm.stores.default import choose_store
 
     if not url:
@@ -189,12 +191,12 @@ def _report(text: str, code: int, argv: Sequence[str]) -> int:
     output.error(text)
     if "--json" in _before_text(argv):
         try:
-            output.out(json_codec.dumps({"schema_version": SCHEMA_VERSION, "error": text, "exit_code": code}) + "\n")
+            print_json({"error": text, "exit_code": code})
         except OSError:
             pass
     return code
 
 
 def _before_text(args: Sequence[str]) -> Sequence[str]:
-    """The words that may be options: behind `--` stands text, or another command."""
+    """Return the words before `--`. Those after it are never options of swarm."""
     return args[: args.index("--")] if "--" in args else args

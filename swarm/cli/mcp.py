@@ -8,16 +8,15 @@ import sys
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.agents.session import AgentSession
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import StoreError
-from swarm.inputs import parse_ttl
 from swarm.stores.default import default_store
 from swarm.terminal import output
 
 
 def run(call: Call) -> int:
     worker = whoami(call.options.get("--worker"))
-    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    ttl = call.ttl() or settings.lock_ttl()
     try:
         from swarm.agents.mcp_server import serve
     except ImportError as error:
@@ -32,16 +31,18 @@ def run(call: Call) -> int:
 
 
 COMMAND = Command(
-    "[--worker W] [--ttl S]",
-    "Serves an agent over standard input and output (Model Context Protocol):\n"
-    "it claims tasks and ends them, locks, waits, reports, looks at the board.\n"
-    "The agent's configuration starts it; docs/reference/mcp.md shows how. What the\n"
-    "agent has is kept alive while its session lives, and given back when that ends.\n"
-    "\n"
-    "  --worker W   who the agent is (SWARM_WORKER, else after what started this)\n"
-    "  --ttl S      how long a lease lasts without a heartbeat\n"
-    "               (AI_SWARM_LOCK_TTL, else 300 seconds)",
-    "claude mcp add swarm -- swarm mcp",
     run,
-    "--worker= --ttl=",
+    "Serve tools to an agent over standard input and output (Model Context Protocol).",
+    "claude mcp add swarm -- swarm mcp",
+    options=(
+        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option("--ttl", "S", "lease of what the agent claims, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
+    ),
+    details=(
+        (
+            "With the tools, the agent claims and ends tasks, locks, waits, reports, and reads the "
+            "board. The agent's settings start the server: see docs/reference/mcp.md."
+        ),
+        "Claims of the agent are renewed while its session lives, and released when it ends.",
+    ),
 )

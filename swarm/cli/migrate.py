@@ -7,7 +7,6 @@ import os
 from swarm.admin.migrate import migrate
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
-from swarm.formats import json_codec
 from swarm.stores.address import refuse_secret
 from swarm.stores.contract import Store
 from swarm.stores.default import parse_store
@@ -27,10 +26,7 @@ def move(call: Call) -> int:
     finally:
         old.close()
         new.close()
-    if call.json:
-        fields = {"migrated": True, "from": _place(old), "to": _place(new), **moved._asdict()}
-        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
-    else:
+    if not call.answer({"migrated": True, "from": _place(old), "to": _place(new), **moved._asdict()}):
         output.out(
             f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_place(new)}.\n"
             f"The next token there is later than {moved.token}. The old store is as it was. Use the new one with:\n"
@@ -63,15 +59,23 @@ def _show_progress(log: str, count: int) -> None:
 
 
 COMMAND = Command(
-    "FROM TO",
-    "Copies log and queue from one store to another, in any direction: a directory, or the address of a server. The old\n"
-    "store is only read. Nothing may run meanwhile: it is refused while a lock is held.\n"
-    "\n"
-    "  env:VARIABLE    stands for an address that the variable has: one with a password is not for a command line\n"
-    "\n"
-    "Interrupted, it goes on where it was when it is repeated. A TO that has another log or queue of its own is refused.\n"
-    "Tokens go on, so that late workers are refused on the new store as well. Cursors (--since) begin anew, and results\n"
-    "stay where they are.",
-    "swarm migrate /tmp/ai_swarm 'postgresql://db.example/agents?namespace=team_a'",
     move,
+    "Copy the log and the queue from one store to another.",
+    "swarm migrate /tmp/ai_swarm redis://db.example/0",
+    positional=("FROM", "TO"),
+    details=(
+        (
+            "FROM and TO are directories, or addresses of servers. env:VARIABLE stands for an address "
+            "in an environment variable: use it for one with a password."
+        ),
+        (
+            "FROM is only read. The command refuses to start while a lock is held, and no worker may "
+            "run meanwhile. It also refuses a TO that has a log or queue of its own. If it was "
+            "interrupted, repeat it: it continues where it was."
+        ),
+        (
+            "Tokens continue, so that late workers are refused on the new store as well. Cursors "
+            "(--since) start again, and results stay where they are."
+        ),
+    ),
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from swarm import settings
 from swarm.agents.brief import brief
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command
-from swarm.formats import json_codec
+from swarm.cli.arguments import Call, Command, Option
 from swarm.stores.default import default_store
 from swarm.terminal import output
 
@@ -14,17 +13,20 @@ from swarm.terminal import output
 def prime(call: Call) -> int:
     worker = whoami(call.options.get("--worker"))
     told = brief(default_store(), worker, settings.task())
-    output.out(json_codec.dumps(told.fields()) + "\n" if call.json else told.text())
+    if not call.answer(told.fields()):
+        output.out(told.text())
     return 0
 
 
 COMMAND = Command(
-    "[--worker W]",
-    "Prints what an agent needs to know now: who it is, its task, who else works, what waits for a person, which files others\n"
-    "have reserved, and the commands to go on with. It changes nothing.\n"
-    "\n"
-    "  --worker W   default: SWARM_WORKER, else the agent that runs this, by its process",
-    "swarm prime",
     prime,
-    "--worker=",
+    "Print what an agent needs to know now. It changes nothing.",
+    "swarm prime",
+    options=(Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),),
+    details=(
+        (
+            "It prints the agent's worker name and task, who else works, what waits for a user, which "
+            "files others have reserved, and the commands to go on with."
+        ),
+    ),
 )

@@ -6,10 +6,9 @@ import os
 
 from swarm import settings
 from swarm.agents import identity
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, LockHeld
-from swarm.formats import json_codec
-from swarm.inputs import check_name, parse_token, parse_ttl
+from swarm.inputs import check_name, parse_token
 from swarm.locks.path_pattern import checked_pattern, names_of, project_root
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
@@ -20,7 +19,7 @@ from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 
 def reserve(call: Call) -> int:
@@ -48,7 +47,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     """All patterns or none."""
     worker = identity.whoami(call.options.get("--worker"))
     task, token = _task(call, worker)
-    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
+    ttl = call.ttl() or settings.lock_ttl()
     agent = identity.find()
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
@@ -70,12 +69,12 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
                 "held_by": error.holder,
                 "reason": str(error),
             }
-            _json(call, {**refusal, "next": "Do not change these files. Work on others, or wait until they are free."})
+            call.answer({**refusal, "next": "Do not change these files. Work on others, or wait until they are free."})
             output.error(str(error))
             return error.exit_code
         raise
     made.sort(key=lambda each: patterns.index(each.pattern))
-    if not _json(call, {"reserved": True, "reservations": [each.fields() for each in made]}):
+    if not call.answer({"reserved": True, "reservations": [each.fields() for each in made]}):
         ends = f", or until {agent.name} ends" if agent.name else ""
         for each in made:
             until = f"until {task} is done or given back" if task else f"until {each.expires_at}{ends}"
@@ -88,14 +87,14 @@ def _release(call: Call, reservations: Reservations, patterns: list[str]) -> int
     gone = [each for pattern in patterns for each in reservations.release(worker, pattern)]
     if not patterns:
         gone = reservations.release(worker)
-    if not _json(call, {"released": [each.fields() for each in gone]}):
+    if not call.answer({"released": [each.fields() for each in gone]}):
         output.out("".join(f"Released: {shown(each.pattern)}\n" for each in gone) or f"{shown(worker)} has reserved nothing\n")
     return 0
 
 
 def _list(call: Call, reservations: Reservations) -> int:
     found = reservations.all()
-    if not _json(call, {"reservations": [each.fields() for each in found]}):
+    if not call.answer({"reservations": [each.fields() for each in found]}):
         for each in found:
             until = f"for {each.task_id}" if each.task_id else f"until {each.expires_at}"
             output.out(f"{shown(each.pattern)}: {shown(each.worker)} since {each.since}, {shown(until)}\n")
@@ -114,10 +113,10 @@ def _check(call: Call, reservations: Reservations) -> int:
         if held is not None:
             about = f", who works on {held.task_id}" if held.task_id else ""
             text = f"{path} is reserved (as {held.pattern}) by {held.worker}{about}. Do not change it."
-            _json(call, {"free": False, "must_stop": True, "path": path, "reservation": held.fields(), "reason": text})
+            call.answer({"free": False, "must_stop": True, "path": path, "reservation": held.fields(), "reason": text})
             output.error(text)
             return 1
-    if not _json(call, {"free": True, "must_stop": False, "path": path, "reservation": None}):
+    if not call.answer({"free": True, "must_stop": False, "path": path, "reservation": None}):
         output.out(f"{shown(path)} is yours to change\n")
     return 0
 
@@ -138,28 +137,30 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     return (mine[0].id, mine[0].token) if mine else ("", None)
 
 
-def _json(call: Call, fields: dict[str, Any]) -> bool:
-    if call.json:
-        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
-    return call.json
-
-
 COMMAND = Command(
-    "[PATTERN]… [--worker W] [--task T] [--ttl S] [--release] [--list] [--check PATH]",
-    "Reserves files for a worker: others are refused, and swarm hook keeps their agents from editing them. All patterns\n"
-    "or none. Exit 1: somebody else has reserved one of these files.\n"
-    "\n"
-    "In a pattern ** is any number of directories, * any text in a name, ? one character; a directory stands for all in it.\n"
-    "Put it in quotes. Patterns are kept as paths from the project's root (where .git is): agents in other checkouts mean\n"
-    "the same.\n"
-    "\n"
-    "  --task T       for as long as the worker has this task; default: the one it has, if it has one\n"
-    "  --ttl S        without a task: for S seconds (AI_SWARM_LOCK_TTL, else 300), or until the agent ends\n"
-    "  --release      gives these patterns back, or all that the worker has\n"
-    "  --list         what is reserved, and by whom\n"
-    "  --check PATH   whether the worker may change a file: exit 0, or 1 if it is another's\n"
-    "  --worker W     default: SWARM_WORKER, else the agent that runs this",
-    "swarm reserve 'src/api/**' --worker worker-1",
     reserve,
-    "--worker= --task= --ttl= --release --list --check=",
+    "Reserve files for a worker so that other agents do not edit them.",
+    "swarm reserve 'src/api/**' --worker worker-1",
+    repeated="PATTERN",
+    options=(
+        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+        Option("--task", "T", "until the worker ends this task; default: the task it has, if it has one"),
+        Option("--ttl", "S", "without a task: for S seconds (AI_SWARM_LOCK_TTL, else 300), or until the agent ends"),
+        Option("--release", text="release these patterns, or all that the worker has reserved"),
+        Option("--list", text="list all reservations"),
+        Option("--check", "PATH", "exit 0 if the worker may change this file, 1 if another has reserved it"),
+    ),
+    details=(
+        (
+            "Either all patterns are reserved or none. Exit 1: another worker has reserved one of the "
+            "files. swarm hook stops agents from editing files that another worker has reserved."
+        ),
+    ),
+    notes=(
+        (
+            "In a pattern, ** stands for any directories, * for any text in a name, ? for one "
+            "character. A directory stands for all files in it. Put patterns in quotes."
+        ),
+        "Patterns are paths from the root of the project, where .git is. So they mean the same files in every checkout.",
+    ),
 )

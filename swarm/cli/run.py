@@ -13,10 +13,9 @@ import signal
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, CannotRun, LockHeld, LockLost, StoreError
-from swarm.formats import json_codec
-from swarm.inputs import check_name, parse_ttl, parse_wait
+from swarm.inputs import check_name
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
 
 def run(call: Call) -> int:
     task, worker = check_name(call.get(0), "task_id"), whoami(call.options.get("--worker"), fallback="user", pid=os.getpid())
-    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else settings.lock_ttl()
-    wait = parse_wait(call.options.get("--wait", "0"), "--wait")
-    grace = parse_wait(call.options.get("--grace", str(GRACE)), "--grace")
+    ttl = call.ttl() or settings.lock_ttl()
+    wait = call.seconds("--wait", 0.0)
+    grace = call.seconds("--grace", GRACE)
     held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
     table = LockTable(default_store())
     child = GatedProcess(group=True, die_with_parent=True)
     try:
         job_control.leave_when_told()
         work = _Work(table, child, task, worker, ttl, wait)
-        code = work.run(call.positional[1:], grace)
+        code = work.run(call.command_line, grace)
     except LockHeld as held:
         StatusLog(table.store).append("SKIP", worker, task, str(held), {"held_by": held.holder})
         _tell(call, table, held)
@@ -135,9 +134,8 @@ def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
     if call.json:
         other = table.status(task).lock
         lock = other.fields() if other else None
-        answer = {"schema_version": 1, "acquired": False, "task_id": task, "reason": str(held), "lock": lock}
         try:
-            output.out(json_codec.dumps(answer) + "\n")
+            call.answer({"acquired": False, "task_id": task, "reason": str(held), "lock": lock})
         except BrokenPipeError:
             pass  # the exit code tells it
     output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
@@ -150,23 +148,39 @@ def _exit_code(text: str) -> int:
 
 
 COMMAND = Command(
-    "TASK [--worker W] [--ttl S] [--wait S] [--held-exit N] [--grace S] -- COMMAND…",
-    "Runs a command that has the task while it runs: takes the lock, keeps it alive, gives it back however the command ends.\n"
-    "START, then DONE or ERROR, go into the status log. If somebody else has the task, nothing is run, and SKIP is logged.\n"
-    "\n"
-    "  --worker W      in whose name; default $SWARM_WORKER, else USER@HOST-PID\n"
-    "  --ttl S         the lease: a heartbeat comes at least three times in it; default $AI_SWARM_LOCK_TTL, else 300 seconds\n"
-    "  --wait S        wait up to S seconds for the task\n"
-    "  --held-exit N   exit code if somebody else has it; default 1\n"
-    "  --grace S       seconds between SIGTERM and SIGKILL for what must end; default 10\n"
-    "\n"
-    "The command sees SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR. Signals are passed on to it.\n"
-    "If the lease is lost (the lock was broken, removed, or taken over), the command and all of its process group are ended.\n"
-    "If it could not be kept alive, they are before it is over, without waiting for --grace.\n"
-    "When the command has ended, what it left running in its group is ended too; a daemon with a session of its own is not.\n"
-    "If this process is killed, the command dies with it (on Linux), and the task is free when nobody of its group is left.",
-    "swarm run task-001 -- make test",
     run,
-    "--worker= --ttl= --wait= --held-exit= --grace=",
-    "that of the command; 128 + N if signal N ended it; 126 or 127 if it cannot be run. If swarm itself answers, one of these",
+    "Run a command while holding a task's lock.",
+    "swarm run task-001 -- make test",
+    positional=("TASK",),
+    options=(
+        Option("--worker", "W", "the worker; default: SWARM_WORKER, else USER@HOST-PID"),
+        Option("--ttl", "S", "lease in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
+        Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
+        Option("--held-exit", "N", "exit code if another worker holds the task; default 1"),
+        Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
+    ),
+    command_line="required",
+    details=(
+        (
+            "The lock is released however the command ends. START, then DONE or ERROR, are written to "
+            "the status log. If another worker holds the task, the command is not run and SKIP is logged."
+        ),
+    ),
+    notes=(
+        (
+            "The command finds SWARM_TASK_ID, SWARM_WORKER, SWARM_TOKEN and SWARM_STATE_DIR in its "
+            "environment. Signals are passed on to it."
+        ),
+        (
+            "If the lease is lost, the command and its process group are ended: SIGTERM, then SIGKILL "
+            "after --grace. If the lease could not be renewed, they are ended before it is over, "
+            "even where --grace is longer."
+        ),
+        (
+            "When the command has ended, processes that it left in its group are ended too. A daemon "
+            "in a session of its own is not. If swarm run itself is killed, the command dies with it "
+            "(on Linux), and the task is free once its process group is empty."
+        ),
+    ),
+    exit_codes="that of the command, 128 + N if signal N ended it, 126 or 127 if it cannot be run",
 )

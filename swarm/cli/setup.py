@@ -9,9 +9,8 @@ from swarm import __version__, settings
 from swarm.agents.setup import file_changes
 from swarm.agents.setup.file_changes import Change
 from swarm.agents.setup.plan import AGENTS, Places, changes, places, removals
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
-from swarm.formats import json_codec
 from swarm.locks.path_pattern import project_root
 from swarm.system.own_command import own_command
 from swarm.terminal import output, prompt
@@ -48,11 +47,9 @@ def setup(call: Call) -> int:
     if wanted:
         _confirm(made, call)
         file_changes.make(made, where.root)
-    if call.json:
-        files = [{"path": change.path, "change": _kind(change), "diff": _diff(change)} for change in made]
-        fields = {"agent": agent, "root": where.root, "removed": removing, "changed": wanted, "files": files}
-        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
-    else:
+    files = [{"path": change.path, "change": _kind(change), "diff": _diff(change)} for change in made]
+    fields = {"agent": agent, "root": where.root, "removed": removing, "changed": wanted, "files": files}
+    if not call.answer(fields):
         output.out(_summary(agent, made, removing=removing, done=wanted))
     return 0
 
@@ -143,17 +140,17 @@ def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> s
 
 
 COMMAND = Command(
-    "claude|codex [--project DIR] [--user] [--skill] [--remove] [--dry-run] [--yes]",
-    "Tells Claude Code or Codex about swarm: hooks, MCP server, a few instructions.\n"
-    "Shows every change, asks, and touches nothing that it did not write.\n"
-    "\n"
-    "  --project DIR   into the files of this project; without it, of the checkout around the working directory\n"
-    "  --user          into your own files, for all projects\n"
-    "  --skill         also the skill, SKILL.md, for an agent that is to use swarm through its shell\n"
-    "  --remove        takes everything out again: each file is as it was\n"
-    "  --dry-run       only shows what would change\n"
-    "  --yes           does not ask",
-    "swarm setup claude --dry-run",
     setup,
-    "--project= --user --skill --remove --dry-run --yes",
+    "Tell Claude Code or Codex about swarm: hooks, MCP server, a few instructions.",
+    "swarm setup claude --dry-run",
+    positional=("claude|codex",),
+    options=(
+        Option("--project", "DIR", "change the files of this project; default: the checkout around the working directory"),
+        Option("--user", text="change your own files, for all projects"),
+        Option("--skill", text="also install the skill, SKILL.md, for an agent that uses swarm through its shell"),
+        Option("--remove", text="undo all changes: each file is as it was before"),
+        Option("--dry-run", text="only show what would change"),
+        Option("--yes", text="do not ask for confirmation"),
+    ),
+    details=("It shows every change and asks before it makes them. It leaves alone what it did not write.",),
 )

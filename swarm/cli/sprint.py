@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, CannotRun, StoreError
-from swarm.formats import json_codec, yaml_codec
+from swarm.formats import yaml_codec
 from swarm.sprint.messages import failure
 from swarm.sprint.mutex import LOCK_FILE_NAME, SprintMutex
 from swarm.terminal import output
@@ -54,7 +54,7 @@ def run(call: Call) -> int:
             _print(call, answer)
             return _EXIT_CODES[answer["status"]]
         _tell(answer)
-        return job_control.Foreground(child).run(call.positional) or 0
+        return job_control.Foreground(child).run(call.command_line) or 0
     except BadInput as error:
         if (code := child.poll()) is not None:
             return code  # somebody has ended it before it could begin
@@ -103,7 +103,8 @@ def _taken(call: Call, mutex: SprintMutex, pid: int) -> Answer:
 
 def _print(call: Call, answer: Answer) -> None:
     try:
-        output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n" if call.json else yaml_codec.dumps(answer))
+        if not call.answer(answer):
+            output.out(yaml_codec.dumps(answer))
     except BrokenPipeError:
         pass  # the exit code tells it
     _tell(answer)
@@ -159,39 +160,54 @@ def _hint_at_gitignore(mutex: SprintMutex) -> None:
         output.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {quoted(name)} >> {ignored_by}\n")
 
 
-_PLACE = "[--project-root DIR] [--lock-file-name N]"
-_SPRINT = f"--session-id S --epic-spec E [--force] [--yes] {_PLACE}"
+_PROJECT = (
+    Option("--project-root", "DIR", "the project; default: the working directory"),
+    Option("--lock-file-name", "N", f"the name of the lock file; default {LOCK_FILE_NAME}"),
+)
+_SPRINT = (
+    Option("--session-id", "S", "the name of the session", required=True),
+    Option("--epic-spec", "E", "the epic that the sprint works on", required=True),
+    Option("--force", text="overwrite a zombie lock, and after a confirmation also that of a running sprint"),
+    Option("--yes", text="answer every question with yes"),
+    *_PROJECT,
+)
 COMMANDS = {
     "acquire": Command(
-        f"{_SPRINT} [--pid P]",
-        "Takes the lock of a project for a session; exit 1 if a sprint is running, or a zombie lock stays.\n"
-        "A zombie lock is overwritten with --force, or when you say yes; a running sprint's with --force and a second yes.\n"
-        "--yes answers every question. The lock is bound to process P, by default the one that calls: once it ends,\n"
-        "the lock is a zombie.",
-        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
         _answering("acquire", acquire),
-        "--session-id= --epic-spec= --project-root= --lock-file-name= --pid= --force --yes",
+        "Acquire the sprint lock of a project for a session. Exit 1: a sprint is running.",
+        "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
+        options=(*_SPRINT, Option("--pid", "P", "bind the lock to this process; default: the calling one")),
+        details=(
+            (
+                "When the process of a lock has ended, the lock is a zombie. A zombie lock is "
+                "overwritten with --force, or after a confirmation; without either, exit 1."
+            ),
+        ),
     ),
     "release": Command(
-        f"[--session-id S] {_PLACE}",
-        "Gives the lock back, whoever has it (with a warning if it is not session S).",
-        "swarm sprint release --session-id sprint-001",
         _answering("release", release),
-        "--session-id= --project-root= --lock-file-name=",
+        "Release the sprint lock. Warn if it belongs to another session than S.",
+        "swarm sprint release --session-id sprint-001",
+        options=(Option("--session-id", "S", "the session that should have the lock"), *_PROJECT),
     ),
     "check": Command(
-        _PLACE,
-        "Tells whether a sprint is running; changes nothing, asks nothing. Exit 0: none is.",
-        "swarm sprint check",
         _answering("check", check),
-        "--project-root= --lock-file-name=",
+        "Show whether a sprint is running. Exit 0: none is. It changes and asks nothing.",
+        "swarm sprint check",
+        options=_PROJECT,
     ),
     "run": Command(
-        f"{_SPRINT} -- COMMAND…",
-        "Runs a command as the sprint: takes the lock, runs it, gives the lock back however it ends.\n"
-        "Exit code: the command's; 1 as for acquire, and then the command is not run. --json is for that answer.",
-        "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
         run,
-        "--session-id= --epic-spec= --project-root= --lock-file-name= --force --yes",
+        "Run a command as the sprint: with the lock, which is released however it ends.",
+        "swarm sprint run --session-id sprint-001 --epic-spec epic5 -- make all",
+        options=_SPRINT,
+        command_line="required",
+        details=(
+            (
+                "If the lock cannot be acquired, the command is not run, and the exit code is that "
+                "of swarm sprint acquire. Only then does --json print an answer."
+            ),
+        ),
+        exit_codes="that of the command",
     ),
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from swarm.board.viewer import Viewer
-from swarm.cli.arguments import Command
+from swarm.cli.arguments import Command, Option
 from swarm.errors import Unreachable
-from swarm.formats import json_codec
 from swarm.stores.default import default_store
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -94,8 +93,7 @@ def _substance(board: Board) -> object:
 
 
 def _print(call: Call, board: Board) -> None:
-    if call.json:
-        output.out(json_codec.dumps(board.fields()) + "\n")
+    if call.answer(board.fields()):
         return
     from swarm.board.text import text
 
@@ -117,16 +115,22 @@ def _size() -> tuple[int, int | None]:
 
 
 COMMAND = Command(
-    "[--watch]",
-    "One screen for whoever is in charge. Problems first, each with the command that helps: tasks that wait for a person,\n"
-    "holders that are gone, failures, leases about to end, tasks that nothing can start. Then who works on what and for how\n"
-    "long, then the queue by state.\n"
-    "\n"
-    "  --watch   stays, and draws it anew when something happens and every second; Ctrl-C ends it (exit 0). Where there is no\n"
-    "            terminal: prints it again whenever something has changed (with --json one object a line)\n"
-    "\n"
-    "Exit 0 also where there are problems: it could look. The keys of --json are those of swarm.board.board.Board.",
-    "swarm status --watch",
     status,
-    "--watch",
+    "Show problems and who works on what, on one screen.",
+    "swarm status --watch",
+    options=(
+        Option(
+            "--watch",
+            text="draw the screen again when something happens, and every second; Ctrl-C ends it (exit 0). "
+            "Where there is no terminal, print it again when something has changed (with --json: one object a line)",
+        ),
+    ),
+    details=(
+        (
+            "Problems come first, each with the command that fixes it: tasks that wait for a user, "
+            "holders that are gone, failures, leases about to end, tasks that cannot start. Then "
+            "follow the workers with their tasks, then the queue by state."
+        ),
+    ),
+    notes=("The exit code is 0 also where there are problems. docs/reference/view.md lists the keys of --json.",),
 )

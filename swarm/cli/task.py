@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command, parse_meta
+from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
-from swarm.inputs import MAX_RECORD_BYTES, parse_token, parse_ttl, parse_wait
+from swarm.inputs import MAX_RECORD_BYTES, parse_token
 from swarm.queue import claim_report
 from swarm.queue.events import DEFAULT_MAX_ATTEMPTS, STATES
 from swarm.queue.queue import Task, TaskQueue
+from swarm.queue.task import TaskSpec
 from swarm.queue.waiting import claim_patiently
 from swarm.terminal import output
 from swarm.terminal.text import shown
@@ -30,15 +31,15 @@ def add(call: Call) -> int:
         prompt = output.read_stdin(MAX_RECORD_BYTES)
     fields = {
         "prompt": prompt,
-        "command": list(call.positional[1:]) or None,
+        "command": list(call.command_line) or None,
         "priority": _whole(call, "--priority", 0),
         "after": call.every("--after"),
         "max_attempts": _whole(call, "--max-attempts", DEFAULT_MAX_ATTEMPTS),
-        "timeout": _seconds(call, "--timeout"),
+        "timeout": call.timeout(),
         "meta": parse_meta(call.options.get("--meta")),
     }
     task = TaskQueue().add(call.get(0), **fields)  # type: ignore[arg-type]
-    if not _json(call, {"added": True, "task": task.fields()}):
+    if not call.answer({"added": True, "task": task.fields()}):
         output.out(f"Task added: {task.id}{_waits(task)}\n")
     return 0
 
@@ -51,7 +52,7 @@ def import_file(call: Call) -> int:
     specs = parse(text, "standard input" if path == "-" else path)
     added, known = TaskQueue().add_all(specs, lambda count: output.transient(f"{count} of {len(specs)} tasks added"))
     output.transient("")
-    if not _json(call, {"added": added, "known": known}):
+    if not call.answer({"added": added, "known": known}):
         was_there = f", {_count(len(known), 'task')} {'was' if len(known) == 1 else 'were'} there already" if known else ""
         output.out(f"{_count(len(added), 'task')} added{was_there}\n")
     return 0
@@ -64,7 +65,7 @@ def list_tasks(call: Call) -> int:
     blocked = queue.blocked()
     if call.json:
         rows = [{**task.fields(), "blocked_by": blocked.get(task.id)} for task in tasks]
-        return _json(call, {"tasks": rows, "counts": queue.counts()}) and 0
+        return call.answer({"tasks": rows, "counts": queue.counts()}) and 0
     for task in tasks:
         mark = output.paint(f"{task.state:<9}", _COLOURS.get(task.state, "yellow"))
         output.out(f"{mark}  {shown(task.id)}{_about(task, blocked.get(task.id, ''))}\n")
@@ -87,7 +88,7 @@ def show(call: Call) -> int:
         lock = held.fields() if held else None
         blocked = queue.blocked().get(task.id)
         fields = {"task": task.fields(), "blocked_by": blocked, "lock": lock, "history": history}
-        return _json(call, fields) and 0
+        return call.answer(fields) and 0
     output.out(f"{shown(task.id)}: {task.state}{_about(task, queue.blocked().get(task.id, ''))}\n")
     rows = {
         "priority": str(task.spec.priority),
@@ -110,17 +111,16 @@ def show(call: Call) -> int:
 def claim(call: Call) -> int:
     queue, worker = TaskQueue(), _worker(call)
     task = call.positional[0] if call.positional else None
-    ttl = parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None
     try:
-        claimed = claim_patiently(queue, lambda: queue.claim(worker, task, ttl=ttl), _seconds(call, "--wait") or 0.0)
+        claimed = claim_patiently(queue, lambda: queue.claim(worker, task, ttl=call.ttl()), call.seconds("--wait", 0.0))
     except (NoTask, LockHeld, WrongState) as error:
         fields = claim_report.refusal(error, claim_report.command_to_wait(worker))
-        if not _json(call, fields):
+        if not call.answer(fields):
             output.out(claim_report.refusal_text(fields))
         output.error(str(error))
         return error.exit_code
     try:
-        if not _json(call, claim_report.fields(claimed)):
+        if not call.answer(claim_report.fields(claimed)):
             output.out(claim_report.text(claimed))
     except BrokenPipeError:
         raise
@@ -132,16 +132,16 @@ def claim(call: Call) -> int:
 
 def done(call: Call) -> int:
     task = TaskQueue().done(call.get(0), _worker(call), _token(call), _text(call, 1))
-    if not _json(call, {"done": True, "task": task.fields()}):
+    if not call.answer({"done": True, "task": task.fields()}):
         output.out(f"Task done: {task.id}\n")
     return 0
 
 
 def fail(call: Call) -> int:
-    delay = _seconds(call, "--delay") or 0.0
+    delay = call.seconds("--delay", 0.0)
     final = "--final" in call.options
     task = TaskQueue().fail(call.get(0), _worker(call), _token(call), _text(call, 1), delay=delay, final=final)
-    if not _json(call, {"failed": True, "task": task.fields()}):
+    if not call.answer({"failed": True, "task": task.fields()}):
         left = task.spec.max_attempts - task.attempts
         more = "failed" if task.state == "failed" else f"{task.state} again, {_count(left, 'attempt')} left"
         output.out(f"Attempt failed: {task.id} is {more}\n")
@@ -150,7 +150,7 @@ def fail(call: Call) -> int:
 
 def release(call: Call) -> int:
     task = TaskQueue().release(call.get(0), _worker(call), _token(call), _text(call, 1))
-    if not _json(call, {"released": True, "task": task.fields()}):
+    if not call.answer({"released": True, "task": task.fields()}):
         output.out(f"Task given back: {task.id}\n")
     return 0
 
@@ -166,14 +166,14 @@ def retry(call: Call) -> int:
     else:
         raise BadInput("retry needs a task, or --failed for all that failed.")
     tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
-    if not _json(call, {"retried": [task.fields() for task in tasks]}):
+    if not call.answer({"retried": [task.fields() for task in tasks]}):
         output.out("".join(f"Task to be tried again: {shown(task.id)}\n" for task in tasks) or "No task has failed\n")
     return 0
 
 
 def cancel(call: Call) -> int:
     task = TaskQueue().cancel(call.get(0), whoami(fallback="user"), _text(call, 1))
-    if not _json(call, {"cancelled": True, "task": task.fields()}):
+    if not call.answer({"cancelled": True, "task": task.fields()}):
         output.out(f"Task cancelled: {task.id}\n")
     return 0
 
@@ -234,11 +234,6 @@ def _whole(call: Call, option: str, default: int) -> int:
     return int(text)
 
 
-def _seconds(call: Call, option: str) -> float | None:
-    text = call.options.get(option)
-    return None if text is None else parse_wait(text, option)
-
-
 def _read(path: str) -> str:
     if path == "-":
         return output.read_stdin(_MAX_FILE)
@@ -255,80 +250,110 @@ def _read(path: str) -> str:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _json(call: Call, fields: dict[str, Any]) -> bool:
-    if call.json:
-        output.out(json_codec.dumps({"schema_version": 1, **fields}) + "\n")
-    return call.json
-
-
-_MINE = "[--worker W] [--token N]"
+_WORKER = Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this")
+_TOKEN = Option("--token", "N", "the claim's token; default: SWARM_TOKEN, else that of the worker's claim")
 COMMANDS = {
     "add": Command(
-        "ID [--prompt TEXT] [--priority N] [--after ID]… [--max-attempts N] [--timeout S] [--meta JSON] [-- COMMAND…]",
-        "Adds a task: a prompt for an agent (- is read from standard input), or a command of its own, or both.\n"
-        "It is ready when every task that it comes --after is done; a higher priority goes first.\n"
-        f"An attempt that fails is made again, up to --max-attempts ({DEFAULT_MAX_ATTEMPTS}) in all.",
-        "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
         add,
-        "--prompt= --priority= --after= --max-attempts= --timeout= --meta=",
+        "Add a task: a prompt for an agent, a command of its own, or both.",
+        "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
+        positional=("ID",),
+        options=(
+            Option("--prompt", "TEXT", "the prompt for the agent; - reads it from standard input"),
+            Option("--priority", "N", "tasks with a higher priority are claimed first; default 0"),
+            Option("--after", "ID", "the task is not ready before task ID is done", repeated=True),
+            Option("--max-attempts", "N", f"give up after N failed attempts; default {DEFAULT_MAX_ATTEMPTS}"),
+            Option("--timeout", "S", "an attempt that takes longer than S seconds has failed"),
+            Option("--meta", "JSON", "a JSON object to keep with the task"),
+        ),
+        command_line="optional",
     ),
     "import": Command(
-        "FILE",
-        "Adds the tasks in a file: JSON Lines, a JSON list or YAML; - is standard input.\n"
-        "Tasks that are there already stay as they are, so it may be called again.\n"
-        "Fields: id, prompt, command, priority, after, max_attempts, timeout, meta.",
-        "swarm task import tasks.yaml",
         import_file,
+        "Add the tasks in a file: JSON Lines, a JSON list or YAML. - is standard input.",
+        "swarm task import tasks.yaml",
+        positional=("FILE",),
+        details=(
+            "Tasks that already exist stay as they are, so an import may be repeated.",
+            f"Fields of a task: {', '.join(TaskSpec.__annotations__)}.",
+        ),
     ),
     "list": Command(
-        "[--state S]",
-        f"Every task with its state: {' '.join(STATES)}.",
-        "swarm task list --state failed",
         list_tasks,
-        "--state=",
+        "List all tasks with their states.",
+        "swarm task list --state failed",
+        options=(Option("--state", "S", f"only tasks in this state: {' '.join(STATES)}"),),
     ),
-    "show": Command("TASK", "One task: what is asked for, its state, its history.", "swarm task show login", show),
+    "show": Command(
+        show,
+        "Show one task: its prompt, its state and its history.",
+        "swarm task show login",
+        positional=("TASK",),
+    ),
     "claim": Command(
-        "[TASK] [--worker W] [--ttl S] [--wait S]",
-        "Takes the best ready task (or TASK) for a worker: locks it, logs START, prints what to do. Exit 1: none to be had.\n"
-        "The lease lasts --ttl seconds (AI_SWARM_LOCK_TTL, else 300) and begins anew with each heartbeat.",
-        "swarm task claim --worker worker-1",
         claim,
-        "--worker= --ttl= --wait=",
+        "Claim the best ready task, or TASK. Exit 1: there is none to claim.",
+        "swarm task claim --worker worker-1",
+        optional=("TASK",),
+        options=(
+            _WORKER,
+            Option("--ttl", "S", "lease in seconds; default: AI_SWARM_LOCK_TTL, else 300"),
+            Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
+        ),
+        details=(
+            "A claim locks the task, logs START and prints what to do. A heartbeat starts its lease again: swarm lock heartbeat.",
+        ),
     ),
     "done": Command(
-        f"TASK [RESULT] {_MINE}",
-        "The task is done. Exit 4: it is not this worker's any more, and nothing was changed.\n"
-        "Without --token, the one in SWARM_TOKEN counts, or that of the worker's claim.",
-        "swarm task done login 'all tests pass' --worker worker-1 --token 17",
         done,
-        "--worker= --token=",
+        "End a claimed task as done. Exit 4: the worker lost the task; nothing was changed.",
+        "swarm task done login 'all tests pass' --worker worker-1 --token 17",
+        positional=("TASK",),
+        optional=("RESULT",),
+        options=(_WORKER, _TOKEN),
+        details=("If RESULT is -, it is read from standard input.",),
     ),
     "fail": Command(
-        f"TASK [REASON] {_MINE} [--delay S] [--final]",
-        "The attempt failed: the task is ready again after --delay seconds, or failed if that was its last attempt or --final.",
-        "swarm task fail login 'no database' --worker worker-1 --token 17",
         fail,
-        "--worker= --token= --delay= --final",
+        "End the attempt at a claimed task as failed.",
+        "swarm task fail login 'no database' --worker worker-1 --token 17",
+        positional=("TASK",),
+        optional=("REASON",),
+        options=(
+            _WORKER,
+            _TOKEN,
+            Option("--delay", "S", "the task is ready again after S seconds; default: at once"),
+            Option("--final", text="make no further attempt"),
+        ),
+        details=(
+            (
+                "The task is ready again. It is failed after its last attempt, or with --final. "
+                "If REASON is -, it is read from standard input."
+            ),
+        ),
     ),
     "release": Command(
-        f"TASK [REASON] {_MINE}",
-        "Gives the task back unfinished; the attempt does not count.",
-        "swarm task release login --worker worker-1 --token 17",
         release,
-        "--worker= --token=",
+        "Release a claimed task unfinished. The attempt does not count.",
+        "swarm task release login --worker worker-1 --token 17",
+        positional=("TASK",),
+        optional=("REASON",),
+        options=(_WORKER, _TOKEN),
+        details=("If REASON is -, it is read from standard input.",),
     ),
     "retry": Command(
-        "[TASK] [--failed]",
-        "A failed or cancelled task is ready again (--failed: all that failed); its attempts begin anew.",
-        "swarm task retry login",
         retry,
-        "--failed",
+        "Make a failed or cancelled task ready again. Its attempts are counted from 0.",
+        "swarm task retry login",
+        optional=("TASK",),
+        options=(Option("--failed", text="all failed tasks instead of one task"),),
     ),
     "cancel": Command(
-        "TASK [REASON]",
-        "The task is not to be done. A worker that is at it loses its lock, and stops at its next heartbeat.",
-        "swarm task cancel login 'not needed any more'",
         cancel,
+        "Cancel a task. A worker that is at work on it loses its lock.",
+        "swarm task cancel login 'not needed any more'",
+        positional=("TASK",),
+        optional=("REASON",),
+        details=("The worker notices at its next heartbeat, and stops.",),
     ),
 }

@@ -6,9 +6,8 @@ import os
 import signal
 import time
 
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, TmuxSwarmError
-from swarm.formats import json_codec
 from swarm.terminal import output
 from swarm.terminal.text import shown
 from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
@@ -34,7 +33,7 @@ def up(call: Call) -> int:
     dead = [agent for agent in agents if agent.name in begun and agent.status in (AgentStatus.DEAD, AgentStatus.GONE)]
     if call.json:
         told = {"started": [*report.started], "restarted": [*report.restarted], "running": [*report.running]}
-        _print_json({**told, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
+        call.answer({**told, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
     else:
         if report.started:
             output.out(f"Started: {' '.join(report.started)}\n")
@@ -54,8 +53,7 @@ def attach(call: Call) -> int:
     if not call.json and not (os.isatty(0) and os.isatty(1)):
         raise BadInput("attach shows the swarm in a terminal, but this is none. To read one pane: swarm capture WORKER")
     command = TmuxSwarmManager().attach_command()
-    if call.json:
-        _print_json({"command": command})
+    if call.answer({"command": command}):
         return 0
     environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
     if "TMUX" in os.environ:
@@ -70,8 +68,7 @@ def down(call: Call) -> int:
     text = call.options.get("--grace")
     grace = GRACE if text is None else float(_whole(text, "--grace"))
     stopped = TmuxSwarmManager().stop(grace)
-    if call.json:
-        _print_json({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]})
+    if call.answer({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]}):
         return 0
     if not stopped:
         output.out("Nothing is up.\n")
@@ -82,8 +79,7 @@ def down(call: Call) -> int:
 
 def agents(call: Call) -> int:
     found = TmuxSwarmManager().agents()
-    if call.json:
-        _print_json({"agents": [_as_json(agent) for agent in found]})
+    if call.answer({"agents": [_as_json(agent) for agent in found]}):
         return 0
     if not found:
         output.out("Nothing is up. Start a swarm with: swarm up --workers N\n")
@@ -100,9 +96,7 @@ def send(call: Call) -> int:
         text = output.read_stdin(MAX_TEXT_BYTES)
     name = agent_name(call.get(0))
     TmuxSwarmManager().send(name, text, enter="--no-enter" not in call.options)
-    if call.json:
-        _print_json({"name": name, "sent": True})
-    else:
+    if not call.answer({"name": name, "sent": True}):
         output.out(f"Sent to {name}.\n")
     return 0
 
@@ -112,7 +106,7 @@ def capture(call: Call) -> int:
     manager = TmuxSwarmManager()
     text = manager.capture(call.get(0), lines)
     if call.json:
-        _print_json({**_as_json(manager.agent(call.get(0))), "text": text})
+        call.answer({**_as_json(manager.agent(call.get(0))), "text": text})
     else:
         output.out(text)
     return 0
@@ -120,9 +114,7 @@ def capture(call: Call) -> int:
 
 def restart(call: Call) -> int:
     agent = TmuxSwarmManager().restart(call.get(0), force="--force" in call.options)
-    if call.json:
-        _print_json(_as_json(agent))
-    else:
+    if not call.answer(_as_json(agent)):
         output.out(f"Started again: {agent.name} (pid {agent.pid})\n")
     return 0
 
@@ -158,10 +150,6 @@ def _as_json(agent: AgentPane) -> dict[str, object]:
     }
 
 
-def _print_json(answer: dict[str, object]) -> None:
-    output.out(json_codec.dumps({"schema_version": 1, **answer}) + "\n")
-
-
 def _whole(text: str | None, what: str) -> int:
     if text is None:
         raise BadInput(f"{what} is missing. Say how many workers to start: swarm up --workers 3")
@@ -172,50 +160,57 @@ def _whole(text: str | None, what: str) -> int:
 
 COMMANDS = {
     "up": Command(
-        "--workers N [--exec 'CMD {prompt}'] [--until-empty]",
-        "Starts a master and N workers (1 to 64) in tmux panes, in this directory. On a swarm that is up it starts the workers\n"
-        "that are missing or have ended, and leaves the others alone. --exec and --until-empty go to each worker: see\n"
-        "swarm worker --help. Exit 1: one of them ended at once.",
-        "swarm up --workers 3 --exec 'claude -p {prompt}'",
         up,
-        "--workers= --exec= --until-empty",
+        "Start a master and N workers in tmux panes, in this directory.",
+        "swarm up --workers 3 --exec 'claude -p {prompt}'",
+        options=(
+            Option("--workers", "N", "the number of workers, 1 to 64", required=True),
+            Option("--exec", "CMD", "the agent of each worker, such as 'claude -p {prompt}': see swarm worker --help"),
+            Option("--until-empty", text="each worker ends when no task is left to do"),
+        ),
+        details=(
+            (
+                "If agents are running already, it starts those that are missing or have ended, and "
+                "leaves the others alone. Exit 1: an agent ended at once."
+            ),
+        ),
     ),
     "attach": Command(
-        "",
-        "Shows the swarm's panes in this terminal until you leave with C-b d. Exit 1: nothing is up.\n"
-        "--json prints the command that would do it.",
-        "swarm attach",
         attach,
+        "Open the agents' panes in this terminal. C-b d leaves them, and they go on.",
+        "swarm attach",
+        details=("Exit 1: no agent is running. With --json, it prints the command that opens them.",),
     ),
     "down": Command(
-        "[--grace S]",
-        "Ends all agents: SIGTERM, so that workers give back their tasks; SIGKILL for those that still run S seconds later\n"
-        f"({GRACE:g} unless given). Then closes their panes, and no others.",
-        "swarm down",
         down,
-        "--grace=",
+        "End all agents and close their panes, and no others.",
+        "swarm down",
+        options=(Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),),
+        details=("Workers get SIGTERM first, so that they release their tasks.",),
     ),
-    "agents": Command("", "Lists the master and the workers, and whether each runs.", "swarm agents", agents),
+    "agents": Command(agents, "List the master and the workers with their state.", "swarm agents"),
     "send": Command(
-        "AGENT TEXT [--no-enter]",
-        "Types TEXT (- for standard input) and Enter into the pane of worker-3 (or 3), or of master. Exit 1: it does not run.",
-        "swarm send worker-3 'go on with the next one'",
         send,
-        "--no-enter",
+        "Type TEXT and Enter into the pane of an agent. Exit 1: the agent has ended.",
+        "swarm send worker-3 'go on with the next one'",
+        positional=("AGENT", "TEXT"),
+        options=(Option("--no-enter", text="do not type Enter"),),
+        details=("AGENT is worker-3 (or 3), or master. If TEXT is -, it is read from standard input.",),
     ),
     "capture": Command(
-        "AGENT [--lines N]",
-        "Prints what an agent's pane shows, also of one that has ended. With --lines the last N lines, also those scrolled away.",
-        "swarm capture worker-3 --lines 100",
         capture,
-        "--lines=",
+        "Print an agent's screen, also after the agent has ended.",
+        "swarm capture worker-3 --lines 100",
+        positional=("AGENT",),
+        options=(Option("--lines", "N", "the last N lines, also those that have scrolled away"),),
+        details=("AGENT is worker-3 (or 3), or master.",),
     ),
     "restart": Command(
-        "AGENT [--force]",
-        "Starts an agent that has ended again, with the same command in the same pane. Exit 1: it runs; with --force it is\n"
-        "ended first, as by down.",
-        "swarm restart worker-3",
         restart,
-        "--force",
+        "Restart an ended agent, with the same command in the same pane.",
+        "swarm restart worker-3",
+        positional=("AGENT",),
+        options=(Option("--force", text="end the agent first if it is running, as swarm down does"),),
+        details=("AGENT is worker-3 (or 3), or master. Exit 1: the agent is running.",),
     ),
 }

@@ -7,9 +7,8 @@ import sys
 
 from swarm import settings
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, StoreError
-from swarm.formats import json_codec
 from swarm.stores.default import default_store
 from swarm.terminal import output
 
@@ -46,8 +45,7 @@ def web(call: Call) -> int:
         url = f"http://{authority(shown, port)}/" + (f"?token={token}" if token else "")
 
         def up() -> None:
-            if call.json:
-                output.out(json_codec.dumps({"schema_version": 1, "url": url}) + "\n")
+            if call.answer({"url": url}):
                 return
             output.out(f"{url}\n")
             acts = f"Whoever has this address may act, as {actions.person} (web)." if actions else "It is only for looking."
@@ -74,18 +72,27 @@ def _token() -> str:
 
 
 COMMAND = Command(
-    "[--port N] [--host ADDRESS] [--allow-host NAME[:PORT]]… [--allow-actions] [--as NAME]",
-    "A live page: what waits for a person, who works on what, tasks with their history, locks, the log, a timeline.\n"
-    "Prints the address to open. Ctrl-C ends it (exit 0). Needs the extra web.\n"
-    "\n"
-    f"  --port N              by default {_PORT}; 0 is any that is free\n"
-    "  --host ADDRESS        by default 127.0.0.1, which only this machine reaches; with any other, the address carries a token\n"
-    "  --allow-host NAME     another name by which it is reached, as behind a proxy or a tunnel; then there is a token too\n"
-    "  --allow-actions       lets the page release locks, and retry and cancel tasks; then there is a token too\n"
-    "  --as NAME             who is logged as having done that (SWARM_WORKER, else you)\n"
-    "\n"
-    "SWARM_WEB_TOKEN, if set, is the token. The page, its API and /metrics are described in docs/reference/web.md.",
-    "swarm web --allow-actions",
     web,
-    "--port= --host= --allow-host= --allow-actions --as=",
+    "Show the swarm as a live page in the browser.",
+    "swarm web --allow-actions",
+    options=(
+        Option("--port", "N", f"listen on this port; 0 picks a free one; default {_PORT}"),
+        Option("--host", "ADDRESS", "listen on this address; default 127.0.0.1, which only this machine reaches"),
+        Option("--allow-host", "NAME[:PORT]", "accept this name of the server too, as behind a proxy or a tunnel", repeated=True),
+        Option("--allow-actions", text="let the page release locks, and retry and cancel tasks"),
+        Option("--as", "NAME", "the name under which these actions are logged; default: SWARM_WORKER, else your user name"),
+    ),
+    details=(
+        (
+            "The page shows what waits for a user, who works on what, the tasks with their history, "
+            "locks, the log and a timeline. The command prints the address to open. Ctrl-C ends it "
+            "(exit 0). It needs the extra web."
+        ),
+    ),
+    notes=(
+        (
+            "With another --host, with --allow-host or with --allow-actions, the address contains a "
+            "token. SWARM_WEB_TOKEN sets it. docs/reference/web.md describes the page, its API and /metrics."
+        ),
+    ),
 )

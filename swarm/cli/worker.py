@@ -8,10 +8,8 @@ import signal
 import time
 
 from swarm.agents.identity import whoami
-from swarm.cli.arguments import Call, Command
+from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput
-from swarm.formats import json_codec
-from swarm.inputs import parse_ttl, parse_wait
 from swarm.terminal import output as terminal
 from swarm.terminal.output import paint
 from swarm.terminal.text import shown
@@ -41,10 +39,10 @@ def run(call: Call) -> int:
     worker = SmartWorker(
         name,
         agent,
-        ttl=parse_ttl(call.options["--ttl"], "--ttl") if "--ttl" in call.options else None,
-        timeout=parse_wait(call.options["--timeout"], "--timeout") if "--timeout" in call.options else None,
-        grace=parse_wait(call.options.get("--grace", str(GRACE)), "--grace"),
-        backoff=parse_wait(call.options.get("--backoff", str(BACKOFF)), "--backoff"),
+        ttl=call.ttl(),
+        timeout=call.timeout(),
+        grace=call.seconds("--grace", GRACE),
+        backoff=call.seconds("--backoff", BACKOFF),
         on_event=told.event,
         on_line=told.line if told.shows_output else None,
     )
@@ -65,11 +63,7 @@ def run(call: Call) -> int:
     except _Stopped:
         pass
     tally = worker.tally
-    if call.json:
-        terminal.out(
-            json_codec.dumps({"schema_version": 1, "worker": name, "stopped_by": stopped_by or None, **vars(tally)}) + "\n"
-        )
-    else:
+    if not call.answer({"worker": name, "stopped_by": stopped_by or None, **vars(tally)}):
         told.say(f"{name}: {tally.done} done, {tally.failed} failed, {tally.given_back} given back, {tally.lost} lost")
     return 128 + stopped_by if stopped_by else 0
 
@@ -115,24 +109,30 @@ def _check_agent(agent: str) -> None:
 
 
 COMMAND = Command(
-    "[--id N] [--exec CMD] [--until-empty] [--ttl S] [--timeout S] [--backoff S] [--grace S] [--quiet]",
-    "Takes tasks from the queue, one after the other, and has an agent do them: any command line. Ends when it is told to.\n"
-    "\n"
-    "  --id N          who it is; a number N stands for worker-N; default $SWARM_WORKER\n"
-    "  --exec CMD      the agent. {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell; the prompt is "
-    "also on standard input and in SWARM_PROMPT. Without it, only tasks with a command of their own are taken\n"
-    "  --until-empty   end when nothing is left to do\n"
-    "  --ttl S         the lease of a task, kept alive while it runs; default $AI_SWARM_LOCK_TTL, else 300 seconds\n"
-    "  --timeout S     an attempt that takes longer has failed; a task's own timeout goes before\n"
-    f"  --backoff S     seconds before the second attempt, doubled for each further one; default {BACKOFF:g}\n"
-    f"  --grace S       seconds between SIGTERM and SIGKILL for what must end; default {GRACE:g}\n"
-    "  --quiet         say nothing but errors\n"
-    "\n"
-    "What the agent writes goes to results/TASK.TOKEN.out and .err while it runs. Its lines [WAIT] …, [HELP] …, [SKIP] …, "
-    "[ERROR] … and [DONE] … become status records. Its exit code alone decides: 0 is done, anything else a failed attempt.\n"
-    "SIGTERM, SIGHUP or Ctrl-C end the agent and give its task back; a second one does so without waiting.",
-    "swarm worker --id 1 --exec 'claude -p {prompt}'",
     run,
-    "--id= --exec= --until-empty --ttl= --timeout= --backoff= --grace= --quiet",
-    "0 when nothing is left to do; 128 + N if signal N has stopped it. If swarm itself answers, one of these",
+    "Run a worker that gives queued tasks to an agent, one after the other.",
+    "swarm worker --id 1 --exec 'claude -p {prompt}'",
+    options=(
+        Option("--id", "N", "the worker; a number N stands for worker-N; default: SWARM_WORKER"),
+        Option("--exec", "CMD", "the command line of the agent; without it, only tasks with a command of their own are claimed"),
+        Option("--until-empty", text="end when no task is left to do"),
+        Option("--ttl", "S", "lease of a task in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
+        Option("--timeout", "S", "an attempt that takes longer has failed; a task's own timeout counts more"),
+        Option("--backoff", "S", f"seconds before the second attempt, doubled for each further one; default {BACKOFF:g}"),
+        Option("--grace", "S", f"seconds between SIGTERM and SIGKILL when an agent must end; default {GRACE:g}"),
+        Option("--quiet", text="print nothing but errors"),
+    ),
+    notes=(
+        (
+            "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell. The "
+            "prompt is also on standard input and in SWARM_PROMPT."
+        ),
+        (
+            "The output of the agent goes to results/TASK.TOKEN.out and .err while it runs. Lines that "
+            "begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. The exit code "
+            "alone decides: 0 is done, any other is a failed attempt."
+        ),
+        "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. A second one does not wait for --grace.",
+    ),
+    exit_codes="0 when no task is left, 128 + N if signal N stopped the worker",
 )

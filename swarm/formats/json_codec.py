@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Scanner = Callable[[str, int], tuple[Any, int]]
 
+SCHEMA_VERSION = 1  # of the JSON objects that commands, the board and the page answer with
+
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
 _OBJECTS = (dict, getattr(builtins, "frozendict", dict))  # Python 3.15 writes a frozendict as an object, too

@@ -63,6 +63,20 @@ def paint(text: str, colour: str, stream: int = 1) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
+def columns() -> int:
+    """Return the width of the terminal: COLUMNS if it is set, 80 where there is no terminal."""
+    from swarm import settings
+
+    if chosen := settings.columns():
+        return chosen
+    try:
+        from os import get_terminal_size
+
+        return get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 def _write(fd: int, text: str | bytes) -> None:
     data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     while data:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swarm.errors import BadInput, NoTask, StoreError, SwarmError
+from swarm.formats import json_codec
 from swarm.inputs import check_name
 from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
@@ -89,7 +90,7 @@ class WebApp:
         _only(request)
         snapshot = self._feed.snapshot
         fields = {
-            "schema_version": 1,
+            "schema_version": json_codec.SCHEMA_VERSION,
             "event_id": snapshot.event_id,
             "now": self._feed.now(),
             "store_error": snapshot.store_error,

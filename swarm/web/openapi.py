@@ -6,6 +6,7 @@ from typing import Any
 
 from swarm import __version__
 from swarm.board.board import KINDS
+from swarm.formats import json_codec
 from swarm.queue.events import STATES
 from swarm.status.log import STATES as TYPES
 from swarm.web.actions import LONGEST_BY
@@ -23,7 +24,7 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": ["number", "null"]}
 _WHOLE: Schema = {"type": ["integer", "null"]}
 _MAYBE: Schema = {"type": ["string", "null"]}
-_VERSION: Schema = {"const": 1}
+_VERSION: Schema = {"const": json_codec.SCHEMA_VERSION}
 
 
 def description() -> Schema:

@@ -179,7 +179,7 @@ class TestCommand:
             ((old.root, "redis://:geheim@h/0"), "everybody on this machine can read"),
             ((str(tmp_path / "absent"), old.root), "no such directory"),
             ((old.root, "env:NOTHING"), "env:VARIABLE"),
-            ((old.root,), "missing arguments"),
+            ((old.root,), "needs TO"),
             ((old.root, "redis:u:geheim@h"), "redis://host/0"),
             ((old.root, "password=geheim"), "redis://host/0"),
         ):

@@ -454,8 +454,8 @@ class TestInput:
             (["t"], "needs a command after --"),
             (["t", "--"], "needs a command after --"),
             (["t", "touch", "ran"], "needs a command after --"),
-            (["--", "touch", "ran"], "is missing arguments"),
-            (["t", "touch", "--", "ran"], "was given too many arguments"),
+            (["--", "touch", "ran"], "needs TASK"),
+            (["t", "touch", "--", "ran"], "takes no further argument"),
             (["t", "--no-such", "--", "touch", "ran"], "has no option --no-such"),
         ],
         ids=str,
@@ -511,4 +511,4 @@ class TestInput:
             text = " ".join(done.stdout.split())
             assert "126 or 127 if it cannot be run" in text and "4 the lease was lost" in text
         assert not place.ran
-        assert "swarm run TASK" in place.swarm("--help").stdout
+        assert "swarm run " in place.swarm("--help").stdout

@@ -17,6 +17,9 @@ import pytest
 from swarm.cli import main
 from swarm.terminal import output
 from tests.conftest import ROOT, Run, script_environment
+from tests.support.command_line import run
+
+GROUPS = ("lock", "log", "sprint", "task")
 
 NINE_CHECKS = r"""
 # Clean slate
@@ -403,24 +406,36 @@ class TestLogCommands:
 @pytest.mark.parametrize(
     "args",
     [
-        *([face] for face in main._GROUPS),
-        *([face, name, "--help"] for face in main._GROUPS for name in import_module(f"swarm.cli.{face}").COMMANDS),
-        *([name, "--help"] for name in (*main._COMMANDS, *main._TMUX_COMMANDS, "demo")),
         [],
+        *([name, "--help"] for group in main._COMMANDS.values() for name in group if name not in ("help", "version")),
+        *([group, name, "--help"] for group in GROUPS for name in import_module(f"swarm.cli.{group}").COMMANDS),
     ],
     ids=" ".join,
 )
-def test_help_fits_a_terminal(args: list[str]) -> None:
-    done = run_help(args)
-    assert done.startswith("Usage: swarm") and "xample" in done
-    assert max(map(len, done.splitlines())) <= 80
-
-
-def run_help(args: list[str]) -> str:
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_help_fits_a_terminal_of_any_width(args: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     written: list[str] = []
     with mock.patch.object(output, "out", written.append):
         main.main(args)
-    return "".join(written)
+    lines = "".join(written).splitlines()
+    assert lines[0].startswith("Usage: swarm") and any("xample" in line for line in lines)
+    assert max(map(len, lines)) <= columns
+
+
+def test_help_for_a_wide_terminal_has_longer_and_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    for columns in (60, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown[columns] = run("run", "--help").out.decode().splitlines()
+    assert len(shown[120]) < len(shown[60]) and max(map(len, shown[120])) > 100
+
+
+def test_help_fits_80_columns_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", mock.Mock(side_effect=OSError))
+    widest = max(map(len, run("run", "--help").out.decode().splitlines()))
+    assert 70 < widest <= 80
 
 
 COMMON = (

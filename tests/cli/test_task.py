@@ -155,7 +155,7 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("args", "rule"),
     [
-        (("add",), "missing arguments"),
+        (("add",), "needs ID"),
         (("add", "a"), "neither a prompt nor a command"),
         (("add", "../x", "--prompt", "x"), "slash"),
         (("add", "a", "--prompt", "x", "--priority", "high"), "--priority is 'high'"),

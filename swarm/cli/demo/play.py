@@ -15,13 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import Any
 
+from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.demo.page import DemoPage
 from swarm.cli.demo.screen import DemoScreen, Silence, open_screen
-from swarm.errors import BadInput
-from swarm.formats import json_codec
 from swarm.queue.events import LOG, parsed
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
@@ -37,23 +35,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LIMIT = 60.0  # seconds; then something is wrong
 _THINKS = 1.5  # seconds that the person takes for the answer
 _TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
-
-USAGE = """\
-Usage: swarm demo [--web] [--keep] [--plain] [--json]
-
-Shows the whole at work: a queue of a dozen tasks, three workers, one of them
-killed with SIGKILL in the middle of a task that another then takes over, an
-agent that waits for a person, and the live view. Takes about ten seconds, needs
-no server, and leaves nothing behind.
-
-  --web     shows it as a live page in the browser too (needs the extra web)
-  --keep    leaves the directory, to look around in
-  --plain   prints what happens line by line, also on a terminal
-  --json    prints only the summary, as one JSON object
-
-Example:
-  python3 -m swarm demo
-"""
 
 TASKS = [
     TaskSpec("schema", "Design the tables", priority=9),
@@ -85,46 +66,40 @@ echo "$SWARM_PROMPT: done"
 """
 
 
-def main(args: Sequence[str]) -> int:
-    """Runs the demo; 0 if everything it promises was so."""
-    if "--help" in args or "-h" in args:
-        output.out(USAGE)
-        return 0
-    unknown = [arg for arg in args if arg not in ("--web", "--keep", "--plain", "--json")]
-    if unknown:
-        raise BadInput(f"demo has no argument {unknown[0]!r}. See: swarm demo --help")
+def demo(call: Call) -> int:
+    """Run the demo. Return 0 if every check of its summary holds, else 1."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # from here on there is something to clear up
-    home = tempfile.mkdtemp(prefix="swarm-demo-")
-    demo = _Demo(home, Silence() if "--json" in args else open_screen(FileStore(f"{home}/state"), plain="--plain" in args))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # from here on there are files and processes to remove
+    root = tempfile.mkdtemp(prefix="swarm-demo-")
+    screen = Silence() if call.json else open_screen(FileStore(f"{root}/state"), plain="--plain" in call.options)
+    show = _Demo(root, screen)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if "--web" in args:
-            demo.show_page()
-        checks = demo.play()
-        if "--json" in args:
-            found = [{"check": text, "holds": holds} for text, holds in checks]
-            output.out(json_codec.dumps({"schema_version": 1, "ok": all(holds for _, holds in checks), "checks": found}) + "\n")
-        demo.linger()
-        return 0 if all(holds for _, holds in checks) else 1
+        if "--web" in call.options:
+            show.show_page()
+        checks = show.play()
+        ok = all(holds for _, holds in checks)
+        call.answer({"ok": ok, "checks": [{"check": text, "holds": holds} for text, holds in checks]})
+        show.linger()
+        return 0 if ok else 1
     finally:
-        for number in _ENDING:  # a second one must not stop the clearing up
+        for number in _ENDING:  # a second signal must not interrupt the clean-up
             signal.signal(number, signal.SIG_IGN)
-        demo.clear_up()
-        if "--keep" in args:
-            output.err(f"Look around: SWARM_STATE_DIR={home}/state\n")
+        show.clear_up()
+        if "--keep" in call.options:
+            output.err(f"To look around: export SWARM_STATE_DIR={root}/state\n")
         else:
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(root, ignore_errors=True)
 
 
 class _Demo:
     """One showing, in a directory of its own."""
 
-    def __init__(self, home: str, screen: DemoScreen) -> None:
-        self._home = home
+    def __init__(self, root: str, screen: DemoScreen) -> None:
+        self._root = root
         self._screen = screen
-        self._store = FileStore(f"{home}/state")
+        self._store = FileStore(f"{root}/state")
         self._queue = TaskQueue(self._store)
         self._log = StatusLog(self._store)
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -134,7 +109,7 @@ class _Demo:
         self._page: DemoPage | None = None
 
     def show_page(self) -> None:
-        self._page = DemoPage(f"{self._home}/state")
+        self._page = DemoPage(f"{self._root}/state")
         self._page.invite()
 
     def linger(self) -> None:
@@ -142,8 +117,8 @@ class _Demo:
             self._page.linger()
 
     def play(self) -> list[tuple[str, bool]]:
-        os.mkdir(f"{self._home}/work")
-        with open(f"{self._home}/agent.sh", "w", encoding="utf-8") as file:
+        os.mkdir(f"{self._root}/work")
+        with open(f"{self._root}/agent.sh", "w", encoding="utf-8") as file:
             file.write(AGENT)
         begun = time.monotonic()
         with self._screen as screen:
@@ -180,13 +155,13 @@ class _Demo:
                 worker.wait()
 
     def _start_workers(self) -> None:
-        environment = environment_with(f"{self._home}/state")
+        environment = environment_with(f"{self._root}/state")
         for number in range(1, WORKERS + 1):
             worker = swarm_command("worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1")
             agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
             # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
             self._workers[f"worker-{number}"] = subprocess.Popen(
-                [*worker, *agent], env=environment, cwd=f"{self._home}/work", stdin=subprocess.DEVNULL, start_new_session=True
+                [*worker, *agent], env=environment, cwd=f"{self._root}/work", stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def _act_on(self, record: dict[str, Any]) -> None:
@@ -202,7 +177,7 @@ class _Demo:
     def _answer_when_due(self) -> None:
         if self._asked_at and time.monotonic() - self._asked_at > _THINKS:
             self._asked_at = 0.0
-            with open(f"{self._home}/work/answer", "w", encoding="utf-8"):
+            with open(f"{self._root}/work/answer", "w", encoding="utf-8"):
                 pass
             self._screen.note("a person has seen who waits, and answers")
 
@@ -210,7 +185,7 @@ class _Demo:
 
     def _checks(self) -> list[tuple[str, bool]]:
         counts = self._queue.counts()
-        lines = {task.id: _lines(f"{self._home}/work/done.{task.id}") for task in TASKS}
+        lines = {task.id: _lines(f"{self._root}/work/done.{task.id}") for task in TASKS}
         once = sum(len(found) == 1 for found in lines.values())
         told = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
         begun, done = self._places("claim"), self._places("done")
@@ -257,3 +232,24 @@ def _lines(path: str) -> list[str]:
             return file.read().splitlines()
     except FileNotFoundError:
         return []
+
+
+COMMANDS = {
+    "demo": Command(
+        demo,
+        "Watch three workers share a dozen tasks while one of them is killed.",
+        "python3 -m swarm demo",
+        options=(
+            Option("--web", text="also show it as a live page in the browser (needs the extra web)"),
+            Option("--keep", text="keep the directory of the demo, to look around in"),
+            Option("--plain", text="print a line for each event, also on a terminal"),
+        ),
+        details=(
+            (
+                "A worker is killed with SIGKILL in the middle of a task, and another worker takes the "
+                "task over. An agent waits for a user. All the time you see the live view. It takes "
+                "about ten seconds, needs no server, and leaves nothing behind."
+            ),
+        ),
+    )
+}
