@@ -1,6 +1,7 @@
-"""The page and its JSON API: which address answers what. Every answer is bounded; errors are `{"error": …, "exit_code": …}`.
+"""The page and its JSON API: the routes, the checks of parameters, the error answers.
 
-Whatever asks the store blocks, so it happens in threads; what the last look gave is answered at once.
+Every answer is bounded. An error is `{"error": …, "exit_code": …}`. Calls of the store
+block, so they run in threads. The feed's snapshot is answered at once.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from swarm.stores.contract import Store
 from swarm.system.background import BackgroundCall
 from swarm.web import queries
 from swarm.web.actions import Actions
+from swarm.web.answers import Done, Health, Snapshot
 from swarm.web.feed import Feed, require_board
 from swarm.web.metrics import CONTENT_TYPE, exposition
-from swarm.web.openapi import ACTION_HEADER, LONGEST, MOST, description
+from swarm.web.openapi import ACTION_HEADER, MAX_LIMIT, MAX_PARAMETER, description
 from swarm.web.payloads import board_fields
-from swarm.web.stream import LIMIT, EventStream
+from swarm.web.stream import MAX_STREAMS, EventStream
 
 T = TypeVar("T")
 
@@ -43,20 +45,20 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _SCRIPTS},
 }
-_AT_ONCE = 4  # threads that search
-_LARGEST_BODY = 16 << 10
-_STALE = 30  # seconds; a look that takes longer is none
+_MAX_THREADS = 4  # calls of the store at the same time
+_MAX_BODY = 16 << 10  # bytes
+_STALE_AFTER = 30  # seconds without a successful read until the store counts as unreadable
 
 
 class WebApp:
-    """The application for one store. `actions` is None for a page that is only looked at."""
+    """The application for one store. `actions` is None if the page may not act."""
 
     def __init__(self, store: Store, feed: Feed, actions: Actions | None) -> None:
         self._store = store
         self._feed = feed
         self._actions = actions
         self._queue = TaskQueue(store)
-        self._threads = asyncio.Semaphore(_AT_ONCE)
+        self._threads = asyncio.Semaphore(_MAX_THREADS)
 
     def application(self) -> Starlette:
         routes = [
@@ -79,17 +81,16 @@ class WebApp:
         app.router.redirect_slashes = False
         return app
 
-    # Looking -----------------------------------------------------------------------------------------------------
+    # Reading -------------------------------------------------------------------------------
 
     async def _board(self, request: Request) -> Response:
         _only(request)
         return _json(board_fields(require_board(self._feed.snapshot)))
 
     async def _snapshot(self, request: Request) -> Response:
-        """Where a page begins; it goes on with the events after `event_id`."""
         _only(request)
         snapshot = self._feed.snapshot
-        fields = {
+        fields: Snapshot = {
             "schema_version": json_codec.SCHEMA_VERSION,
             "event_id": snapshot.event_id,
             "now": self._feed.now(),
@@ -97,7 +98,7 @@ class WebApp:
             "actions": self._actions is not None,
             "person": self._actions.person if self._actions else None,
             "board": board_fields(require_board(snapshot)),
-            "records": snapshot.records,
+            "records": list(snapshot.records),
         }
         return _json(fields)
 
@@ -124,8 +125,8 @@ class WebApp:
 
     async def _events(self, request: Request) -> Any:
         given = _only(request, "after")
-        if self._feed.clients >= LIMIT:
-            raise StoreError(f"{LIMIT} pages are open already. Close some.")
+        if self._feed.clients >= MAX_STREAMS:
+            raise StoreError(f"{MAX_STREAMS} pages are open already. Close some.")
         return EventStream(self._feed, request.headers.get("last-event-id", _text(given, "after")))
 
     async def _openapi(self, request: Request) -> Response:
@@ -142,11 +143,12 @@ class WebApp:
         require_board(snapshot)
         if snapshot.store_error:
             raise StoreError(snapshot.store_error)
-        if time.monotonic() - snapshot.taken_at > _STALE:
-            raise StoreError(f"the store has not answered for {_STALE} seconds.")
-        return _json({"ok": True})
+        if time.monotonic() - snapshot.taken_at > _STALE_AFTER:
+            raise StoreError(f"the store has not answered for {_STALE_AFTER} seconds.")
+        healthy: Health = {"ok": True}
+        return _json(healthy)
 
-    # Acting ------------------------------------------------------------------------------------------------------
+    # Actions -------------------------------------------------------------------------------
 
     async def _release(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.release)
@@ -157,20 +159,20 @@ class WebApp:
     async def _cancel(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.cancel)
 
-    async def _act(self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], dict[str, Any]]]) -> Response:
+    async def _act(self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], Done]]) -> Response:
         _only(request)
         actions = self._actions
         if actions is None:
-            raise HTTPException(403, "This page is only for looking. To act from it, start it with: swarm web --allow-actions")
-        if request.headers.get(ACTION_HEADER) != "yes":  # which no form and no other site's page can send
+            raise HTTPException(403, "This page may not act. To allow it, start it with: swarm web --allow-actions")
+        if request.headers.get(ACTION_HEADER) != "yes":  # no form and no page of another site can send it
             raise HTTPException(403, f"An action must carry the header {ACTION_HEADER}: yes.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(415, "Send the body as application/json.")
         body = b""
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _LARGEST_BODY:
-                raise HTTPException(413, f"The body may have {_LARGEST_BODY} bytes.")
+            if len(body) > _MAX_BODY:
+                raise HTTPException(413, f"The body is larger than {_MAX_BODY} bytes.")
         name = _name(request)
         return _json(await self._thread(lambda: choose(actions)(name, body)))
 
@@ -198,22 +200,22 @@ def _file(name: str, kind: str) -> Callable[[Request], Any]:
     return answer
 
 
-# What was asked ----------------------------------------------------------------------------------------------------
+# Parameters --------------------------------------------------------------------------------
 
 
 def _only(request: Request, *known: str) -> dict[str, str]:
-    """The parameters, each given once and none that there is not."""
+    """Return the parameters. Raise BadInput if one is unknown or given twice."""
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) < len(pairs):
         raise BadInput("a parameter is given twice.")
     if unknown := [name for name in given if name not in known]:
-        raise BadInput(f"there is no parameter {unknown[0][:40]!r} here.")
+        raise BadInput(f"there is no parameter {unknown[0][:40]!r}. The parameters are: {' '.join(known) or 'none'}.")
     return given
 
 
 def _name(request: Request) -> str:
-    """The task that an address names. Raises NoTask for what can name none."""
+    """Return the task that the path names. Raise NoTask if that is no valid name."""
     try:
         return check_name(request.path_params["task"], "task_id")
     except BadInput as error:
@@ -222,8 +224,8 @@ def _name(request: Request) -> str:
 
 def _text(given: dict[str, str], name: str) -> str:
     text = given.get(name, "")
-    if len(text) > LONGEST:
-        raise BadInput(f"{name} may have {LONGEST} characters.")
+    if len(text) > MAX_PARAMETER:
+        raise BadInput(f"{name} is longer than {MAX_PARAMETER} characters.")
     return text
 
 
@@ -236,12 +238,12 @@ def _one_of(given: dict[str, str], name: str, known: tuple[str, ...]) -> str:
 
 def _limit(given: dict[str, str]) -> int:
     text = given.get("limit", "200")
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MOST):
-        raise BadInput(f"limit must be a whole number from 1 to {MOST}.")
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_LIMIT):
+        raise BadInput(f"limit must be a whole number from 1 to {MAX_LIMIT}.")
     return int(text)
 
 
-# What is wrong -----------------------------------------------------------------------------------------------------
+# Errors ------------------------------------------------------------------------------------
 
 
 async def _refused(request: Request, error: SwarmError) -> Response:

@@ -1,8 +1,9 @@
-"""One pair of eyes for everybody who looks at the page: a thread looks at the store, and what has changed goes to all streams.
+"""Poll the store once for all open pages, and pass the changes on to their streams.
 
-What is passed on is kept for a while, numbered, and every stream only knows the number that it has reached. So memory is bounded
-by what is kept, however many look and however slowly they read; one that has fallen behind, or was away for too long, is told to
-begin anew. A store that cannot be looked at is an event too, and so is its return.
+One thread reads the store. Each change becomes a numbered event. The feed holds the latest
+events; a stream knows only the number that it has reached. So memory is bounded, however
+many pages are open and however slowly they read. A stream that is too far behind gets the
+event `reset`, and its page begins again. A store that cannot be read is an event too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from swarm.board.board import Board
 from swarm.board.viewer import Viewer
@@ -23,18 +25,22 @@ from swarm.errors import StoreError, SwarmError
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso, to_iso
-from swarm.web.payloads import Row, board_fields, fingerprint, record_row, task_row, title_of
+from swarm.web.answers import Record, TaskRow
+from swarm.web.payloads import board_fields, fingerprint, record_row, task_row, title_of
 
-RECORDS = 1000  # of the log that a page begins with
-_GAP = 0.2  # seconds at least between looks
-_TICK = 1.0  # seconds after which is looked at what no record announces
-_LARGE, _LARGE_GAP = 60, 0.9  # entries of a board that is sent only once in so many seconds
-_REFRESH = 10.0  # seconds after which a board is sent in which only time has passed
-_KEPT, _KEPT_BYTES = 1000, 8 << 20  # events, for those who come back
-_AT_ONCE = 500  # records, or tasks, in one event
-_TOO_MANY = 2000  # tasks changed at once: reading all anew is cheaper
-_BATCH = 4 << 20  # bytes of the log at one look
-_AT_A_TIME = 128 << 10  # bytes of events that one stream has in hand
+MAX_RECORDS = 1000  # status records that a page begins with
+_MIN_INTERVAL = 0.2  # seconds at least between two reads of the store
+_POLL_INTERVAL = 1.0  # seconds at most between them: an expired lease writes no record
+_LARGE_BOARD = 60  # rows from which on a board is large
+_LARGE_BOARD_INTERVAL = 0.9  # seconds at least between two large boards
+_REFRESH_INTERVAL = 10.0  # seconds until a board is sent again in which only time has passed
+_MAX_EVENTS, _MAX_EVENT_BYTES = 1000, 8 << 20  # held for streams that come back
+_MAX_EVENT_ROWS = 500  # records or tasks in one event
+_MAX_CHANGED_TASKS = 2000  # above this, pages read all tasks again
+_MAX_READ = 4 << 20  # bytes of the log in one read of the store
+_MAX_SENT = 128 << 10  # bytes of events that a stream takes at once
+
+Event = tuple[str, Mapping[str, object]]  # name and data
 
 
 @dataclass(frozen=True)
@@ -42,22 +48,43 @@ class Snapshot:
     """The result of one read of the store. It is never changed.
 
     `board` is None before the first read. `store_error` says why the store could not be
-    read, "" if it could."""
+    read, "" if it could. Then the rest is of the last read that succeeded.
+    """
 
     board: Board | None = None
-    tasks: Mapping[str, Row] | None = None
-    records: tuple[Row, ...] = ()
+    tasks: Mapping[str, TaskRow] | None = None
+    records: tuple[Record, ...] = ()
     store_error: str = ""
     seconds: float = 0.0
-    """That the look took."""
+    """How long the read took."""
     taken_at: float = 0.0
-    """When, on the clock that does not jump."""
+    """On the monotonic clock."""
     event_id: str = ""
-    """Which event it is as of."""
+    """The last event that the snapshot includes."""
+
+
+class NewRecords(NamedTuple):
+    """The status records since the last read.
+
+    `skipped`: how many older ones of them were left out. `replaced`: the log is another one,
+    so no earlier record counts any more.
+    """
+
+    rows: list[Record]
+    skipped: int
+    replaced: bool
+
+
+class TaskChanges(NamedTuple):
+    """All tasks, the changed ones, and whether some are gone."""
+
+    tasks: Mapping[str, TaskRow]
+    changed: list[TaskRow]
+    some_gone: bool
 
 
 class Feed:
-    """Looks at a store from `start` to `stop`. Streams belong to the event loop that it was started in."""
+    """Read a store from `start` to `stop`. Streams belong to the event loop that called `start`."""
 
     def __init__(self, store: Store) -> None:
         self.snapshot = Snapshot()
@@ -66,124 +93,142 @@ class Feed:
         self.stopped = False
         self._store = store
         self._feed_id = secrets.token_hex(4)
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._kept_bytes = 0
+        self._events: deque[tuple[int, bytes]] = deque()
+        self._event_bytes = 0
         self._number = 0
-        self._news = asyncio.Event()
+        self._published = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._watch, name="swarm-web-feed", daemon=True)
         self._end = threading.Event()
-        # Of the watching thread alone:
+        # Used by the watching thread alone:
         self._cursor: str | None = None
-        self._version: object = None
+        self._queue_version: object = None
         self._titles: dict[str, str] = {}
-        self._last: object = None
-        self._sent_at = 0.0
+        self._fingerprint: object = None
+        self._board_sent_at = 0.0
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the streams and the looking, without waiting for either."""
+        """End the streams and the thread, without waiting for them."""
         self.stopped = True
         self._end.set()
-        self._wake()
+        self._wake_streams()
 
     def now(self) -> str:
-        """By the clock that the swarm shares. Asks nobody: what the last look said, and what has passed since."""
+        """Return the time of the store's clock, without asking the store.
+
+        It is the time of the last board plus the time since. Raise StoreError if there is none.
+        """
         board = require_board(self.snapshot)
         return to_iso((from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at)
 
-    # Streams -----------------------------------------------------------------------------------------------------
+    # Streams -------------------------------------------------------------------------------
 
     def number_of(self, event_id: str) -> int | None:
-        """The number of the event that somebody has seen last; None if what came after it is not known any more."""
+        """Return the number of an event. Return None if the events after it are not known any more."""
         feed_id, _, number = event_id.partition(".")
         if feed_id != self._feed_id or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
-        oldest = self._kept[0][0] if self._kept else self._number + 1
+        oldest = self._events[0][0] if self._events else self._number + 1
         return int(number) if oldest - 1 <= int(number) <= self._number else None
 
     def newest(self) -> int:
         return self._number
 
     def after(self, number: int) -> tuple[bytes, int]:
-        """Some events after this one, and the number of the last of them; begin anew, where they are not known any more."""
+        """Return some events after this number, and the number of the last of them.
+
+        Return a `reset` if they are not known any more.
+        """
         if number == self._number:
             return b"", number
-        if not self._kept or self._kept[0][0] > number + 1:
+        if not self._events or self._events[0][0] > number + 1:
             return self.reset(), self._number
         found, size = [], 0
-        for at, data in itertools.islice(self._kept, number + 1 - self._kept[0][0], None):
+        for at, data in itertools.islice(self._events, number + 1 - self._events[0][0], None):
             found.append(data)
             number, size = at, size + len(data)
-            if size > _AT_A_TIME:
+            if size > _MAX_SENT:
                 break
         return b"".join(found), number
 
     def reset(self) -> bytes:
-        return _event("reset", {}, f"{self._feed_id}.{self._number}")
+        return _encoded("reset", {}, f"{self._feed_id}.{self._number}")
 
     async def changed(self) -> None:
-        await self._news.wait()
+        """Wait until there is a new event."""
+        await self._published.wait()
 
-    # The watching thread -----------------------------------------------------------------------------------------
+    # The watching thread -------------------------------------------------------------------
 
     def _watch(self) -> None:
         viewer = Viewer(self._store)
         while not self._end.is_set():
             begun = time.monotonic()
             try:
-                self._look(viewer, begun)
-                self._end.wait(max(0.0, _GAP - (time.monotonic() - begun)))
+                self._read(viewer, begun)
+                self._end.wait(max(0.0, _MIN_INTERVAL - (time.monotonic() - begun)))
                 if not self._end.is_set():
-                    viewer.wait(_TICK)
-            except Exception as error:  # nobody else would notice that nobody looks any more
+                    viewer.wait(_POLL_INTERVAL)
+            except Exception as error:  # also a fault of ours: without this thread the page would stand still
                 self._set_store_error(str(error) if isinstance(error, SwarmError) else f"this is a fault in swarm: {error!r}")
-                self._end.wait(_TICK)
+                self._end.wait(_POLL_INTERVAL)
 
-    def _look(self, viewer: Viewer, begun: float) -> None:
+    def _read(self, viewer: Viewer, begun: float) -> None:
+        """Read the store once, and publish what has changed."""
+        before = self.snapshot
         board = viewer.look()
-        events: list[tuple[str, Row]] = []
-        records, skipped, anew = self._new_records()
-        tasks, changed, gone = self._changed_tasks(viewer)
-        if records:
-            events.append(("log", {"records": records, "skipped": skipped}))
-        if (gone or len(changed) > _TOO_MANY) and self.snapshot.board:
-            events.append(("tasks", {"all": True, "rows": []}))
-        elif self.snapshot.board:
-            events += [("tasks", {"rows": changed[at : at + _AT_ONCE]}) for at in range(0, len(changed), _AT_ONCE)]
-        now = fingerprint(board)
-        silent = begun - self._sent_at
-        lists = len(board.problems) + len(board.workers) + len(board.locks)
-        changed_board = now != self._last and silent > (_LARGE_GAP if lists > _LARGE else 0.0)
-        if changed_board or self.snapshot.store_error or (silent > _REFRESH and lists):
-            self._last, self._sent_at = now, begun
-            events.append(("board", board_fields(board)))
-        recent = (*(() if anew else self.snapshot.records), *records)[-RECORDS:] if records or anew else self.snapshot.records
-        if anew:
+        log = self._new_records()
+        tasks = self._changed_tasks(viewer)
+        events = [*_log_events(log), *_task_events(tasks, before), *self._board_events(board, begun)]
+        if log.replaced:
             events = [("reset", {})]
-        snapshot = Snapshot(board, tasks, recent, "", time.monotonic() - begun, time.monotonic(), self.snapshot.event_id)
-        self._tell(events, snapshot)
+        records = before.records
+        if log.rows or log.replaced:
+            records = (*(() if log.replaced else records), *log.rows)[-MAX_RECORDS:]
+        now = time.monotonic()
+        snapshot = Snapshot(board, tasks.tasks, records, seconds=now - begun, taken_at=now)
+        self._publish(events, snapshot)
 
-    def _new_records(self) -> tuple[list[Row], int, bool]:
-        """Those that came since the last look, how many more there were than anybody could read, whether it is another log."""
+    def _board_events(self, board: Board, begun: float) -> list[Event]:
+        """Return the board as an event, if it is due.
+
+        A changed board is due at once; a large one is delayed. An unchanged board is due now and
+        then, since its ages grow, and after an error, since pages must learn that it is over.
+        """
+        current = fingerprint(board)
+        rows = len(board.problems) + len(board.workers) + len(board.locks)
+        silent_for = begun - self._board_sent_at
+        if self.snapshot.store_error:
+            is_due = True
+        elif current != self._fingerprint:
+            is_due = rows <= _LARGE_BOARD or silent_for > _LARGE_BOARD_INTERVAL
+        else:
+            is_due = rows > 0 and silent_for > _REFRESH_INTERVAL
+        if not is_due:
+            return []
+        self._fingerprint, self._board_sent_at = current, begun
+        return [("board", board_fields(board))]
+
+    def _new_records(self) -> NewRecords:
         if self._cursor is None:
-            lines, self._cursor = self._store.tail(LOG, RECORDS)
-            return [record_row(record) for line in lines if (record := parse_record(line))], 0, False
-        anew = False
-        found: deque[bytes] = deque(maxlen=_AT_ONCE)
+            lines, self._cursor = self._store.tail(LOG, MAX_RECORDS)
+            return NewRecords(_rows(lines), 0, replaced=False)
+        replaced = False
+        found: deque[bytes] = deque(maxlen=_MAX_EVENT_ROWS)
         count = read = 0
-        while read < _BATCH:
+        while read < _MAX_READ:
             try:
                 lines, after = self._store.read_log(LOG, self._cursor)
             except StoreError:
                 if count:
-                    break  # what was read must not be lost; the next look will tell
+                    break  # publish what was read; the next read reports the error
                 raise
             if not self._store.continues(self._cursor, after):
-                anew = True
+                replaced = True
                 found.clear()
                 count = 0
             self._cursor = after
@@ -192,84 +237,102 @@ class Feed:
             found.extend(lines)
             count += len(lines)
             read += sum(map(len, lines))
-        rows = [record_row(record) for line in found if (record := parse_record(line))]
-        return rows, count - len(found), anew
+        return NewRecords(_rows(found), count - len(found), replaced)
 
-    def _changed_tasks(self, viewer: Viewer) -> tuple[Mapping[str, Row], list[Row], bool]:
-        """All tasks, those that are different now, and whether there are any less."""
+    def _changed_tasks(self, viewer: Viewer) -> TaskChanges:
         known = self.snapshot.tasks or {}
-        if viewer.queue_version == self._version:
-            return known, [], False
+        if viewer.queue_version == self._queue_version:
+            return TaskChanges(known, [], some_gone=False)
         blocked = viewer.queue.blocked()
-        rows: dict[str, Row] = {}
+        rows: dict[str, TaskRow] = {}
         changed = []
-        for entry in viewer.queue.entries.values():
-            if (title := self._titles.get(entry.id)) is None:
-                title = self._titles[entry.id] = title_of(entry)
-            row = task_row(entry, viewer.state_of(entry), blocked.get(entry.id, ""), title)
-            if (old := known.get(entry.id)) == row:
+        for task in viewer.queue.entries.values():
+            if (title := self._titles.get(task.id)) is None:
+                title = self._titles[task.id] = title_of(task)
+            row = task_row(task, viewer.state_of(task), blocked.get(task.id, ""), title)
+            if (old := known.get(task.id)) == row:
                 row = old
             else:
                 changed.append(row)
-            rows[entry.id] = row
-        if len(self._titles) > len(rows):  # another log was put in the place of this one
+            rows[task.id] = row
+        if len(self._titles) > len(rows):  # the queue's log was replaced by another
             self._titles.clear()
-        self._version = viewer.queue_version
-        return rows, changed, not known.keys() <= rows.keys()
+        self._queue_version = viewer.queue_version
+        return TaskChanges(rows, changed, some_gone=not known.keys() <= rows.keys())
 
     def _set_store_error(self, text: str) -> None:
         if text != self.snapshot.store_error:
-            self._tell([("store_error", {"text": text})], replace(self.snapshot, store_error=text))
+            self._publish([("store_error", {"text": text})], replace(self.snapshot, store_error=text))
 
-    def _tell(self, events: list[tuple[str, Row]], snapshot: Snapshot) -> None:
-        """Both at once, as the event loop sees them: who reads the snapshot at an event goes on behind that event."""
-        made = []
+    def _publish(self, events: list[Event], snapshot: Snapshot) -> None:
+        """Add the events and set the snapshot, in one step of the event loop.
+
+        So a page that reads the snapshot misses no event and gets none twice.
+        """
+        encoded = []
         number = self._number
         for name, data in events:
             number += 1
-            made.append((number, _event(name, data, f"{self._feed_id}.{number}")))
+            encoded.append((number, _encoded(name, data, f"{self._feed_id}.{number}")))
         snapshot = replace(snapshot, event_id=f"{self._feed_id}.{number}")
         done = threading.Event()
 
-        def tell() -> None:
-            for at, event in made:
-                self._kept.append((at, event))
-                self._kept_bytes += len(event)
-            while len(self._kept) > _KEPT or (self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1):
-                self._kept_bytes -= len(self._kept.popleft()[1])
+        def publish() -> None:
+            for at, event in encoded:
+                self._events.append((at, event))
+                self._event_bytes += len(event)
+            while len(self._events) > _MAX_EVENTS or (self._event_bytes > _MAX_EVENT_BYTES and len(self._events) > 1):
+                self._event_bytes -= len(self._events.popleft()[1])
             self.snapshot, self._number = snapshot, number
-            self.events += len(made)
-            if made:
-                self._wake_here()
+            self.events += len(encoded)
+            if encoded:
+                self._wake_streams_here()
             done.set()
 
         if self._loop is None or self.stopped:
             return
         try:
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(publish)
         except RuntimeError:
             return  # the loop has ended
         while not done.wait(1.0) and not self.stopped:
             pass
 
-    def _wake(self) -> None:
+    def _wake_streams(self) -> None:
         if self._loop is not None:
             try:
-                self._loop.call_soon_threadsafe(self._wake_here)
+                self._loop.call_soon_threadsafe(self._wake_streams_here)
             except RuntimeError:
-                pass  # the loop has ended, and with it all streams
+                pass  # the loop has ended, and all streams with it
 
-    def _wake_here(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_streams_here(self) -> None:
+        self._published.set()
+        self._published = asyncio.Event()
 
 
 def require_board(snapshot: Snapshot) -> Board:
-    """The board of a snapshot. Raises StoreError where nobody could look yet."""
+    """Return the board of a snapshot. Raise StoreError if the store was never read."""
     if snapshot.board is None:
-        raise StoreError(snapshot.store_error or "the swarm is being looked at for the first time. Try again in a moment.")
+        raise StoreError(snapshot.store_error or "the store is being read for the first time. Try again in a moment.")
     return snapshot.board
 
 
-def _event(name: str, data: Row, event_id: str) -> bytes:
+def _log_events(log: NewRecords) -> list[Event]:
+    return [("log", {"records": log.rows, "skipped": log.skipped})] if log.rows else []
+
+
+def _task_events(tasks: TaskChanges, before: Snapshot) -> list[Event]:
+    if before.board is None:
+        return []  # no page has a list of tasks yet
+    if tasks.some_gone or len(tasks.changed) > _MAX_CHANGED_TASKS:
+        return [("tasks", {"all": True, "rows": []})]
+    starts = range(0, len(tasks.changed), _MAX_EVENT_ROWS)
+    return [("tasks", {"rows": tasks.changed[start : start + _MAX_EVENT_ROWS]}) for start in starts]
+
+
+def _rows(lines: list[bytes] | deque[bytes]) -> list[Record]:
+    return [record_row(record) for line in lines if (record := parse_record(line))]
+
+
+def _encoded(name: str, data: Mapping[str, object], event_id: str) -> bytes:
     return f"id: {event_id}\nevent: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

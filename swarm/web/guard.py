@@ -1,8 +1,9 @@
-"""Who may come in: every request passes here first, and every answer last.
+"""Check every request before the application sees it, and add security headers to answers.
 
-A request must name a host that this server goes by (a foreign name that points here is an attack), must not come from another
-site's page, and where the policy has a token must carry it: as `Authorization: Bearer`, or in the cookie that the address with
-`?token=` was exchanged for. Every answer tells the browser to run nothing but this server's own files.
+A request must name a host of this server: a foreign name that leads here is an attack (DNS
+rebinding). It must not come from a page of another site. If the policy has a token, the
+request must carry it, as `Authorization: Bearer` or in a cookie. The address with `?token=`
+sets that cookie. Every answer tells the browser to run this server's own files only.
 """
 
 from __future__ import annotations
@@ -35,22 +36,25 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_LONGEST_QUERY = 8000
+_MAX_QUERY = 8000
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what is bound to it."""
+    """Return whether only this machine can reach the address."""
     return ipaddress.ip_address(address).is_loopback
 
 
 def authority(host: str, port: int) -> str:
-    """Host and port as an address has them."""
+    """Return host and port as a URL has them."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class AccessPolicy:
-    """By which names the server goes, and its token, "" where none is needed. `host` is what the person called it, `address` what
-    it is bound to. `more` are names by which others reach it, with the port they use, or without where any will do."""
+    """Which host names and which token the server accepts.
+
+    `host` is what the user asked for, `address` what the socket is bound to. `token` is "" if
+    none is needed. `more` are further names, each with a port, or without if any port will do.
+    """
 
     def __init__(self, host: str, address: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
         self.port = port
@@ -66,7 +70,7 @@ class AccessPolicy:
             self._names |= {name, f"{name}.local"}
 
     def accepts_host(self, host: str) -> bool:
-        """Whether a Host header is one of ours."""
+        """Return whether a Host header names this server."""
         host = host.lower()
         name, colon, port = host.rpartition(":")
         if not colon or host.endswith("]"):
@@ -106,9 +110,9 @@ class Guard:
                 await self._exchange(guarded)
                 return
             if given:
-                refused = 401, "That is not the token. Open the address that swarm web printed."
+                refused = 401, "The token is wrong. Open the address that swarm web printed."
             elif not any(map(self._policy.accepts_token, self._tokens(headers))):
-                refused = 401, "This needs the token: open the address that swarm web printed."
+                refused = 401, "A token is needed. Open the address that swarm web printed."
         if refused:
             await _answer(guarded, *refused)
         else:
@@ -117,14 +121,14 @@ class Guard:
     def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
         hosts = headers.get("host", [])
         if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
-            return 403, "This server does not go by that name. Use the address that swarm web printed, or see --allow-host."
+            return 403, "This server does not accept that host name. Use the address that swarm web printed, or see --allow-host."
         ours = f"{scope.get('scheme', 'http')}://{hosts[0]}".lower()
         origins = [origin.lower() for origin in headers.get("origin", [])]
         if any(origin not in (ours, f"https://{hosts[0]}".lower()) for origin in origins) or len(origins) > 1:
-            return 403, "Other sites may not ask this server."
+            return 403, "Requests from other sites are refused."
         if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
-            return 403, "Other sites may not ask this server. Paste the address into the browser's address bar."
-        if len(scope["query_string"]) > _LONGEST_QUERY:
+            return 403, "Requests from other sites are refused. Paste the address into the browser's address bar."
+        if len(scope["query_string"]) > _MAX_QUERY:
             return 414, "The query is too long."
         return None
 
@@ -142,7 +146,7 @@ class Guard:
         return given
 
     async def _exchange(self, send: Send) -> None:
-        """The token leaves the address bar, and with it the history and what is copied from there."""
+        """Set the cookie and redirect, so that the token is gone from the address bar and the history."""
         cookie = f"{self._policy.cookie}={self._policy.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})

@@ -1,4 +1,7 @@
-"""A swarm as Prometheus reads it: text format 0.0.4. No label has a value that agents choose, so the series are few."""
+"""Metrics in the text format of Prometheus, version 0.0.4.
+
+No label has a value that agents choose, so there are few series.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +9,82 @@ import time
 from collections.abc import Iterable, Mapping
 
 from swarm import __version__
-from swarm.board.board import KINDS
+from swarm.board.board import KINDS, Board
 from swarm.system.clock import from_iso
 from swarm.web.feed import Feed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Sample = tuple[Mapping[str, str], float]
+Sample = tuple[Mapping[str, str], float]  # labels and value
+Metric = tuple[str, str, str, list[Sample]]  # name, type, help text, samples
 
 
 def exposition(feed: Feed) -> str:
-    """Everything that is measured. While the store cannot be looked at, `swarm_up` is 0 and the rest is as it was last."""
+    """Return all metrics as text.
+
+    While the store cannot be read, `swarm_up` is 0 and the rest is of the last read.
+    """
     snapshot, board = feed.snapshot, feed.snapshot.board
-    one: Mapping[str, str] = {}
-    lines = [
-        *_metric("swarm_build_info", "gauge", "The version of swarm.", [({"version": __version__}, 1)]),
-        *_metric("swarm_up", "gauge", "Whether the store could be read.", [(one, 0 if snapshot.store_error or not board else 1)]),
-        *_metric("swarm_web_clients", "gauge", "Pages that are open.", [(one, feed.clients)]),
-        *_metric("swarm_web_events_total", "counter", "Events that pages were told.", [(one, feed.events)]),
+    is_up = board is not None and not snapshot.store_error
+    metrics: list[Metric] = [
+        ("swarm_build_info", "gauge", "The version of swarm.", [({"version": __version__}, 1)]),
+        ("swarm_up", "gauge", "Whether the store could be read.", _one(int(is_up))),
+        ("swarm_web_clients", "gauge", "Open pages.", _one(feed.clients)),
+        ("swarm_web_events_total", "counter", "Events that were sent to pages.", _one(feed.events)),
     ]
-    if board is None:
-        return "".join(lines)
+    if board is not None:
+        read_age = time.monotonic() - snapshot.taken_at
+        metrics += [
+            *_board_metrics(board),
+            ("swarm_look_duration_seconds", "gauge", "Duration of the last read.", _one(snapshot.seconds)),
+            ("swarm_look_age_seconds", "gauge", "Age of the last read.", _one(read_age)),
+        ]
+    return "".join(line for metric in metrics for line in _lines(*metric))
+
+
+def _board_metrics(board: Board) -> list[Metric]:
     kinds = dict.fromkeys(KINDS, 0)
     for problem in board.problems:
         kinds[problem.kind] += 1
-    locks = {"Active": 0, "Expired": 0, "Unknown": 0}
+    locks = {"active": 0, "expired": 0, "unknown": 0}
     for lock in board.locks:
-        locks[lock.status] += 1
+        locks[lock.status.lower()] += 1
     now = from_iso(board.generated_at) or 0.0
-    waiting = [now - since for p in board.problems if p.kind == "waiting" and (since := from_iso(p.since)) is not None]
+    waiting = [since for p in board.problems if p.kind == "waiting" and (since := from_iso(p.since)) is not None]
+    longest_wait = max(0.0, now - min(waiting)) if waiting else 0.0
     left = [work.lease_left for work in board.workers if work.lease_left is not None]
-    lines += [
-        *_metric("swarm_tasks", "gauge", "Tasks of the queue by state.", [({"state": s}, n) for s, n in board.queue.items()]),
-        *_metric("swarm_tasks_blocked", "gauge", "Tasks that come after one that will not be done.", [(one, board.blocked)]),
-        *_metric("swarm_workers", "gauge", "Workers that hold a task.", [(one, len({work.worker for work in board.workers}))]),
-        *_metric("swarm_locks", "gauge", "Locks by status.", [({"status": s.lower()}, n) for s, n in locks.items()]),
-        *_metric("swarm_problems", "gauge", "Problems by kind.", [({"kind": kind}, count) for kind, count in kinds.items()]),
-        *_metric("swarm_log_records_total", "counter", "Records in the status log.", [(one, board.records)]),
-        *_metric("swarm_log_damaged_total", "counter", "Lines of the status log that make no sense.", [(one, board.damaged)]),
-        *_metric(
+    workers = {work.worker for work in board.workers}
+    return [
+        ("swarm_tasks", "gauge", "Tasks of the queue by state.", _labelled("state", board.queue)),
+        ("swarm_tasks_blocked", "gauge", "Tasks that wait for a task that will not be done.", _one(board.blocked)),
+        ("swarm_workers", "gauge", "Workers that hold a task.", _one(len(workers))),
+        ("swarm_locks", "gauge", "Locks by status.", _labelled("status", locks)),
+        ("swarm_problems", "gauge", "Problems by kind.", _labelled("kind", kinds)),
+        ("swarm_log_records_total", "counter", "Records in the status log.", _one(board.records)),
+        ("swarm_log_damaged_total", "counter", "Invalid lines in the status log.", _one(board.damaged)),
+        (
             "swarm_waiting_oldest_seconds",
             "gauge",
-            "How long a person has been waited for, at most; 0 if nobody is.",
-            [(one, max(0.0, *waiting, 0.0))],
+            "How long a person has been waited for, at most; 0 if nothing waits.",
+            _one(longest_wait),
         ),
-        *_metric(
+        (
             "swarm_lease_left_min_seconds",
             "gauge",
-            "What is left of the lease that ends first; missing if none ends.",
-            [(one, min(left))] if left else [],
+            "Time left of the lease that ends first; missing if no lease ends.",
+            _one(min(left)) if left else [],
         ),
-        *_metric("swarm_look_duration_seconds", "gauge", "How long the last look at the store took.", [(one, snapshot.seconds)]),
-        *_metric("swarm_look_age_seconds", "gauge", "How long ago that was.", [(one, time.monotonic() - snapshot.taken_at)]),
     ]
-    return "".join(lines)
 
 
-def _metric(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[str]:
+def _one(value: float) -> list[Sample]:
+    return [({}, value)]
+
+
+def _labelled(label: str, values: Mapping[str, float]) -> list[Sample]:
+    return [({label: name}, value) for name, value in values.items()]
+
+
+def _lines(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[str]:
     lines = [f"# HELP {name} {text}\n", f"# TYPE {name} {kind}\n"]
     for labels, value in samples:
         named = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels.items())

@@ -1,110 +1,114 @@
-"""What the page and the JSON API are told of a swarm, as plain data and within bounds.
+"""Build the data that the page and the JSON API show, within bounds.
 
-Text is passed on as agents wrote it, but not more of it than a person reads in a list: the page shows it and never executes it.
-What other programs wrote into the log may be of any type; here every field has the type that the API promises.
+Text is passed on as agents wrote it, cut to a length that a person reads in a list. The
+page shows it and never executes it. Other programs may write fields of any type into the
+log; here every field gets the type that the API promises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from swarm.board.board import KINDS, Board
+from swarm.board import board as boards
+from swarm.board.board import KINDS
 from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.queue.events import parsed
 from swarm.queue.state import TaskState
+from swarm.web.answers import Board, Record, TaskRow
 
-Row = dict[str, Any]
+MAX_ROWS = {"problems": 100, "workers": 300, "locks": 100, "seen": 50}  # of each list of a board
+MAX_TEXT = 600  # characters of a text in a list
+_MAX_NAME = 200
+_MAX_TITLE = 160
+_MAX_TIMESTAMP = 40
+_MAX_TYPE = 20
+_MAX_META = 1000
+_TIMELESS = ("waiting", "failed", "error", "unreadable", "blocked")  # problems whose text contains no age
 
-MANY = {"problems": 100, "workers": 300, "locks": 100, "seen": 50}  # more than a person looks through
-TEXT = 600  # characters of a text in a list
-_NAME = 200
-_TITLE = 160
-_META = 1000
 
-
-def board_fields(board: Board) -> Row:
-    """A board with as much of its lists as `MANY` says; `totals` tells how many there are."""
+def board_fields(board: boards.Board) -> Board:
+    """Return a board with at most `MAX_ROWS` rows of each list."""
     fields = board.fields()
     kinds = dict.fromkeys(KINDS, 0)
     for problem in board.problems:
         kinds[problem.kind] += 1
-    totals = {name: len(fields[name]) for name in MANY}
-    for name, most in MANY.items():
+    totals = {name: len(fields[name]) for name in MAX_ROWS}
+    for name, most in MAX_ROWS.items():
         fields[name] = [{key: cut(value) for key, value in row.items()} for row in fields[name][:most]]
-    return {**fields, "totals": totals, "kinds": kinds}
+    return cast(Board, {**fields, "totals": totals, "kinds": kinds})
 
 
-def fingerprint(board: Board) -> object:
-    """What of a board is different once something has happened, and not because time has passed."""
-    timeless = ("waiting", "failed", "error", "unreadable", "blocked")
-    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in timeless else "") for p in board.problems]
+def fingerprint(board: boards.Board) -> object:
+    """Return a value that differs between two boards if more than time has passed."""
+    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "") for p in board.problems]
     work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in board.workers]
     locks = [(h.task_id, h.status, h.worker, h.token, h.heartbeat_at) for h in board.locks]
-    return problems, work, locks, board.queue, board.blocked, board.seen[: MANY["seen"]], board.records, board.damaged
+    seen = board.seen[: MAX_ROWS["seen"]]
+    return problems, work, locks, board.queue, board.blocked, seen, board.records, board.damaged
 
 
-def task_row(entry: TaskState, state: str, blocked_by: str, title: str) -> Row:
-    """A task as a list shows it."""
+def task_row(task: TaskState, state: str, blocked_by: str, title: str) -> TaskRow:
+    """Return a task as a list shows it."""
     return {
-        "id": entry.id,
+        "id": task.id,
         "state": state,
         "title": title,
-        "priority": entry.priority,
-        "attempts": entry.attempts,
-        "max_attempts": entry.max_attempts,
-        "worker": cut(entry.worker, _NAME),
-        "token": entry.token or None,
-        "since": cut(entry.since, 40),
-        "reason": cut(entry.reason, _TITLE),
-        "after": len(entry.after),
+        "priority": task.priority,
+        "attempts": task.attempts,
+        "max_attempts": task.max_attempts,
+        "worker": cut(task.worker, _MAX_NAME),
+        "token": task.token or None,
+        "since": cut(task.since, _MAX_TIMESTAMP),
+        "reason": cut(task.reason, _MAX_TITLE),
+        "after": len(task.after),
         "blocked_by": blocked_by or None,
     }
 
 
-def title_of(entry: TaskState) -> str:
-    """The beginning of what is asked for, on one line."""
-    record = parsed(entry.line)
-    said = record.get("prompt") or record.get("command") or ""
-    text = said if isinstance(said, str) else " ".join(map(str, said))
-    return " ".join(text[: 4 * _TITLE].split())[:_TITLE]
+def title_of(task: TaskState) -> str:
+    """Return the beginning of the prompt or command, on one line."""
+    record = parsed(task.line)
+    content = record.get("prompt") or record.get("command") or ""
+    text = content if isinstance(content, str) else " ".join(map(str, content))
+    return " ".join(text[: 4 * _MAX_TITLE].split())[:_MAX_TITLE]
 
 
-def record_row(record: Mapping[str, Any]) -> Row:
-    """A record of the status log."""
-    row: Row = {
-        "timestamp": _text(record.get("timestamp"), 40),
-        "type": _text(record.get("type"), 20),
-        "worker": _text(record.get("worker", record.get("worker_id")), _NAME),
-        "task_id": _text(record.get("task_id"), _NAME),
-        "message": _text(record.get("message"), TEXT),
+def record_row(record: Mapping[str, Any]) -> Record:
+    """Return a status record as the API shows it."""
+    row: Record = {
+        "timestamp": _text(record.get("timestamp"), _MAX_TIMESTAMP),
+        "type": _text(record.get("type"), _MAX_TYPE),
+        "worker": _text(record.get("worker", record.get("worker_id")), _MAX_NAME),
+        "task_id": _text(record.get("task_id"), _MAX_NAME),
+        "message": _text(record.get("message"), MAX_TEXT),
         "meta": None,
     }
     meta = record.get("meta")
     if isinstance(meta, dict) and meta:
         try:
-            row["meta"] = meta if len(json_codec.dumps(meta)) <= _META else None
+            row["meta"] = meta if len(json_codec.dumps(meta)) <= _MAX_META else None
         except BadInput:
-            pass  # such as NaN, which another program may write
+            pass  # NaN, for example, which another program may write
     return row
 
 
-def record_matches(row: Row, *, task: str, kind: str, worker: str, words: str) -> bool:
-    """Whether a record is one of those that are asked for; "" asks for all."""
+def record_matches(row: Record, *, task: str, kind: str, worker: str, words: str) -> bool:
+    """Return whether a record passes all filters. An empty filter passes everything."""
     if (task and row["task_id"] != task) or (kind and row["type"] != kind) or (worker and row["worker"] != worker):
         return False
     return not words or has_words(words, row["message"], row["task_id"], row["worker"], row["type"])
 
 
 def has_words(words: str, *texts: str) -> bool:
-    """Whether each of the words stands somewhere in the texts, in small letters or large."""
+    """Return whether each word occurs in one of the texts. Case does not matter."""
     whole = "\n".join(texts).casefold()
     return all(word in whole for word in words.casefold().split())
 
 
-def cut(value: Any, most: int = TEXT) -> Any:
-    """Text that is not too long; anything else as it is."""
+def cut(value: Any, most: int = MAX_TEXT) -> Any:
+    """Cut text to `most` characters. Return any other value unchanged."""
     return value if not isinstance(value, str) or len(value) <= most else value[: most - 1] + "…"
 
 

@@ -1,11 +1,12 @@
-"""What the JSON API finds when it is asked: tasks by state and words, one task with its history, records of the log. Every answer
-is bounded, and says where it stopped.
+"""Answer the questions of the JSON API: tasks, one task with its history, status records.
+
+Every answer is bounded and says where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from swarm.errors import BadInput, NoTask
 from swarm.formats import json_codec
@@ -15,22 +16,24 @@ from swarm.queue.events import parsed
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store
-from swarm.web.payloads import Row, cut, has_words, record_matches, record_row
+from swarm.web.answers import Record, Records, Task, TaskHistory, TaskRow, Tasks
+from swarm.web.payloads import cut, has_words, record_matches, record_row
 
-_SEARCHED = 50_000  # records from the end
-_BATCH = 8 << 20  # bytes from a cursor on
-_PROMPT = 64 << 10  # characters
-_HISTORY = 200  # records
+_MAX_SEARCHED = 50_000  # records from the end of the log
+_MAX_READ = 8 << 20  # bytes from a cursor on
+_MAX_BLOCK = 64 << 10  # bytes in one read
+_MAX_PROMPT = 64 << 10  # characters
+_MAX_HISTORY = 200  # records
 
 
-def tasks(rows: Mapping[str, Row], *, state: str, words: str, after: str, limit: int) -> Row:
-    """Tasks in the order in which they were added, those behind `after`; `next` is where the next page begins. Raises NoTask."""
+def tasks(rows: Mapping[str, TaskRow], *, state: str, words: str, after: str, limit: int) -> Tasks:
+    """Return matching tasks after the task `after`, in the order they were added. Raise NoTask."""
     wanted = list(rows.values())
     if after:
         if after not in rows:
-            raise NoTask("unknown", f"There is no task {after} to go on after.")
-        wanted = wanted[next(at for at, row in enumerate(wanted) if row["id"] == after) + 1 :]
-    found: list[Row] = []
+            raise NoTask("unknown", f"There is no task {after}, so nothing can follow it.")
+        wanted = wanted[next(index for index, row in enumerate(wanted) if row["id"] == after) + 1 :]
+    found: list[TaskRow] = []
     for row in wanted:
         if state and row["state"] != state:
             continue
@@ -42,69 +45,78 @@ def tasks(rows: Mapping[str, Row], *, state: str, words: str, after: str, limit:
     return {"tasks": found, "next": None, "total": len(rows)}
 
 
-def task(store: Store, queue: TaskQueue, task_id: str) -> Row:
-    """One task: what is asked for, how it stands, and what was said of it. Raises NoTask."""
+def task(store: Store, queue: TaskQueue, task_id: str) -> TaskHistory:
+    """Return one task and the latest records about it. Raise NoTask."""
     found = queue.get(task_id)
     locked = LockTable(store).status(task_id).is_held
     fields = found.fields()
-    fields["prompt"] = cut(fields["prompt"], _PROMPT)
-    fields["command"] = cut(
-        json_codec.dumps(fields["command"]) if isinstance(fields["command"], list) else fields["command"], _PROMPT
-    )
-    fields["reason"] = cut(fields["reason"], _PROMPT)
-    if len(str(fields["meta"])) > _PROMPT:
+    command = fields["command"]
+    fields["command"] = cut(json_codec.dumps(command) if isinstance(command, list) else command, _MAX_PROMPT)
+    for name in ("prompt", "reason"):
+        fields[name] = cut(fields[name], _MAX_PROMPT)
+    if len(str(fields["meta"])) > _MAX_PROMPT:
         fields["meta"] = {}
-    history, whole = _history(store, task_id)
+    history = _history(store, task_id)
     return {
-        "task": fields,
+        "task": cast(Task, fields),
         "blocked_by": queue.blocked().get(task_id),
         "locked": locked,
-        "history": history,
-        "whole": whole,
+        "history": history[-_MAX_HISTORY:],
+        "complete": len(history) <= _MAX_HISTORY,
     }
 
 
-def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Row:
-    """Records that match: the latest, or those behind a cursor. `cursor` is where to go on; `whole` is false where older ones
-    were not searched, or where more may follow. Raises NoTask for what is no cursor."""
+def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Records:
+    """Return matching records: the latest, or those after a cursor. Raise NoTask if that is invalid."""
     if after is None:
-        count = max(1000, 2 * limit)
-        while True:
-            lines, cursor = store.tail(LOG, count)
-            found = _matching(lines, wanted)[-limit:]
-            everything = len(lines) < count
-            if len(found) == limit or everything or count >= _SEARCHED:
-                return {"records": found, "cursor": cursor, "searched": len(lines), "whole": everything}
-            count = min(_SEARCHED, 8 * count)
-    found, searched, read, cursor, more = [], 0, 0, after, True
+        return _latest(store, limit, wanted)
     try:
         store.read_log(LOG, after, 0)
     except BadInput as error:
         raise NoTask("unknown", str(error)) from None
-    size = 64 << 10
-    while more and len(found) < limit and read < _BATCH:
-        lines, reached = store.read_log(LOG, cursor, size)
+    return _following(store, after, limit, wanted)
+
+
+def _latest(store: Store, limit: int, wanted: Mapping[str, str]) -> Records:
+    count = max(1000, 2 * limit)
+    while True:
+        lines, cursor = store.tail(LOG, count)
+        found = _matching(lines, wanted)[-limit:]
+        everything = len(lines) < count
+        if len(found) == limit or everything or count >= _MAX_SEARCHED:
+            return {"records": found, "cursor": cursor, "searched": len(lines), "complete": everything}
+        count = min(_MAX_SEARCHED, 8 * count)
+
+
+def _following(store: Store, cursor: str, limit: int, wanted: Mapping[str, str]) -> Records:
+    found: list[Record] = []
+    searched = read = 0
+    more, size = True, _MAX_BLOCK
+    while more and len(found) < limit and read < _MAX_READ:
+        lines, next_cursor = store.read_log(LOG, cursor, size)
         matching = _matching(lines, wanted)
-        if len(found) + len(matching) > limit and size:  # the cursor must stand behind the last one that is answered
+        if len(found) + len(matching) > limit and size:  # read less: the cursor must follow the last record returned
             size //= 2
             continue
-        more, cursor, size = bool(lines), reached, min(64 << 10, 2 * size + 1024)
-        for line in lines:
-            searched += 1
-            read += len(line)
+        more, cursor, size = bool(lines), next_cursor, min(_MAX_BLOCK, 2 * size + 1024)
+        searched += len(lines)
+        read += sum(map(len, lines))
         found += matching
-    return {"records": found, "cursor": cursor, "searched": searched, "whole": not more}
+    return {"records": found, "cursor": cursor, "searched": searched, "complete": not more}
 
 
-def _matching(lines: list[bytes], wanted: Mapping[str, str]) -> list[Row]:
+def _matching(lines: list[bytes], wanted: Mapping[str, str]) -> list[Record]:
     rows = (record_row(record) for line in lines if (record := parse_record(line)) is not None)
     return [row for row in rows if record_matches(row, **wanted)]
 
 
-def _history(store: Store, task_id: str) -> tuple[list[Row], bool]:
-    """What the status log says of a task, and what only the queue's log does: who added it, and who had it tried again."""
+def _history(store: Store, task_id: str) -> list[Record]:
+    """Return the status records of a task, in order of time.
+
+    Two facts are in the queue's log alone: when the task was added, and who retried it.
+    """
     needle = json_codec.dumps(task_id).encode()
-    found: list[Row] = []
+    found: list[Record] = []
     for line in _lines(store, LOG, needle):
         record = parse_record(line)
         if record is not None and record.get("task_id") == task_id:
@@ -116,17 +128,18 @@ def _history(store: Store, task_id: str) -> tuple[list[Row], bool]:
             found.append(
                 record_row({"timestamp": event.get("at"), "type": kind, "task_id": task_id, "worker": event.get("worker")})
             )
-    found.sort(key=lambda row: (str(row["timestamp"]), row["type"] != "ADDED"))  # a quick worker has it in the same millisecond
-    return found[-_HISTORY:], len(found) <= _HISTORY
+    # A worker may claim a task in the millisecond in which it was added.
+    found.sort(key=lambda row: (row["timestamp"], row["type"] != "ADDED"))
+    return found
 
 
-def _lines(store: Store, log: str, needle: bytes) -> Any:
+def _lines(store: Store, log: str, needle: bytes) -> Iterator[bytes]:
     cursor = ""
     while True:
         lines, cursor = store.read_log(log, cursor)
         if not lines:
             return
-        # Another program may have written the name with \u escapes; everything else shows it as it is.
+        # Another program may have written the name with \u escapes.
         yield from (line for line in lines if needle in line or b"\\u" in line)
 
 

@@ -1,5 +1,7 @@
-"""Serving the page: from a bound socket until Ctrl-C or SIGTERM. Open streams are ended, not waited for, and no request is
-logged: the first one carries the token.
+"""Serve the page on a bound socket until Ctrl-C or SIGTERM.
+
+Open streams are ended without waiting. Requests are not logged, since the first one
+carries the token.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from swarm.web.guard import AccessPolicy, Guard, is_loopback
 
 __all__ = ["AccessPolicy", "bind", "is_loopback", "serve"]
 
-_GRACE = 2  # seconds for answers that are being given
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SHUTDOWN_TIMEOUT = 2  # seconds for answers that are being sent
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free. Raises BadInput where that cannot be."""
+    """Return a listening socket. Port 0 means any free port. Raise BadInput if the system refuses."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise BadInput(f"--host {host[:80]!r} is not an address of this machine. Give one, such as 127.0.0.1.") from None
+        raise BadInput(f"--host {host[:80]!r} is not an address of this machine. Give another, such as 127.0.0.1.") from None
     family, kind, protocol, _, address = found[0]
     made = socket.socket(family, kind, protocol)
     try:
@@ -42,7 +44,8 @@ def bind(host: str, port: int) -> socket.socket:
         made.close()
         if error.errno == errno.EADDRINUSE:
             raise BadInput(
-                f"port {port} of {host} is in use, perhaps by another swarm web. Give another: --port {port + 1}, or 0 for any."
+                f"port {port} of {host} is in use, perhaps by another swarm web. "
+                f"Try --port {port + 1}, or --port 0 for any free port."
             ) from None
         raise BadInput(f"cannot listen on port {port} of {host}: {error.strerror}. Give another --port or --host.") from None
     return made
@@ -51,7 +54,7 @@ def bind(host: str, port: int) -> socket.socket:
 def serve(
     store: Store, listening: socket.socket, policy: AccessPolicy, actions: Actions | None, up: Callable[[], object]
 ) -> None:
-    """Serves until it is told to end; `up` is called when it answers."""
+    """Serve until a signal ends it. Call `up` once the server answers."""
     asyncio.run(_serve(store, listening, policy, actions, up))
 
 
@@ -70,7 +73,7 @@ async def _serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
@@ -79,7 +82,7 @@ async def _serve(
         server.should_exit = True
         feed.stop()
 
-    for number in _ENDING:
+    for number in _END_SIGNALS:
         loop.add_signal_handler(number, end)
     feed.start()
     try:
@@ -94,7 +97,7 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us, who know what to end first."""
+    """A server that leaves signals to `_serve`, which must end the feed first."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

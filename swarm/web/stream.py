@@ -1,4 +1,4 @@
-"""One open stream of server-sent events: what the feed says, to one page, for as long as that reads."""
+"""One open stream of server-sent events: the events of the feed, for one page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import asyncio
 from swarm.web.feed import Feed
 from swarm.web.guard import Message, Receive, Scope, Send
 
-LIMIT = 256  # streams
-_PING = 15.0  # seconds of silence after which a page wants to know that the line still stands; see SILENT in app.js
-_PATIENCE = 20.0  # seconds in which a page must have read what it was sent
+MAX_STREAMS = 256
+_PING_INTERVAL = 15.0  # seconds without an event until a `ping` is sent; app.js waits SILENCE_LIMIT for it
+_SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 
 
 class EventStream:
-    """An ASGI answer. `after` is the event that the page has seen last; of one that is not known any more it is told so, and
-    of "" it gets what comes from now on."""
+    """An ASGI response with the events after the event id `after`.
+
+    For "" it has the events from now on. For an id that is not known any more it begins with
+    `reset`.
+    """
 
     def __init__(self, feed: Feed, after: str) -> None:
         self._feed = feed
@@ -29,15 +32,15 @@ class EventStream:
         self._feed.clients += 1
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            await self._pass_on(send, gone)
+            await self._send_events(send, gone)
             await send(_body(b"", more=False))
         except (TimeoutError, OSError):
-            pass  # it does not read, or is not there any more
+            pass  # the page does not read, or is gone
         finally:
             gone.cancel()
             self._feed.clients -= 1
 
-    async def _pass_on(self, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _send_events(self, send: Send, gone: asyncio.Future[None]) -> None:
         feed = self._feed
         data = b"retry: 1500\n\n"
         number = feed.newest() if not self._after else feed.number_of(self._after)
@@ -46,13 +49,13 @@ class EventStream:
         while not (feed.stopped or gone.done()):
             more, number = feed.after(number)
             if data + more:
-                await asyncio.wait_for(send(_body(data + more)), _PATIENCE)
+                await asyncio.wait_for(send(_body(data + more)), _SEND_TIMEOUT)
                 data = b""
                 continue
             news = asyncio.ensure_future(feed.changed())
-            await asyncio.wait({news, gone}, timeout=_PING, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({news, gone}, timeout=_PING_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
             if not news.done():
-                data = b"event: here\ndata: {}\n\n"
+                data = b"event: ping\ndata: {}\n\n"
             news.cancel()
 
 

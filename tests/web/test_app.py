@@ -106,7 +106,7 @@ class TestLooking:
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
         looking.log.append("DONE", "w", "cursor-1")
         found = looking.server.get(f"/api/log?after={quote(cursor)}")
-        assert [(r["task_id"], r["type"]) for r in found["records"]] == [("cursor-1", "DONE")] and found["whole"]
+        assert [(r["task_id"], r["type"]) for r in found["records"]] == [("cursor-1", "DONE")] and found["complete"]
 
     def test_what_is_read_on_from_a_cursor_is_no_more_than_was_asked_for_and_misses_nothing(self, looking: Swarm) -> None:
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
@@ -281,7 +281,7 @@ class TestTheFeed:
     """In this process, where it can be hurried."""
 
     def test_a_page_that_does_not_read_is_let_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(web_stream, "_PATIENCE", 0.2)
+        monkeypatch.setattr(web_stream, "_SEND_TIMEOUT", 0.2)
         sent = 0
 
         async def never(_: object) -> None:
@@ -304,8 +304,8 @@ class TestTheFeed:
         assert asyncio.run(look()) == 0
 
     def test_what_is_kept_for_those_who_come_back_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(web_feed, "_KEPT", 5)
-        monkeypatch.setattr(web_feed, "_GAP", 0.0)
+        monkeypatch.setattr(web_feed, "_MAX_EVENTS", 5)
+        monkeypatch.setattr(web_feed, "_MIN_INTERVAL", 0.0)
         store = MemoryStore()
 
         async def look() -> None:
@@ -320,7 +320,7 @@ class TestTheFeed:
                 news = feed.newest()
                 while feed.newest() == news:
                     await asyncio.sleep(0.01)
-            assert feed.number_of(first) is None and len(feed._kept) == 5
+            assert feed.number_of(first) is None and len(feed._events) == 5
             data, number = feed.after(0)
             assert data.startswith(b"id: ") and b"event: reset" in data and number == feed.newest()
             feed.stop()

@@ -63,7 +63,7 @@ function listen(eventId) {
     heard = Date.now();
     act(JSON.parse(event.data));
   });
-  on("here", () => {});
+  on("ping", () => {});
   on("board", (board) => { showBoard(board); connected(""); });
   on("tasks", (change) => (change.all ? reload() : tasks.change(change.rows)));
   on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });

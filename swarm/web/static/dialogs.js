@@ -48,7 +48,7 @@ export class Dialogs {
     return [make("p", { class: "empty" }, "It is not a task of the queue."), make("h3", {}, "History"), this.history(records)];
   }
 
-  taskParts({ task, history, blocked_by: blockedBy, whole }) {
+  taskParts({ task, history, blocked_by: blockedBy, complete }) {
     const facts = [
       ["State", make("span", { class: "tag", data: { state: task.state } }, task.state)],
       ["Since", task.since && make("span", {}, fullTime(task.since), " (", age(task.since), ")")],
@@ -73,7 +73,7 @@ export class Dialogs {
     if (task.prompt) parts.push(make("h3", {}, "Prompt"), say(task.prompt, { name: "pre", lines: true }));
     if (task.command) parts.push(make("h3", {}, "Command"), say(task.command, { name: "pre", lines: true }));
     if (Object.keys(task.meta).length) parts.push(make("h3", {}, "Meta"), say(JSON.stringify(task.meta, null, 2), { name: "pre", lines: true }));
-    parts.push(make("h3", {}, whole ? "History" : "History, the latest"), this.history(history));
+    parts.push(make("h3", {}, complete ? "History" : "History (latest records)"), this.history(history));
     return parts;
   }
 

@@ -66,12 +66,12 @@ export class LogView {
     const type = $("log-type").value;
     this.list.element.scrollTop = 0;
     if (!words && !type) {
-      this.found = this.whole = null;
+      this.found = this.answer = null;
       this.showFound();
       return;
     }
     this.found = this.records.filter((record) => this.wanted(record));
-    this.whole = null;
+    this.answer = null;
     this.showFound();
     const before = this.number;
     try {
@@ -80,10 +80,10 @@ export class LogView {
       const came = this.records.filter((record) => record.number > before && this.wanted(record));
       const same = new Set(answer.records.slice(-50).map(identity));
       this.found = [...came.filter((record) => !same.has(identity(record))), ...answer.records.map((record) => this.numbered(record)).reverse()];
-      this.whole = answer;
+      this.answer = answer;
     } catch (error) {
       if (this.asked !== asked) return;
-      this.whole = { error: plain(error.message) };
+      this.answer = { error: plain(error.message) };
     }
     this.showFound();
   }
@@ -108,8 +108,8 @@ export class LogView {
     const came = this.paused ? (this.found ?? this.records).filter((record) => record.came > this.held).length : 0;
     let text = "";
     if (this.paused) text = came > 0 ? `Held. ${came.toLocaleString("en")} newer records wait.` : "Held.";
-    else if (this.whole?.error) text = `Older records could not be searched: ${this.whole.error}`;
-    else if (this.whole && !this.whole.whole) text = `The latest ${this.whole.searched.toLocaleString("en")} records were searched. For the rest: swarm log tail`;
+    else if (this.answer?.error) text = `Older records could not be searched: ${this.answer.error}`;
+    else if (this.answer && !this.answer.complete) text = `The latest ${this.answer.searched.toLocaleString("en")} records were searched. For the rest: swarm log tail`;
     else if (!shown) text = this.found ? "No record is like that." : "The log is empty.";
     setText(note, text);
     note.hidden = !text;

@@ -1,0 +1,183 @@
+"""The shapes of the JSON API: answers and request bodies, each declared once.
+
+The other modules build these dictionaries, and mypy checks that they do. `openapi` derives
+the published schemas from them. The class names are the names of the schemas.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from swarm.board.board import KINDS, ActiveTask, LockRow, Problem, WorkerLastSeen
+from swarm.formats import json_codec
+from swarm.queue.events import STATES
+from swarm.web.schema import Schema
+
+MAX_BY = 40  # characters of the name of the person who acts
+MAX_REASON = 2000  # characters
+MAX_WORKER = 800  # characters of the worker in a lock that a page shows
+NAME_PATTERN = r"^([^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029.-][^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029]*)?$"
+
+
+def _counts(*names: str) -> Schema:
+    count: Schema = {"type": "integer", "minimum": 0}
+    return {"properties": dict.fromkeys(names, count), "required": list(names), "additionalProperties": False}
+
+
+SchemaVersion = Annotated[int, {"const": json_codec.SCHEMA_VERSION}]
+Count = Annotated[int, {"minimum": 0}]
+TaskState = Annotated[str, {"enum": list(STATES)}]
+
+
+class LogPosition(TypedDict):
+    """Where the board's knowledge of the status log ends, and how many lines it has."""
+
+    cursor: str
+    records: Count
+    damaged: Count
+
+
+class Board(TypedDict):
+    """The board. Its lists are bounded; `totals` says how long they are in full."""
+
+    schema_version: SchemaVersion
+    generated_at: str
+    problems: list[Annotated[dict[str, Any], Problem]]
+    workers: list[Annotated[dict[str, Any], ActiveTask]]
+    locks: list[Annotated[dict[str, Any], LockRow]]
+    queue: Annotated[dict[str, int], _counts(*STATES, "blocked", "total")]
+    seen: list[Annotated[dict[str, Any], WorkerLastSeen]]
+    log: LogPosition
+    totals: Annotated[dict[str, int], _counts("problems", "workers", "locks", "seen")]
+    kinds: Annotated[dict[str, int], _counts(*KINDS)]
+
+
+class Record(TypedDict):
+    """A status record. `meta` is None if there is none, or it is too long."""
+
+    timestamp: str
+    type: str
+    worker: str
+    task_id: str
+    message: str
+    meta: dict[str, Any] | None
+
+
+class Snapshot(TypedDict):
+    """Everything a page needs to begin. It goes on with the events after `event_id`."""
+
+    schema_version: SchemaVersion
+    event_id: str
+    now: str
+    store_error: str
+    actions: bool
+    person: str | None
+    board: Board
+    records: list[Record]
+
+
+class TaskRow(TypedDict):
+    """A task in a list. `after` is the number of tasks that must be done before it."""
+
+    id: str
+    state: TaskState
+    title: str
+    priority: int
+    attempts: Count
+    max_attempts: Count
+    worker: str
+    token: int | None
+    since: str
+    reason: str
+    after: Count
+    blocked_by: str | None
+
+
+class Tasks(TypedDict):
+    """Some tasks. `next` is where the next page begins, None at the end."""
+
+    tasks: list[TaskRow]
+    next: str | None
+    total: Count
+
+
+class Task(TypedDict):
+    """One task in full, as `swarm task show --json` prints it, except that `command` is text."""
+
+    id: str
+    state: TaskState
+    prompt: str | None
+    command: str | None
+    priority: int
+    after: list[str]
+    attempts: Count
+    max_attempts: Count
+    timeout: float | None
+    meta: dict[str, Any]
+    worker: str | None
+    token: int | None
+    since: str
+    reason: str | None
+    ready_at: str | None
+    added_at: str
+
+
+class TaskHistory(TypedDict):
+    """One task and the status records about it. `complete` is false if older ones were left out."""
+
+    task: Task
+    blocked_by: str | None
+    locked: bool
+    history: list[Record]
+    complete: bool
+
+
+class Records(TypedDict):
+    """Matching status records. `cursor` is where to go on.
+
+    `complete` is false if older records were not searched, or more may follow `cursor`.
+    """
+
+    records: list[Record]
+    cursor: str
+    searched: Count
+    complete: bool
+
+
+class Health(TypedDict):
+    ok: Literal[True]
+
+
+class Done(TypedDict):
+    """An action was carried out, in whose name."""
+
+    done: Literal["released", "retried", "cancelled"]
+    task_id: str
+    by: str
+
+
+class Error(TypedDict):
+    error: str
+    exit_code: int
+
+
+class _Body(TypedDict, total=False):
+    by: Annotated[
+        str,
+        {"maxLength": MAX_BY, "pattern": NAME_PATTERN, "description": "who acts; by default the user who started the page"},
+    ]
+
+
+class Release(_Body):
+    """The lock to release, as the page showed it."""
+
+    worker: Annotated[str, {"maxLength": MAX_WORKER}]
+    token: int | None
+
+
+class Retry(_Body):
+    pass
+
+
+class Cancel(_Body, total=False):
+    reason: Annotated[str, {"maxLength": MAX_REASON}]
