@@ -20,13 +20,29 @@ if TYPE_CHECKING:
 
 _PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
 _MAX_SECONDS = 1e12  # seconds; what people write to say for ever cannot be added to a date
+_set = object.__setattr__
 UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
 
 
 class Lock:
-    """One lock as its record says. `ttl` is None and `expires_at` "" for a lock that never expires. Not to be changed."""
+    """One lock, as its record says. Its fields cannot be assigned to.
+
+    `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
+    for a record without one. `holder` holds the process that the lock is bound to, if
+    any, and the stamp.
+    """
 
     __slots__ = ("_encoded", "acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
+
+    task_id: str
+    worker: str
+    acquired_at: str
+    heartbeat_at: str
+    ttl: float | None
+    expires_at: str
+    token: int | None
+    holder: Mapping[str, Any]
+    _encoded: bytes
 
     def __init__(
         self,
@@ -40,15 +56,25 @@ class Lock:
         token: int | None,
         holder: Mapping[str, Any],
     ) -> None:
-        self.task_id = task_id
-        self.worker = worker
-        self.acquired_at = acquired_at
-        self.heartbeat_at = heartbeat_at
-        self.ttl = ttl
-        self.expires_at = expires_at
-        self.token = token
-        self.holder = holder
-        self._encoded = b""
+        _set(self, "task_id", task_id)
+        _set(self, "worker", worker)
+        _set(self, "acquired_at", acquired_at)
+        _set(self, "heartbeat_at", heartbeat_at)
+        _set(self, "ttl", ttl)
+        _set(self, "expires_at", expires_at)
+        _set(self, "token", token)
+        _set(self, "holder", holder)
+        _set(self, "_encoded", b"")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"the field {name} of a Lock cannot be assigned to: use replace()")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"the field {name} of a Lock cannot be deleted")
+
+    def replace(self, **changes: Any) -> Lock:
+        """Return a copy of the lock with other values for the fields named."""
+        return Lock(**{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes)
 
     def fields(self) -> dict[str, Any]:
         """The record's fields, in their order in the file."""
@@ -74,7 +100,7 @@ class Lock:
 
     def encode(self) -> bytes:
         if not self._encoded:
-            self._encoded = json_codec.dumps(self.fields(), own=True).encode() + b"\n"
+            _set(self, "_encoded", json_codec.dumps(self.fields(), own=True).encode() + b"\n")
         return self._encoded
 
 
@@ -121,7 +147,7 @@ class LockStatus:
 
 
 def new_lock(
-    task_id: str, worker: str, ttl: float | None, token: int, clock: Clock, who: Mapping[str, object] | None = None
+    task_id: str, worker: str, ttl: float | None, token: int | None, clock: Clock, who: Mapping[str, object] | None = None
 ) -> Lock:
     """A lock taken now; `who` is the process it is bound to, if any."""
     return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
@@ -140,17 +166,21 @@ def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
     return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock, clock.now()), lock.token, clock, who)
 
 
-def with_token(lock: Lock, token: int) -> Lock:
-    said = {name: getattr(lock, name) for name in Lock.__slots__ if name not in ("token", "_encoded")}
-    return Lock(**said, token=token)
-
-
 def decode(data: bytes, task_id: str) -> Lock | None:
-    """The lock that a record describes, None where it makes no sense: empty, torn, no object, no worker."""
+    """Return the lock that a record describes.
+
+    Return None for an invalid record: one that is empty, cut short, not a JSON object,
+    or without a worker.
+    """
     try:
         record = json_codec.loads(data)
     except ValueError:
         return None
+    return from_fields(record, task_id)
+
+
+def from_fields(record: object, task_id: str) -> Lock | None:
+    """Return the lock with these fields, as `Lock.fields` names them. Return None for invalid fields."""
     if not isinstance(record, dict):
         return None
     holder = record.get("holder")

@@ -1,39 +1,57 @@
-"""Files that are one worker's to change, by patterns: `src/api/**`.
+"""Reserved files: path patterns such as `src/api/**` that one worker may edit and others may not.
 
-A reservation is a lock like any other, in a space of its own, and no two workers have patterns with a file in common: whoever
-reserves writes first that it asks, looks at the others' locks then, and writes at last that it has it, if what it wrote still
-stands. So of two at once at least one sees the other, and gives way. Whoever has a pattern gives way to nobody who asks.
+No two workers hold patterns that have a file in common. To reserve, a worker
 
-One that was made for a task lasts as long as the claim of that task: it is over when the task is done, given back, or taken over,
-with nothing to be told. One made without a task has a lease of its own, and ends with its agent at the latest.
+1. writes a record that says it is asking,
+2. looks at the records of all other patterns,
+3. replaces its record by one that says it holds the pattern, if its record is unchanged.
 
-It binds those who ask: `swarm hook` does so before an edit. It cannot stop a program that writes without asking.
+Of two workers that ask at once, the later one to write sees the record of the other. One
+of them gives way. A worker that holds a pattern never gives way to one that asks.
+
+A record that does not count any more is removed before it is ignored. So a worker that was
+suspended between the steps 1 and 3 finds its record gone and starts again.
+
+A reservation for a task lasts as long as the claim of that task. It ends without any further
+call when the task is done, released or taken over. A reservation without a task has a lease
+of its own, and ends with its agent at the latest.
+
+Reservations bind workers that ask: `swarm hook` asks before each edit. They cannot stop a
+program that writes without asking.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVarTuple
 
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.path_pattern import lock_name, overlap, pattern_of
-from swarm.locks.record import Lock, LockStatus, new_lock
+from swarm.locks.record import Lock, judge
+from swarm.locks.reservation_record import ASKING, HELD, ReservationRecord, Terms, decode
 from swarm.locks.table import LockTable
+from swarm.stores.busy import patiently
 from swarm.stores.contract import Store
 
+Args = TypeVarTuple("Args")
+
 NAMESPACE = "paths"
-_FOR, _FOR_TOKEN = "for", "for_token"  # in the lock's `holder`: the task that it was made for, and its token
-_ASKS = "asks"  # likewise: whoever wrote it has not looked at the others yet
-_RIVAL_TIMEOUT = 0.5  # seconds in which one that began at the same time gives way
-_RETRY_INTERVAL = 0.01
+_RIVAL_TIMEOUT = 0.5  # seconds to wait for a worker that asks at the same time to give way
+_RETRY_INTERVAL = 0.01  # seconds
 _MAX_ATTEMPTS = 100
+_BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same record
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """A pattern and whose it is; `task_id` is "" and `token` None where it has a lease of its own, until `expires_at`."""
+    """A pattern and the worker that holds it.
+
+    `task_id` is "" and `token` None for a reservation with a lease of its own. Only such a
+    one has an `expires_at`.
+    """
 
     pattern: str
     worker: str
@@ -46,181 +64,242 @@ class Reservation:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """The bytes under one key, as they were read. They are invalid unless this is a `_Valid`."""
+
+    key: str
+    data: bytes
+    is_over: bool
+
+    @property
+    def pattern(self) -> str:
+        return _pattern(self.key)
+
+    @property
+    def worker(self) -> str:
+        """The worker that the record names, "" if it is invalid."""
+        return ""
+
+
+@dataclass(frozen=True)
+class _Valid(_Entry):
+    record: ReservationRecord
+
+    @property
+    def worker(self) -> str:
+        return self.record.worker
+
+
 class Reservations:
     """The reservations of one store."""
 
     def __init__(self, store: Store) -> None:
-        self._table = LockTable(store, NAMESPACE)
+        self._store = store
+        self._clock = store.clock
         self._tasks = LockTable(store)
 
     def reserve_for_task(self, pattern: str, worker: str, task_id: str, token: int | None = None) -> Reservation:
-        """Reserves for as long as the worker has the task. Raises LockHeld, or LockLost if it has not."""
-        claim = self._task_lock(worker, task_id, token)
-        return self._reserve(pattern, worker, None, {_FOR: task_id, _FOR_TOKEN: claim.token})
+        """Reserve a pattern for as long as the worker holds the task.
 
-    def reserve(self, pattern: str, worker: str, ttl: float, who: dict[str, object] | None = None) -> Reservation:
-        """Reserves for `ttl` seconds, begun anew each time that it is asked for again; `who`: the process that it ends with.
-        Raises LockHeld."""
-        return self._reserve(pattern, worker, ttl, who or {})
+        Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if the
+        worker does not hold the task, or not with this token.
+        """
+        lock = self._task_lock(worker, task_id, token)
+        return self._reserve(Terms(pattern, worker, task=task_id, token=lock.token))
+
+    def reserve(self, pattern: str, worker: str, ttl: float, process: Mapping[str, object] | None = None) -> Reservation:
+        """Reserve a pattern for `ttl` seconds. A second call for the same pattern starts the lease again.
+
+        `process` is the identity of a process: the reservation ends with it. Raise LockHeld if
+        another worker holds an overlapping pattern.
+        """
+        return self._reserve(Terms(pattern, worker, ttl=ttl, process=process))
 
     def refresh(self, worker: str) -> None:
-        """Begins every lease of a worker's own reservations anew."""
-        for name, lock in self._had():
-            if lock.worker == worker and lock.ttl is not None:
-                try:
-                    self._table.heartbeat(name, worker, lock.token)
-                except LockLost:
-                    pass
+        """Start every lease of the worker's own reservations again."""
+        for entry in self._held():
+            if entry.worker == worker and entry.record.lease.ttl is not None:
+                # A record that has changed was refreshed by another call, or does not count any more.
+                self._replace(entry, entry.record.refreshed(self._clock))
 
     def release(self, worker: str, pattern: str | None = None) -> list[Reservation]:
-        """Gives back a pattern, or all that a worker has; what was given back. Raises NotYours for a pattern that is not its."""
-        found = [(name, lock) for name, lock in self._alive() if lock.worker == worker and pattern in (None, pattern_of(name))]
-        if pattern is not None and not found:
-            others = [lock.worker for name, lock in self._alive() if pattern_of(name) == pattern]
-            said = f"it is {others[0]}'s" if others else "nobody has reserved it"
-            raise NotYours(pattern, f"{pattern} is not reserved by {worker}: {said}.")
-        for name, lock in found:
-            self._remove(name, lock)
-        return [_reservation(name, lock) for name, lock in found]
+        """Release one pattern, or all that the worker holds. Return the released reservations.
+
+        Raise NotYours if the worker does not hold the pattern.
+        """
+        alive = list(self._alive(lambda each: pattern in (None, each)))
+        own = [entry for entry in alive if entry.worker == worker]
+        if pattern is not None and not own:
+            holder = f"it is reserved by {alive[0].worker}" if alive else "it is not reserved"
+            raise NotYours(pattern, f"{pattern} is not reserved by {worker}: {holder}.")
+        for entry in own:
+            self._withdraw(entry.record)
+        return [_reservation(entry.record) for entry in own]
 
     def all(self) -> list[Reservation]:
-        """Those that count, in the order of their patterns."""
-        return sorted((_reservation(name, lock) for name, lock in self._had()), key=lambda each: each.pattern)
+        """Return the reservations that are held, sorted by pattern."""
+        return sorted((_reservation(entry.record) for entry in self._held()), key=lambda each: each.pattern)
 
     def held_by_others(self, path: str, worker: str) -> Reservation | None:
-        """The reservation of another worker that a path, or a pattern, falls under."""
-        for name, lock in self._had(lambda name: overlap(pattern_of(name), path)):
-            if lock.worker != worker:
-                return _reservation(name, lock)
+        """Return another worker's reservation that a path, or a pattern, overlaps with."""
+        for entry in self._held(lambda pattern: overlap(pattern, path)):
+            if entry.worker != worker:
+                return _reservation(entry.record)
         return None
 
-    # Reserving -----------------------------------------------------------------------------------------------------
+    # Reserving ---------------------------------------------------------------------------
 
-    def _reserve(self, pattern: str, worker: str, ttl: float | None, who: dict[str, object]) -> Reservation:
-        name = lock_name(pattern)
+    def _reserve(self, terms: Terms) -> Reservation:
         for _ in range(_MAX_ATTEMPTS):
-            lock = self._take(name, worker, ttl, who)
-            try:
-                if _ASKS in lock.holder:
-                    self._check_others(name, worker)
-                return _reservation(name, self._settle(name, lock, ttl, who))
-            except LockLost:  # removed meanwhile: by hand, or since it was over
-                time.sleep(_RETRY_INTERVAL)
-            except BaseException:
-                if _ASKS in lock.holder:
-                    self._remove(name, lock)
-                raise
-        raise StoreError(f"the reservation of {pattern} cannot be kept. Look at it with: swarm reserve --list")
+            own = self._find_own(terms) or self._ask(terms)
+            held = self._hold(own, terms) if own else None
+            if held:
+                return _reservation(held)
+            time.sleep(_RETRY_INTERVAL)
+        raise StoreError(f"the record of {terms.pattern} keeps changing. Look at it with: swarm reserve --list")
 
-    def _take(self, name: str, worker: str, ttl: float | None, who: dict[str, object]) -> Lock:
-        """The lock of this very pattern: one that the worker has, or that says that it asks."""
-        while True:
-            status = self._table.status(name)
-            if not self._is_over(status):
-                if status.lock is None or status.holder != worker:
-                    raise _reserved(pattern_of(name), name, status.lock)
-                return status.lock
-            self._table.sweep(name, self._is_over)
-            try:
-                return self._table.acquire(name, worker, ttl, who={**who, _ASKS: True})
-            except LockHeld:
-                time.sleep(_RETRY_INTERVAL)
+    def _find_own(self, terms: Terms) -> _Valid | None:
+        """Return the record of this very pattern if it is the worker's. Return None if there is none.
 
-    def _settle(self, name: str, lock: Lock, ttl: float | None, who: dict[str, object]) -> Lock:
-        """The lock on these terms, from now on, if it still stands: whoever found it over has removed it. Raises LockLost."""
+        Raise LockHeld if it is another worker's.
+        """
+        entry = self._read_counting(_key(terms.pattern))
+        if entry is None:
+            return None
+        if not isinstance(entry, _Valid) or entry.worker != terms.worker:
+            raise _held_error(terms.pattern, entry)
+        return entry
 
-        def settled(asked: Lock) -> Lock:
-            made = new_lock(name, asked.worker, ttl, asked.token or 0, self._table.clock, who)
-            made.acquired_at = asked.acquired_at
-            return made
+    def _ask(self, terms: Terms) -> _Valid | None:
+        """Write that the worker asks for the pattern. Return None if another process wrote first."""
+        record = terms.record(ASKING, os.urandom(8).hex(), self._clock)
+        entry = _Valid(_key(terms.pattern), record.encode(), is_over=False, record=record)
+        try:
+            return entry if self._store.create(entry.key, entry.data) else None
+        except BaseException:  # the record may have been written
+            self._withdraw(record)
+            raise
 
-        return self._table.restate(name, lock.worker, lock.token, settled)
+    def _hold(self, own: _Valid, terms: Terms) -> ReservationRecord | None:
+        """Write that the worker holds the pattern on these terms.
 
-    def _check_others(self, name: str, worker: str) -> None:
-        """Raises LockHeld if somebody else has a pattern with a file in common. What is over is removed on the way: whoever
-        let it run out must not find it again, and refresh it. Of two who ask at the same time, the one whose pattern comes
-        later gives way at once, the other waits for that."""
+        Return None if the worker's record has changed or was removed. Raise LockHeld if another
+        worker's pattern overlaps.
+        """
+        is_asking = own.record.phase == ASKING
+        try:
+            if is_asking:
+                self._check_others(terms.pattern, terms.worker)
+            held = terms.record(HELD, own.record.request, self._clock, since=own.record.lease.acquired_at)
+            return held if self._replace(own, held) else None
+        except BaseException:
+            if is_asking:
+                self._withdraw(own.record)
+            raise
+
+    def _check_others(self, pattern: str, worker: str) -> None:
+        """Raise LockHeld if another worker's pattern overlaps.
+
+        Of two workers that ask at the same time, the one whose pattern sorts last gives way at
+        once. The other one waits for that.
+        """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
-        while True:
-            rival = self._rival(name, worker)
-            if rival is None:
-                return
-            other, lock = rival
-            if name > other or (lock and _ASKS not in lock.holder) or time.monotonic() > deadline:
-                raise _reserved(pattern_of(name), other, lock)
+        while rival := self._rival(pattern, worker):
+            is_held = isinstance(rival, _Valid) and rival.record.phase == HELD
+            if is_held or pattern > rival.pattern or time.monotonic() > deadline:
+                raise _held_error(pattern, rival)
             time.sleep(_RETRY_INTERVAL)
 
-    def _rival(self, name: str, worker: str) -> tuple[str, Lock | None] | None:
-        mine = pattern_of(name)
-        for other in self._table.tasks():
-            if other == name:
-                continue
-            self._table.sweep(other, self._is_over)
-            status = self._table.status(other)
-            if status.exists and overlap(mine, pattern_of(other)) and (status.lock is None or status.holder != worker):
-                return other, status.lock
+    def _rival(self, pattern: str, worker: str) -> _Entry | None:
+        """Return another worker's record that counts and overlaps. Remove records that do not count."""
+        for key in self._store.keys(NAMESPACE):
+            if key != _key(pattern):
+                entry = self._read_counting(key)
+                if entry and entry.worker != worker and overlap(pattern, entry.pattern):
+                    return entry
         return None
 
-    # Looking ---------------------------------------------------------------------------------------------------------
+    # Records -----------------------------------------------------------------------------
+
+    def _held(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
+        return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
+
+    def _alive(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
+        """Iterate over the valid records that count, of the wanted patterns."""
+        for key in self._store.keys(NAMESPACE):
+            if wanted(_pattern(key)):
+                entry = self._read(key)
+                if isinstance(entry, _Valid) and not entry.is_over:
+                    yield entry
+
+    def _read_counting(self, key: str) -> _Entry | None:
+        """Return the record under a key if it counts. Remove one that does not."""
+        while (entry := self._read(key)) and entry.is_over:
+            self._retry_while_busy(self._store.remove, key, entry.data)
+        return entry
+
+    def _read(self, key: str) -> _Entry | None:
+        data = self._store.read(key)
+        if data is None:
+            return None
+        record = decode(data, _pattern(key))
+        status = judge(record.lease if record else None, self._clock, lambda: self._store.age(key))
+        if record is None:
+            return _Entry(key, data, is_over=not status.is_held)
+        return _Valid(key, data, is_over=not (status.is_held and self._has_task(record)), record=record)
+
+    def _has_task(self, record: ReservationRecord) -> bool:
+        """Return whether the worker still has the task that it reserved for. True if it was for none."""
+        return not record.task or self._tasks.status(record.task).is_held_by(record.worker, record.token)
+
+    def _replace(self, entry: _Entry, record: ReservationRecord) -> bool:
+        return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
+
+    def _withdraw(self, record: ReservationRecord) -> None:
+        """Remove the record of a request, in either phase, unless that fails."""
+        key = _key(record.pattern)
+        try:
+            while isinstance(entry := self._read(key), _Valid) and entry.record.request == record.request:
+                if self._retry_while_busy(self._store.remove, key, entry.data):
+                    return
+        except StoreError:
+            pass  # it ends with its lease, its process or its task
+
+    def _retry_while_busy(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
+        return patiently(self._clock, _BUSY_TIMEOUT, change, *args)
 
     def _task_lock(self, worker: str, task_id: str, token: int | None) -> Lock:
         status = self._tasks.status(task_id)
-        lock = status.lock if status.is_held else None
-        if lock is None or lock.worker != worker or (token is not None and lock.token != token):
-            whose = f"it is {lock.worker}'s" if lock else "nobody has it"
-            raise LockLost(task_id, f"{worker} does not have the task {task_id}: {whose}. Stop working on it.")
+        lock = status.lock
+        if lock is None or not status.is_held_by(worker, lock.token if token is None else token):
+            holder = f"{status.holder} holds it" if lock and status.is_held else "it is free"
+            raise LockLost(task_id, f"{worker} does not hold the task {task_id}: {holder}. Stop working on it.")
         return lock
 
-    def _had(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
-        """Those that somebody has, not those that somebody asks for."""
-        return ((name, lock) for name, lock in self._alive(of_interest) if _ASKS not in lock.holder)
 
-    def _alive(self, of_interest: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Lock]]:
-        for name in self._table.tasks():
-            if of_interest(name):
-                status = self._table.status(name)
-                if status.lock is not None and not self._is_over(status):
-                    yield name, status.lock
-
-    def _is_over(self, status: LockStatus) -> bool:
-        """Whether a reservation does not count any more: by itself, or since the task that it was made for is another's."""
-        lock = status.lock
-        if lock is None or not status.is_held or _FOR not in lock.holder:
-            return not status.is_held
-        task, token = _for(lock)
-        return not task or not self._tasks.status(task).is_held_by(lock.worker, token)
-
-    def _remove(self, name: str, lock: Lock) -> None:
-        try:
-            self._table.release(name, lock.worker, lock.token)
-        except (NotYours, StoreError):
-            pass  # somebody else has removed or taken it; or it stays, and is over when its time is up
+def _key(pattern: str) -> str:
+    return f"{NAMESPACE}/{lock_name(pattern)}"
 
 
-def _for(lock: Lock) -> tuple[str, int | None]:
-    """The task that a reservation was made for, "" if for none, and its token."""
-    task, token = lock.holder.get(_FOR), lock.holder.get(_FOR_TOKEN)
-    return task if isinstance(task, str) else "", token if isinstance(token, int) else None
+def _pattern(key: str) -> str:
+    return pattern_of(key.partition("/")[2])
 
 
-def _reservation(name: str, lock: Lock) -> Reservation:
-    task, token = _for(lock)
+def _reservation(record: ReservationRecord) -> Reservation:
     return Reservation(
-        pattern=pattern_of(name),
-        worker=lock.worker,
-        since=lock.acquired_at,
-        task_id=task,
-        token=token,
-        expires_at=lock.expires_at,
+        pattern=record.pattern,
+        worker=record.worker,
+        since=record.lease.acquired_at,
+        task_id=record.task,
+        token=record.token,
+        expires_at=record.lease.expires_at,
     )
 
 
-def _reserved(wanted: str, name: str, lock: Lock | None) -> LockHeld:
-    pattern, worker = pattern_of(name), lock.worker if lock else ""
-    task = _for(lock)[0] if lock else ""
-    about = f", who works on {task}" if task else ""
-    also = "" if wanted == pattern else f" (as {pattern})"
-    text = (
-        f"{wanted} is reserved{also} by {worker or 'somebody who cannot be named'}{about}. Do not change it: work on other files."
-    )
-    return LockHeld(pattern, worker, text)
+def _held_error(wanted: str, entry: _Entry) -> LockHeld:
+    worker = entry.worker or "an unknown worker"
+    task = f", who works on {entry.record.task}" if isinstance(entry, _Valid) and entry.record.task else ""
+    also = "" if wanted == entry.pattern else f" (as {entry.pattern})"
+    text = f"{wanted} is reserved{also} by {worker}{task}. Do not change it: work on other files."
+    return LockHeld(entry.pattern, entry.worker, text)

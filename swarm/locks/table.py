@@ -12,7 +12,7 @@ import posix as os  # its calls; importing os would cost a command a tenth of it
 import time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
-from swarm.locks.record import FREE, Lock, LockStatus, decode, judge, new_lock, refreshed, with_token
+from swarm.locks.record import FREE, Lock, LockStatus, decode, judge, new_lock, refreshed
 from swarm.stores.busy import patiently
 from swarm.system import process
 
@@ -213,7 +213,7 @@ class LockTable:
         key = self._key(lock.task_id)
         if self.store.token_bound(key) == lock.token:
             return lock
-        settled = with_token(lock, self.store.next_token(key))
+        settled = lock.replace(token=self.store.next_token(key))
         try:
             if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
                 return settled

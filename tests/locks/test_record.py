@@ -21,7 +21,6 @@ from swarm.locks.record import (
     orphaned,
     refreshed,
     stamp_counts,
-    with_token,
 )
 from swarm.system import process
 from swarm.system.clock import to_iso
@@ -76,7 +75,21 @@ class TestWriting:
 
     def test_another_token_changes_nothing_else(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock, process.identity())
-        assert with_token(lock, 8).fields() == {**lock.fields(), "token": 8}
+        assert lock.replace(token=8).fields() == {**lock.fields(), "token": 8}
+
+    @pytest.mark.parametrize("name", Lock.__slots__)
+    def test_a_field_of_a_lock_cannot_be_assigned_to_or_deleted(self, name: str, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock)
+        before = lock.encode()
+        with pytest.raises(AttributeError, match=name):
+            setattr(lock, name, "x")
+        with pytest.raises(AttributeError, match=name):
+            delattr(lock, name)
+        assert lock.encode() == before
+
+    def test_a_copy_with_another_field_is_encoded_anew(self, clock: HandClock) -> None:
+        lock = new_lock("t", "w", 60, 7, clock)
+        assert b'"token": 7' in lock.encode() and b'"token": 8' in lock.replace(token=8).encode()
 
 
 class TestReading:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import random
 import subprocess
 import sys
@@ -12,9 +14,10 @@ from typing import Any
 import pytest
 
 from swarm.agents import identity
-from swarm.errors import LockHeld, LockLost, NotYours, SwarmError
+from swarm.errors import LockHeld, LockLost, NotYours, StoreError, SwarmError
 from swarm.locks import reservations
 from swarm.locks.path_pattern import lock_name, overlap
+from swarm.locks.reservation_record import Terms
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
@@ -78,14 +81,59 @@ class TestReserving:
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
         paths.reserve("docs", "a", 60)
-        with pytest.raises(NotYours, match="it is a's"):
+        with pytest.raises(NotYours, match="reserved by a"):
             paths.release("b", "src")
-        with pytest.raises(NotYours, match="nobody"):
+        with pytest.raises(NotYours, match="not reserved"):
             paths.release("b", "elsewhere")
         assert paths.release("b") == []
         assert [each.pattern for each in paths.release("a", "src")] == ["src"]
         assert [each.pattern for each in paths.release("a")] == ["docs"]
         assert patterns(store) == []
+
+    @pytest.mark.parametrize("verb", ["create", "replace"])
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    def test_a_request_that_is_interrupted_leaves_no_record(
+        self, verb: str, after: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = getattr(store, verb)
+
+        def interrupted(*args: Any) -> bool:
+            if after:
+                real(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(store, verb, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Reservations(store).reserve("src", "a", 60)
+        assert store.keys("paths") == []
+
+    def test_a_failed_second_request_keeps_the_reservation_that_the_worker_holds(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        paths = Reservations(store)
+        paths.reserve("src", "a", 60)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "replace", lambda *args: (_ for _ in ()).throw(StoreError("the disk is full")))
+            with pytest.raises(StoreError):
+                paths.reserve("src", "a", 90)
+        assert patterns(store) == ["src"]
+
+    def test_an_invalid_record_keeps_others_away_only_while_it_may_be_half_written(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reservations, "_RIVAL_TIMEOUT", 0.02)
+        paths = Reservations(store)
+        assert store.create(f"paths/{lock_name('src/api')}", b"{")
+        age = 4.0
+        monkeypatch.setattr(store, "age", lambda key: age)
+        for wanted in ("src", "src/api"):
+            with pytest.raises(LockHeld, match="unknown worker") as held:
+                paths.reserve(wanted, "a", 60)
+            assert (held.value.task_id, held.value.holder) == ("src/api", "")
+        assert patterns(store) == []
+        age = 6.0
+        paths.reserve("src", "a", 60)
+        assert store.keys("paths") == ["paths/src"]
 
     def test_a_lock_of_a_task_with_the_same_name_is_another(self, store: Store) -> None:
         LockTable(store).acquire("src", "a", 60)
@@ -141,10 +189,10 @@ class TestForATask:
         assert [(each.pattern, each.worker) for each in paths.all()] == [("src/api", "b")]
 
     def test_who_has_not_the_task_cannot_reserve_for_it(self, store: Store, queue: TaskQueue) -> None:
-        with pytest.raises(LockLost, match="nobody has it"):
+        with pytest.raises(LockLost, match="it is free"):
             Reservations(store).reserve_for_task("src", "a", "t")
         claim = queue.claim("b")
-        with pytest.raises(LockLost, match="it is b's"):
+        with pytest.raises(LockLost, match="b holds it"):
             Reservations(store).reserve_for_task("src", "a", "t")
         with pytest.raises(LockLost):
             Reservations(store).reserve_for_task("src", "b", "t", claim.token + 1)
@@ -179,13 +227,42 @@ print(had)
 """
 
 
-_CARELESS = """
-class Careless(Reservations):
-    def _reserve(self, pattern, worker, ttl, who):
-        from swarm.locks.path_pattern import lock_name
-        self._check_others(lock_name(pattern), worker)
-        return self._take(lock_name(pattern), worker, ttl, who)
+class LookThenWrite(Reservations):
+    """The mistake that the protocol avoids: to look at the others first, and to write then."""
+
+    def _reserve(self, terms: Terms) -> Reservation:
+        self._check_others(terms.pattern, terms.worker)
+        while not (entry := self._find_own(terms) or self._ask(terms)):
+            pass
+        return reservations._reservation(entry.record)
+
+
+_CARELESS = f"""
+from swarm.locks import reservations
+from swarm.locks.reservation_record import Terms
+from swarm.locks.reservations import Reservation, Reservations
+{inspect.getsource(LookThenWrite)}
 """
+
+
+@pytest.mark.parametrize(("kind", "holders"), [(LookThenWrite, 2), (Reservations, 1)])
+@pytest.mark.parametrize(("first", "second"), [("b", "b/**/*.py"), ("b/**/*.py", "b")])
+def test_two_workers_that_ask_at_once_never_both_hold_a_file_because_each_writes_before_it_looks(
+    kind: type[Reservations], holders: int, first: str, second: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservations, "_RIVAL_TIMEOUT", 0.02)
+    one, other = kind(store), kind(store)
+    granted: list[str] = []
+
+    def look_and_be_overtaken(pattern: str, worker: str) -> None:
+        kind._check_others(one, pattern, worker)
+        with contextlib.suppress(LockHeld):
+            granted.append(other.reserve(second, "second", 60).worker)
+
+    one._check_others = look_and_be_overtaken  # type: ignore[method-assign]
+    with contextlib.suppress(LockHeld):
+        granted.append(one.reserve(first, "first", 60).worker)
+    assert len(granted) == holders
 
 
 class TestRaces:
@@ -207,9 +284,8 @@ class TestRaces:
         had, wrong = self.race(tmp_path, 8)
         assert not wrong and had == 40
 
-    def test_the_race_would_show_it(self, tmp_path: Path) -> None:
-        """Looking first and writing then is the mistake that it is there for."""
-        careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = Careless")
+    def test_the_race_shows_the_mistake_of_looking_before_writing(self, tmp_path: Path) -> None:
+        careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = LookThenWrite")
         assert "FileExistsError" in self.race(tmp_path, 100, careless)[1]
 
     def test_of_two_at_once_one_gets_it(self, tmp_path: Path) -> None:
@@ -218,12 +294,12 @@ class TestRaces:
         one, other = Reservations(store), Reservations(store)
         looked: list[str] = []
 
-        def check(name: str, worker: str) -> None:
+        def check(pattern: str, worker: str) -> None:
             if not looked:
-                looked.append(name)
+                looked.append(pattern)
                 with pytest.raises(LockHeld):
                     other.reserve("b/**/*.py", "second", 60)
-            Reservations._check_others(one, name, worker)
+            Reservations._check_others(one, pattern, worker)
 
         one._check_others = check  # type: ignore[method-assign]
         one.reserve("b", "first", 60)
@@ -237,10 +313,10 @@ class TestRaces:
         owner, other = Reservations(store), Reservations(store)
         owner.reserve("src", "owner", 60)
 
-        def check(name: str, worker: str) -> None:
+        def check(pattern: str, worker: str) -> None:
             owner.reserve("src", "owner", 60)
             assert owner.held_by_others("src/x", "owner") is None, "nor is the owner kept from its files meanwhile"
-            Reservations._check_others(other, name, worker)
+            Reservations._check_others(other, pattern, worker)
 
         other._check_others = check  # type: ignore[method-assign]
         begun = time.monotonic()
@@ -262,8 +338,8 @@ class TestRaces:
         """It had looked already, but had not been told yet: meanwhile its lease ran out."""
         sleeper, other = Reservations(store), Reservations(store)
 
-        def check(name: str, worker: str) -> None:
-            Reservations._check_others(sleeper, name, worker)
+        def check(pattern: str, worker: str) -> None:
+            Reservations._check_others(sleeper, pattern, worker)
             if not patterns(store):
                 clock.pass_time(61)
                 other.reserve("src/api", "other", 60)

@@ -1,0 +1,96 @@
+"""The record of one reservation, as a store keeps it.
+
+The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. It names
+the pattern, the worker and, if the worker reserved it for a task, that task and the token
+of the worker's claim. Its `lease` has the form of a lock. So the rules for times,
+heartbeats and ended processes are those of locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from swarm.formats import json_codec
+from swarm.locks.record import Lock, from_fields, new_lock, refreshed
+from swarm.system.clock import Clock
+
+ASKING = "asking"  # written, but its worker has not looked at the other reservations yet
+HELD = "held"
+
+
+@dataclass(frozen=True)
+class ReservationRecord:
+    """One reservation. `task` is "" and `token` None where it was not made for a task.
+
+    `request` is a random text that a request keeps from ASKING to HELD. It makes the
+    record of one request differ from that of any other.
+    """
+
+    pattern: str
+    phase: str
+    task: str
+    token: int | None
+    request: str
+    lease: Lock
+
+    @property
+    def worker(self) -> str:
+        return self.lease.worker
+
+    def refreshed(self, clock: Clock) -> Self:
+        """Return the same reservation with a lease that begins now."""
+        return replace(self, lease=refreshed(self.lease, clock))
+
+    def encode(self) -> bytes:
+        fields = {
+            "pattern": self.pattern,
+            "phase": self.phase,
+            "task": self.task,
+            "token": self.token,
+            "request": self.request,
+            "lease": self.lease.fields(),
+        }
+        return json_codec.dumps(fields, own=True).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which a worker wants a pattern.
+
+    Either `task` and `token` name its claim, and the reservation ends with that claim. Or
+    the reservation has a lease of `ttl` seconds. It then also ends with `process`, the
+    identity of a process, where that is not empty.
+    """
+
+    pattern: str
+    worker: str
+    task: str = ""
+    token: int | None = None
+    ttl: float | None = None
+    process: Mapping[str, object] | None = None
+
+    def record(self, phase: str, request: str, clock: Clock, since: str = "") -> ReservationRecord:
+        """Return a record on these terms with a lease that begins now. `since`: when the worker reserved it first."""
+        lease = new_lock(self.pattern, self.worker, self.ttl, None, clock, self.process)
+        if since:
+            lease = lease.replace(acquired_at=since)
+        return ReservationRecord(self.pattern, phase, self.task, self.token, request, lease)
+
+
+def decode(data: bytes, pattern: str) -> ReservationRecord | None:
+    """Return the record of a pattern. Return None for an invalid one, or one of another pattern."""
+    try:
+        fields = json_codec.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or fields.get("pattern") != pattern:
+        return None
+    phase, task, token, request = (fields.get(name) for name in ("phase", "task", "token", "request"))
+    lease = from_fields(fields.get("lease"), pattern)
+    if phase not in (ASKING, HELD) or not isinstance(task, str) or not isinstance(request, str) or lease is None:
+        return None
+    if token is not None and type(token) is not int:
+        return None
+    return ReservationRecord(pattern, str(phase), task, token, request, lease)
