@@ -1,48 +1,43 @@
-"""Checks a whole swarm's files against the JSON Schemas that ship with the package.
+"""Checks every status record and lock file of a swarm.
 
-The schemas use a small part of JSON Schema, so that the check needs nothing installed; a keyword that is not known here is an
-error, never ignored. The tests compare this reading with that of the jsonschema library.
+The form of both is documented in `schemas/` as JSON Schema. The checks here are written
+out, so that `swarm log validate` needs no package; a test compares their verdicts with
+those of the jsonschema library. Beyond the schemas, a pair of keys with one meaning must
+agree, times must be times, and a lock file must be named after its task.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from swarm.errors import StoreError
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import MAX_TTL, check_name
 from swarm.locks.table import NAMESPACE
-from swarm.status.log import LOG
+from swarm.status.log import LOG, STATES
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso
 
-_PROGRESS_EVERY = 20_000
-_ANNOTATIONS = {"$schema", "title", "description"}
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "number": (int, float),
-    "integer": int,
-    "boolean": bool,
-    "null": type(None),
-}
+_PROGRESS_EVERY = 20_000  # lines
+_MAX_SHOWN = 60  # characters of a value in a message
+
+Rule = tuple[Callable[[object], bool], str]  # whether a value is right; what it must be
 
 
 def faults(store: Store, progress: Callable[[int], object] = lambda count: None) -> Iterator[tuple[str, str]]:
-    """Every fault in the log and the locks of a store: the place, and what is wrong there. Tells how many lines it has seen."""
-    schema = load_schema("status-record")
-    for count, (place, line, whole) in enumerate(store.numbered(LOG)):
+    """Yield every fault of a store's log and locks: where it is, and what is wrong.
+
+    `progress` is called with the number of lines read so far.
+    """
+    for count, (where, line, complete) in enumerate(store.numbered(LOG)):
         if count % _PROGRESS_EVERY == _PROGRESS_EVERY - 1:
             progress(count + 1)
-        if not whole:
-            yield place, "the last line is not complete"
+        if not complete:
+            yield where, "the last line is not complete"
         elif line.strip():
-            yield from ((place, fault) for fault in record_faults(line, schema))
-    schema = load_schema("lock")
+            yield from ((where, fault) for fault in record_faults(line))
     for key in store.keys(NAMESPACE):
         try:
             data = store.read(key)
@@ -50,28 +45,30 @@ def faults(store: Store, progress: Callable[[int], object] = lambda count: None)
             yield store.where(key), f"cannot be read: {error}"
             continue
         if data is not None:
-            yield from ((store.where(key), fault) for fault in lock_faults(data, key.partition("/")[2], schema))
+            yield from ((store.where(key), fault) for fault in lock_faults(data, key.partition("/")[2]))
 
 
-def record_faults(line: bytes, schema: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one line of the log."""
-    record = _loaded(line)
-    if isinstance(record, _Fault):
-        yield record.text
+def record_faults(line: bytes) -> Iterator[str]:
+    """Yield what is wrong with one line of the status log."""
+    try:
+        record = json_codec.loads(line, strict=True)
+    except ValueError as error:
+        yield f"not JSON: {error}"
         return
-    yield from check(record, schema)
+    yield from check_record(record)
     if isinstance(record, dict):
         yield from _unequal(record, ("type", "state"), ("reason", "message"))
         yield from _bad_times(record, "timestamp")
 
 
-def lock_faults(data: bytes, task: str, schema: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one lock file."""
-    record = _loaded(data)
-    if isinstance(record, _Fault):
-        yield record.text
+def lock_faults(data: bytes, task: str) -> Iterator[str]:
+    """Yield what is wrong with the lock file of a task."""
+    try:
+        record = json_codec.loads(data, strict=True)
+    except ValueError as error:
+        yield f"not JSON: {error}"
         return
-    yield from check(record, schema)
+    yield from check_lock(record)
     if isinstance(record, dict):
         yield from _unequal(record, ("worker", "worker_id"))
         yield from _bad_times(record, "acquired_at", "heartbeat_at", "expires_at")
@@ -83,97 +80,93 @@ def lock_faults(data: bytes, task: str, schema: dict[str, Any]) -> Iterator[str]
         yield str(error)
 
 
-def load_schema(name: str) -> dict[str, Any]:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "schemas", f"{name}.schema.json")
-    try:
-        with open(path, "rb") as file:
-            schema = json_codec.loads(file.read(), strict=True)
-        if not _is_schema(schema):
-            raise ValueError("not a schema, or one with a keyword that is not implemented")
-    except (OSError, ValueError) as error:
-        raise StoreError(f"the schema {path} cannot be used: {error}. Install swarm anew.") from None
-    whole: dict[str, Any] = schema
-    return whole
+def check_record(value: object) -> Iterator[str]:
+    """Yield where a value differs from `schemas/status-record.schema.json`."""
+    return _check(value, _RECORD, required=("timestamp", "task_id"), one_of=("type", "state"))
 
 
-def check(value: object, schema: dict[str, Any], at: str = "") -> Iterator[str]:
-    """The faults of a value by a schema."""
-    name = at or "the record"
-    for keyword, rule in schema.items():
-        if keyword == "type":
-            if not _has_type(value, rule):
-                yield f"{name} must be of type {rule}, not {_type_name(value)}"
-        elif keyword == "enum":
-            if not any(value == allowed and type(value) is type(allowed) for allowed in rule):
-                yield f"{name} must be one of {' '.join(map(repr, rule))}, not {_short(value)}"
-        elif keyword == "anyOf":
-            found = [list(check(value, option, at)) for option in rule]
-            if all(found):
-                yield " or ".join(option[0] for option in found)
-        elif keyword == "required":
-            if isinstance(value, dict):
-                yield from (f"{key} is missing" for key in rule if key not in value)
-        elif keyword == "properties":
-            if isinstance(value, dict):
-                for key, part in rule.items():
-                    if key in value:
-                        yield from check(value[key], part, f"{at}.{key}" if at else key)
-        elif keyword == "minLength":
-            if isinstance(value, str) and len(value) < rule:
-                yield f"{name} must have {rule} characters or more"
-        elif keyword == "pattern":
-            if isinstance(value, str) and not re.search(rule, value):
-                yield f"{name} is {_short(value)}, which does not match {rule}"
-        elif keyword in ("minimum", "maximum"):
-            if _has_type(value, "number") and (value < rule if keyword == "minimum" else value > rule):
-                yield f"{name} is {_short(value)}, but its {keyword} is {rule}"
-        elif keyword not in _ANNOTATIONS:
-            raise ValueError(f"the schema uses {keyword}, which is not implemented")
+def check_lock(value: object) -> Iterator[str]:
+    """Yield where a value differs from `schemas/lock.schema.json`."""
+    return _check(value, _LOCK, required=("task_id",), one_of=("worker", "worker_id"))
 
 
-def _is_schema(schema: object) -> bool:
-    """Whether `check` understands all of it."""
-    return isinstance(schema, dict) and all(_is_rule(keyword, rule) for keyword, rule in schema.items())
+def _check(value: object, rules: Mapping[str, Rule], *, required: tuple[str, ...], one_of: tuple[str, str]) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"it is {_short(value)}, but must be an object"
+        return
+    yield from (f"{key} is missing" for key in required if key not in value)
+    if not any(key in value for key in one_of):
+        yield f"{' or '.join(one_of)} is missing"
+    for key, (is_right, wanted) in rules.items():
+        if key in value and not is_right(value[key]):
+            yield f"{key} is {_short(value[key])}, but must be {wanted}"
 
 
-def _is_rule(keyword: str, rule: object) -> bool:
-    if keyword == "type":
-        return isinstance(rule, str) and rule in _TYPES
-    if keyword == "enum":
-        return isinstance(rule, list)
-    if keyword == "anyOf":
-        return isinstance(rule, list) and bool(rule) and all(map(_is_schema, rule))
-    if keyword == "required":
-        return isinstance(rule, list) and all(isinstance(key, str) for key in rule)
-    if keyword == "properties":
-        return isinstance(rule, dict) and all(map(_is_schema, rule.values()))
-    if keyword == "minLength":
-        return _has_type(rule, "integer")
-    if keyword == "pattern":
-        return isinstance(rule, str) and _compiles(rule)
-    if keyword in ("minimum", "maximum"):
-        return _has_type(rule, "number")
-    return keyword in _ANNOTATIONS
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
-class _Fault:
-    def __init__(self, text: str) -> None:
-        self.text = text
+def _is_state(value: object) -> bool:
+    return isinstance(value, str) and value in STATES
 
 
-def _loaded(data: bytes) -> object:
-    try:
-        return json_codec.loads(data, strict=True)
-    except ValueError as error:
-        return _Fault(f"not JSON: {error}")
+def _starts_with_year(value: object) -> bool:
+    return isinstance(value, str) and re.match("[0-9]{4}", value) is not None
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_ttl(value: object) -> bool:
+    return _is_absent(value) or (isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MAX_TTL)
+
+
+def _is_expiry(value: object) -> bool:
+    return _is_absent(value) or _starts_with_year(value)
+
+
+def _is_absent(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value == "")
+
+
+def _is_token(value: object) -> bool:
+    """Return whether a value is an integer from 1 on. To JSON Schema 1.0 is an integer."""
+    if isinstance(value, float):
+        return value.is_integer() and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_TEXT: Rule = (_is_text, "a text")
+_NAME: Rule = (_is_name, "a text that is not empty")
+_STATE: Rule = (_is_state, f"one of {' '.join(STATES)}")
+_TIME: Rule = (_starts_with_year, "a time such as 2026-02-02T10:30:00Z")
+_OBJECT: Rule = (_is_object, "an object")
+_RECORD: dict[str, Rule] = {
+    "timestamp": _TIME,
+    "type": _STATE,
+    "state": _STATE,
+    "worker": _NAME,
+    "task_id": _NAME,
+    "reason": _TEXT,
+    "message": _TEXT,
+    "meta": _OBJECT,
+}
+_LOCK: dict[str, Rule] = {
+    "task_id": _NAME,
+    "worker": _NAME,
+    "worker_id": _NAME,
+    "acquired_at": _TIME,
+    "heartbeat_at": _TIME,
+    "ttl": (_is_ttl, f"a number of seconds from 1 to {MAX_TTL}, null or empty"),
+    "expires_at": (_is_expiry, "a time such as 2026-02-02T10:30:00Z, null or empty"),
+    "token": (_is_token, "a whole number from 1 on"),
+    "holder": _OBJECT,
+}
 
 
 def _unequal(record: dict[str, Any], *pairs: tuple[str, str]) -> Iterator[str]:
@@ -183,24 +176,13 @@ def _unequal(record: dict[str, Any], *pairs: tuple[str, str]) -> Iterator[str]:
 
 
 def _bad_times(record: dict[str, Any], *names: str) -> Iterator[str]:
+    """Yield texts that start with a year, as the schema wants, and are no ISO 8601 time."""
     for name in names:
         value = record.get(name)
-        if isinstance(value, str) and value and from_iso(value) is None:
+        if _starts_with_year(value) and from_iso(value) is None:
             yield f"{name} is {_short(value)}, which is not an ISO 8601 time"
-
-
-def _has_type(value: object, name: str) -> bool:
-    if isinstance(value, bool):
-        return name == "boolean"
-    if name == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES[name])
-
-
-def _type_name(value: object) -> str:
-    return next(name for name in ("boolean", "null", "integer", "number", "string", "object", "array") if _has_type(value, name))
 
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"

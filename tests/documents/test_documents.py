@@ -44,6 +44,7 @@ from swarm.stores.default import default_store
 from swarm.workers import command as agent_command
 from tests.conftest import ROOT, Run, script_environment
 from tests.support.documents import DOCUMENTS, Block, blocks, blurred, quoted, tables
+from tests.support.schemas import SCHEMAS
 
 EXECUTED = [
     "README.md",
@@ -158,20 +159,13 @@ def _printed(line: str) -> str | None:
 
 @pytest.mark.parametrize("kind", ["record", "lock"])
 def test_the_records_shown_are_valid(kind: str) -> None:
-    schema = validation.load_schema({"record": "status-record", "lock": "lock"}[kind])
+    schema = SCHEMAS[{"record": "status-record", "lock": "lock"}[kind]]
     shown = [value for block in found(f"json {kind}") for value in _values(block.text)]
     assert len(shown) >= 3
     for value in shown:
         jsonschema.Draft202012Validator(schema).validate(value)
         text = json.dumps(value, ensure_ascii=False).encode()
-        assert (
-            list(
-                validation.record_faults(text, schema)
-                if kind == "record"
-                else validation.lock_faults(text, value["task_id"], schema)
-            )
-            == []
-        )
+        assert list(validation.record_faults(text) if kind == "record" else validation.lock_faults(text, value["task_id"])) == []
         assert kind == "record" or decode(text, value["task_id"]) is not None
 
 

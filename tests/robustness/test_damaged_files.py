@@ -1,4 +1,4 @@
-"""What is read from disk may say anything: lock files, log lines and schemas, damaged in every way.
+"""What is read from disk may say anything: lock files and log lines, damaged in every way.
 
 Whatever they say: no error but swarm's own, no lock that is free although somebody holds it, none that is held for ever although
 nobody can say by whom, and no record hidden by a damaged neighbour. What a file means is decided here once more, from the
@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import jsonschema
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from swarm.admin import validation
-from swarm.errors import LockHeld, NotYours, StoreError
+from swarm.errors import LockHeld, NotYours
 from swarm.locks.record import UNREADABLE_GRACE
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
@@ -35,7 +33,6 @@ from swarm.system.clock import Clock
 from tests.conftest import HandClock
 from tests.support.command_line import run, run_on
 from tests.support.damage import DEEP, broken, records
-from tests.support.examples import INVALID, VALID
 
 MANY = settings(max_examples=4 * settings().max_examples)
 
@@ -256,31 +253,3 @@ def test_a_damaged_line_is_skipped_and_counted_and_hides_none_beside_it(damage: 
         assert run("log", "validate").code == 1 or not log.damaged
         last = log.append("DONE", "w", "t")
         assert log.tail(1) == [last]
-
-
-# Schemas ----------------------------------------------------------------------------------------------------
-
-SCHEMAS = {name: validation.load_schema(name) for name in ("status-record", "lock")}
-
-
-@MANY
-@given(some.data(), some.sampled_from(sorted(SCHEMAS)))
-def test_a_damaged_schema_is_refused_or_means_what_the_jsonschema_library_says(data: some.DataObject, name: str) -> None:
-    schema = data.draw(broken(records(SCHEMAS[name], {**SCHEMAS[name]["properties"]})))
-    with state_with(t=b'{"worker": "w"}') as store:
-        Path(store.root, "status.log").write_bytes(neighbour(1) + b"\n")
-        (Path(store.root) / "schemas").mkdir()
-        for other, good in SCHEMAS.items():
-            path = Path(store.root, "schemas", f"{other}.schema.json")
-            path.write_bytes(schema if other == name else json.dumps(good).encode())
-        with mock.patch.object(validation, "__file__", f"{store.root}/validation.py"):
-            checked = run("log", "validate")
-            try:
-                loaded = validation.load_schema(name)
-            except StoreError:
-                assert checked.code == 3 and f"{name}.schema.json cannot be used".encode() in checked.err
-                return
-            assert checked.code in (0, 1)
-    library = jsonschema.Draft202012Validator(loaded)
-    for value in [*VALID[name], *INVALID[name]]:
-        assert (not list(validation.check(value, loaded))) == library.is_valid(value), value

@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from swarm import SprintMutex
-from swarm.admin import validation
 from swarm.cli import main
 from swarm.errors import BadInput, Busy, StoreError
 from swarm.sprint import mutex as sprint
@@ -30,6 +29,7 @@ from swarm.terminal import prompt
 from tests.conftest import ROOT, HandClock
 from tests.support.command_line import run
 from tests.support.processes import fork
+from tests.support.schemas import SCHEMAS
 
 FIVE_KEYS = """\
 # .sprint-running
@@ -263,7 +263,7 @@ class TestOutput:
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
 
     def test_every_answer_fits_the_schema(self, mutex: SprintMutex, lock_file: Path, project: Path) -> None:
-        schema = validation.load_schema("sprint-return")
+        schema = SCHEMAS["sprint-return"]
         jsonschema.Draft202012Validator.check_schema(schema)
         answers = [mutex.check(), mutex.release(), take(mutex), take(mutex), mutex.check()]
         lock_file.write_bytes(b"[]")
@@ -271,7 +271,6 @@ class TestOutput:
         assert len({answer["status"] for answer in answers}) == 6
         for answer in answers:
             jsonschema.validate(answer, schema)
-            assert list(validation.check(answer, schema)) == []
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**answers[0], "status": "free"}, schema)
 
