@@ -1,7 +1,7 @@
-"""What an agent needs to know now: who it is, what its task is, who else works, what waits, and the commands to go on with.
+"""The brief of an agent: who it is, its task, who else works, what waits, the next commands.
 
-It is short however large the swarm is: where there is more, it says how much. What others wrote stands on one line, cut, and is
-theirs: the reader is told so.
+The brief is short however large the swarm is; it says how much it leaves out. Text of other
+agents is cut and stays on one line, after the name of its worker.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from swarm.stores.contract import Store
 from swarm.terminal.text import duration, quoted, shown
 
 _MAX_ROWS = 8  # of each list
-_MAX_TEXT = 160  # characters of what somebody else wrote
-_MAX_PROMPT = 4000  # characters of the prompts of its tasks; `swarm task show` has the rest
+_MAX_TEXT = 160  # characters of a text that another agent wrote
+_MAX_PROMPT = 4000  # characters of all its tasks' prompts together; `swarm task show` has the rest
 
 
 @dataclass(frozen=True)
 class OwnTask:
-    """A task of the agent's. `managed`: another process keeps its lease alive and ends it; `queued`: it is one of the queue,
-    not a lock alone."""
+    """A task or lock of the agent.
+
+    `managed`: another process keeps its lease alive and ends it. `queued`: it is a task of the
+    queue, not only a lock.
+    """
 
     task_id: str
     token: int | None
@@ -39,17 +42,17 @@ class OwnTask:
 
 @dataclass(frozen=True)
 class Brief:
+    """The state of the swarm for one worker. `reserved` are the reservations of other workers."""
+
     worker: str
     tasks: tuple[OwnTask, ...]
     others: tuple[ActiveTask, ...]
     waiting: tuple[Problem, ...]
-    """What waits for a person."""
     reserved: tuple[Reservation, ...]
-    """By others."""
     queue: dict[str, int]
 
     def fields(self) -> dict[str, Any]:
-        """The brief as JSON shows it."""
+        """Return the brief as JSON shows it."""
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "worker": self.worker,
@@ -62,38 +65,42 @@ class Brief:
         }
 
     def text(self) -> str:
+        """Return the brief as an agent reads it."""
+        others = [f"{_cut(w.worker)} on {_cut(w.task_id)}{_since(w.held_for)}" for w in self.others]
+        waiting = [f"{_cut(p.task_id)} ({_cut(p.worker)}): {_cut(p.text)}" for p in self.waiting]
+        reserved = [f"{_cut(r.pattern)} ({_cut(r.worker)})" for r in self.reserved]
         lines = [
-            f"You are worker {shown(self.worker)} in a swarm: several agents share one job, and no task is done twice.",
-            *self._own_lines(),
-            *_section("Others at work", [f"{_cut(w.worker)} on {_cut(w.task_id)}{_since(w.held_for)}" for w in self.others]),
-            *_section("Waiting for a person", [f"{_cut(p.task_id)} ({_cut(p.worker)}): {_cut(p.text)}" for p in self.waiting]),
-            *_section("Reserved by others, do not edit", [f"{_cut(r.pattern)} ({_cut(r.worker)})" for r in self.reserved]),
+            f"You are worker {shown(self.worker)}. Several agents share these tasks. Each task has one worker at a time.",
+            *self._task_lines(),
+            *_section("Others at work", others),
+            *_section("Waiting for a person", waiting),
+            *_section("Reserved by others, do not edit", reserved),
             f"Queue: {', '.join(f'{count} {state}' for state, count in self.queue.items() if count) or 'empty'}.",
             "",
             *(f"{what}: {command}" for what, command in self._commands().items()),
             "",
-            "If a command says must_stop, or exits with 1 or 4, you do not have the task: stop working on it.",
+            "If an answer says must_stop, or a command exits with 1 or 4, you do not have the task: stop working on it.",
         ]
         return "\n".join(lines) + "\n"
 
-    def _own_lines(self) -> list[str]:
+    def _task_lines(self) -> list[str]:
         if not self.tasks:
-            return ["You have no task yet. Work on nothing that you have not claimed."]
+            return ["You have no task. Do not work on a task that you have not claimed."]
         lines = []
-        for own in self.tasks[:_MAX_ROWS]:
-            lease = "" if own.lease_left is None else f", lease for {duration(max(0.0, own.lease_left))} more"
-            kind = "task" if own.queued else "lock"
-            lines.append(
-                f"Your {kind}: {shown(own.task_id)} ({'no token' if own.token is None else f'token {own.token}'}{lease})."
-            )
-            lines += [f"  {shown(line)}" for line in own.prompt.splitlines()]
-            if own.managed:
-                lines.append(
-                    "  Whoever started you keeps it alive and ends it when you end: neither claim nor finish it yourself."
-                )
-        return lines if len(self.tasks) <= _MAX_ROWS else [*lines, f"And {len(self.tasks) - _MAX_ROWS} more of yours."]
+        for task in self.tasks[:_MAX_ROWS]:
+            kind = "task" if task.queued else "lock"
+            token = "no token" if task.token is None else f"token {task.token}"
+            lease = "" if task.lease_left is None else f", lease ends in {duration(max(0.0, task.lease_left))}"
+            lines.append(f"Your {kind}: {shown(task.task_id)} ({token}{lease}).")
+            lines += [f"  {shown(line)}" for line in task.prompt.splitlines()]
+            if task.managed:
+                lines.append("  The process that started you holds this task and ends it when you exit.")
+                lines.append("  Do not claim it, and do not mark it as done or failed.")
+        more = len(self.tasks) - _MAX_ROWS
+        return [*lines, f"And {more} more of yours."] if more > 0 else lines
 
     def _commands(self) -> dict[str, str]:
+        """Return the next commands by purpose. Only the first task has commands of its own."""
         who = quoted(self.worker)
         commands: dict[str, str] = {}
         for own in self.tasks[:1]:
@@ -107,40 +114,40 @@ class Brief:
             if own.queued:
                 commands["when it is done"] = f"swarm task done {mine} 'what you did'"
                 commands["if it fails"] = f"swarm task fail {mine} 'what went wrong'"
-                commands["to give it back"] = f"swarm task release {mine}"
+                commands["to release it unfinished"] = f"swarm task release {mine}"
             else:
-                commands["to give it back"] = f"swarm lock release {task} {who}{token}"
+                commands["to release it"] = f"swarm lock release {task} {who}{token}"
         if not self.tasks:
             commands["take the next task"] = f"swarm task claim --worker {who}"
-        commands["before you edit files that others may want"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
+        commands["before you edit files that others may edit"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
         commands["see everything"] = "swarm status"
         return commands
 
 
-def brief(store: Store, worker: str, started_for: str = "") -> Brief:
-    """How things stand for a worker. `started_for`: the task that whoever started it holds for it."""
+def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
+    """Return the brief of a worker. `assigned_task` is the task for which the agent was started."""
     board = Viewer(store).look()
     queue = TaskQueue(store)
-    works = [work for work in board.workers if work.worker == worker]
-    own = [_own(queue, work, _MAX_PROMPT // len(works), managed=work.task_id == started_for) for work in works]
+    active = [task for task in board.workers if task.worker == worker]
+    own = [_own_task(queue, task, _MAX_PROMPT // len(active), managed=task.task_id == assigned_task) for task in active]
     return Brief(
         worker=worker,
-        tasks=tuple(sorted(own, key=lambda each: not each.queued)),
-        others=tuple(work for work in board.workers if work.worker != worker),
+        tasks=tuple(sorted(own, key=lambda task: not task.queued)),
+        others=tuple(task for task in board.workers if task.worker != worker),
         waiting=tuple(problem for problem in board.problems if problem.kind == "waiting"),
         reserved=tuple(each for each in Reservations(store).all() if each.worker != worker),
         queue=board.queue,
     )
 
 
-def _own(queue: TaskQueue, work: ActiveTask, room: int, *, managed: bool) -> OwnTask:
+def _own_task(queue: TaskQueue, active: ActiveTask, max_prompt: int, *, managed: bool) -> OwnTask:
     try:
-        prompt, queued = queue.get(work.task_id).spec.prompt or "", True
+        prompt, queued = queue.get(active.task_id).spec.prompt or "", True
     except NoTask:
         prompt, queued = "", False
-    if len(prompt) > room:
-        prompt = f"{prompt[:room]}\n… all of it: swarm task show {quoted(work.task_id)}"
-    return OwnTask(work.task_id, work.token, work.lease_left, prompt, managed, queued)
+    if len(prompt) > max_prompt:
+        prompt = f"{prompt[:max_prompt]}\n… The whole prompt: swarm task show {quoted(active.task_id)}"
+    return OwnTask(active.task_id, active.token, active.lease_left, prompt, managed, queued)
 
 
 def _section(title: str, rows: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""What a coding agent tells its hooks: one JSON object on standard input.
+"""Parse the event that a coding agent passes to its hooks: one JSON object on standard input.
 
-Claude Code and Codex use the same names. What is missing or of another type than expected counts as not said: a newer agent may
-say more, or say it otherwise, and must not be held up for that.
+Claude Code and Codex use the same names. A field that is missing or has an unexpected type
+is ignored: a newer agent may send other fields, and must not be delayed for that.
 """
 
 from __future__ import annotations
@@ -16,51 +16,53 @@ if TYPE_CHECKING:
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 _PATCH_KEYS = ("command", "patch", "input")
 _PATCH_TOOL = "apply_patch"
-_IN_PATCH = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+_PATCH_HEADERS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
 
 
 class HookEvent:
-    """`name` is the event; `directory` where the agent works ("" if not said); `files` what a tool is going to change; `again`:
-    the agent goes on because a hook has already kept it from stopping."""
+    """An event of an agent.
 
-    __slots__ = ("again", "directory", "files", "name")
+    `directory` is where the agent works, "" if unknown. `files` are the files that a tool is
+    about to change. `is_repeated_stop`: a hook has already kept the agent from stopping.
+    """
 
-    def __init__(self, name: str, directory: str = "", files: tuple[str, ...] = (), again: bool = False) -> None:
+    __slots__ = ("directory", "files", "is_repeated_stop", "name")
+
+    def __init__(self, name: str, directory: str = "", files: tuple[str, ...] = (), is_repeated_stop: bool = False) -> None:
         self.name = name
         self.directory = directory
         self.files = files
-        self.again = again
+        self.is_repeated_stop = is_repeated_stop
 
 
 def parse(text: str) -> HookEvent:
-    """Raises BadInput for what is no event."""
+    """Return the event in `text`. Raise BadInput if there is none."""
     if not text.strip():
-        raise BadInput("there is no event on standard input. An agent gives it to its hooks: see swarm setup --help.")
+        raise BadInput("there is no event on standard input. Agents pass one to their hooks: see swarm setup --help.")
     try:
-        said = json_codec.loads(text)
+        fields = json_codec.loads(text)
     except ValueError as error:
         raise BadInput(f"the event on standard input is not JSON ({error}).") from None
-    name = said.get("hook_event_name") if isinstance(said, dict) else None
+    name = fields.get("hook_event_name") if isinstance(fields, dict) else None
     if not isinstance(name, str) or not name:
         raise BadInput('the event on standard input has no "hook_event_name".')
-    directory = said.get("cwd")
+    directory = fields.get("cwd")
     return HookEvent(
         name=name,
         directory=directory if isinstance(directory, str) and "\0" not in directory else "",
-        files=tuple(_files(said.get("tool_name"), said.get("tool_input"))),
-        again=said.get("stop_hook_active") is True,
+        files=tuple(_files(fields.get("tool_name"), fields.get("tool_input"))),
+        is_repeated_stop=fields.get("stop_hook_active") is True,
     )
 
 
-def _files(tool: object, given: Any) -> list[str]:
-    if not isinstance(given, dict):
+def _files(tool: object, arguments: Any) -> list[str]:
+    if not isinstance(arguments, dict):
         return []
     if tool == _PATCH_TOOL:
-        patch = next((given[key] for key in _PATCH_KEYS if key in given), "")
-        lines = "\n".join(map(str, patch)) if isinstance(patch, list) else patch if isinstance(patch, str) else ""
-        paths = [
-            line.strip().removeprefix(head) for line in lines.split("\n") for head in _IN_PATCH if line.strip().startswith(head)
-        ]
+        patch = next((arguments[key] for key in _PATCH_KEYS if key in arguments), "")
+        text = "\n".join(map(str, patch)) if isinstance(patch, list) else patch if isinstance(patch, str) else ""
+        lines = [line.strip() for line in text.split("\n")]
+        paths = [line.removeprefix(head) for line in lines for head in _PATCH_HEADERS if line.startswith(head)]
     else:
-        paths = [given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)]
+        paths = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
     return [path for path in map(str.strip, paths) if path and "\0" not in path]

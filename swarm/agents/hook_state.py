@@ -1,7 +1,7 @@
-"""What is remembered of an agent between its hooks, each of which is a process of its own.
+"""The memory of an agent's hooks, each of which is a process of its own.
 
-It is kept on this machine, beside the state, and may be lost at any time. What makes no sense counts as nothing. Reading it is
-all that most hooks do, so this imports little.
+It is a file on this machine, beside the state. It may be lost at any time, and an invalid
+file counts as none. Most hooks do no more than read it, so this module imports little.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class HookMemory:
-    """What is remembered of one agent: when its locks were last refreshed `at` (by the wall clock), how long the `shortest` of
-    their leases is (0: there is none), the `tokens` of the tasks that it had then and of the claims that it was `reminded` of."""
+class HookState:
+    """What the hooks of one agent remember.
+
+    `at`: when the locks last had a heartbeat, on the wall clock. `shortest`: the shortest TTL
+    of these locks, 0 if there is none. `tokens`: the tasks that the agent had then. `reminded`:
+    the claims of which the agent was reminded, by task.
+    """
 
     def __init__(self, worker: str) -> None:
         path, chosen = settings.state_dir()
@@ -29,29 +33,29 @@ class HookMemory:
         self.shortest = 0.0
         self.tokens: dict[str, int] = {}
         self.reminded: dict[str, int] = {}
-        self._recall()
+        self._load()
 
     def is_due(self, now: float) -> bool:
-        """Whether its locks are to be refreshed: after each tool would cost the agent more than it gives."""
+        """Return whether the locks need a heartbeat. One after every tool would slow the agent down."""
         return not 0 <= now - self.at < heartbeat_interval(self.shortest)
 
     def save(self) -> None:
         fields = {"at": self.at, "shortest": self.shortest, "tokens": self.tokens, "reminded": self.reminded}
         self._files.put(self._name, json_codec.dumps(fields).encode())
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         self._files.drop(self._name)
 
-    def _recall(self) -> None:
+    def _load(self) -> None:
         data = self._files.get(self._name)
         try:
-            said = json_codec.loads(data or b"{}")
-            at, shortest = float(said.get("at", 0)), float(said.get("shortest", 0))
-            tokens, reminded = _tokens(said.get("tokens", {})), _tokens(said.get("reminded", {}))
+            fields = json_codec.loads(data or b"{}")
+            at, shortest = float(fields.get("at", 0)), float(fields.get("shortest", 0))
+            tokens, reminded = _tokens(fields.get("tokens", {})), _tokens(fields.get("reminded", {}))
         except (ValueError, TypeError, AttributeError):
             return
         self.at, self.shortest, self.tokens, self.reminded = at, shortest, tokens, reminded
 
 
-def _tokens(said: Mapping[str, object]) -> dict[str, int]:
-    return {task: token for task, token in said.items() if isinstance(token, int)}
+def _tokens(fields: Mapping[str, object]) -> dict[str, int]:
+    return {task: token for task, token in fields.items() if isinstance(token, int)}

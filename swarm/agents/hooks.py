@@ -1,14 +1,15 @@
-"""What swarm does at the events of a coding agent, and what it answers.
+"""React to the events of a coding agent.
 
-    SessionStart   tells who the agent is, its task, who else works, what waits
-    PreToolUse     refuses an edit of a file that another worker has reserved
-    PostToolUse    keeps what the agent claimed alive; silent, unless it has lost a task
-    Stop           reminds of a task that is still open, once for each claim
-    SessionEnd     gives back what the agent claimed
+    SessionStart   tell the agent its name, its task, who else works, what waits
+    PreToolUse     refuse an edit of a file that another worker has reserved
+    PostToolUse    keep the agent's leases alive; report a task that it has lost
+    Stop           remind the agent of an open task, once for each claim
+    SessionEnd     release everything the agent holds
 
-The locks and reservations are those of a worker, so every agent must be a worker of its own. What another process keeps alive and
-ends (a worker, an MCP server) is left to it. What was already said is remembered on this machine, beside the state; where it
-cannot be, the agent is not kept from stopping.
+Locks and reservations belong to a worker name, so every agent needs a name of its own. A
+lock that another process keeps alive and ends (a worker, an MCP server) is left to that
+process. Reminders are remembered on this machine, beside the state. If they cannot be
+saved, the agent may stop without one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import chain
 from typing import Any
 
 from swarm.agents.hook_event import HookEvent
-from swarm.agents.hook_state import HookMemory
+from swarm.agents.hook_state import HookState
 from swarm.errors import LockLost, NoTask, NotYours, StoreError, WrongState
 from swarm.locks.path_pattern import names_of, project_root
 from swarm.locks.record import Lock
@@ -38,18 +39,18 @@ Answer = dict[str, Any]
 
 
 class AgentHooks:
-    """The hooks of one agent. `started_for`: the task that whoever started the agent holds for it."""
+    """The hooks of one agent. `assigned_task` is the task for which the agent was started."""
 
-    def __init__(self, store: Store, worker: str, memory: HookMemory, started_for: str = "") -> None:
+    def __init__(self, store: Store, worker: str, state: HookState, assigned_task: str = "") -> None:
         self._store = store
         self._worker = worker
-        self._memory = memory
-        self._started_for = started_for
+        self._state = state
+        self._assigned_task = assigned_task
         self._locks = LockTable(store)
         self._reservations = Reservations(store)
 
     def answer(self, event: HookEvent) -> Answer | None:
-        """What the agent is told; None for nothing. An event that nobody knows is nothing to us."""
+        """Return the answer for the agent, None if there is none. Ignore unknown events."""
         react = {
             "SessionStart": self._session_start,
             "PreToolUse": self._before_tool,
@@ -69,42 +70,40 @@ class AgentHooks:
             for name in names_of(path, root, here):
                 held = self._reservations.held_by_others(name, self._worker)
                 if held is not None:
-                    return _refusal(event, path, held)
+                    return self._refusal(event, path, held)
         return None
 
     def _after_tool(self, event: HookEvent) -> Answer | None:
-        memory = self._memory
-        if not memory.is_due(time.time()):
+        state = self._state
+        if not state.is_due(time.time()):
             return None
-        memory.at = time.time()
+        state.at = time.time()
         try:
-            memory.save()  # before a store that may not answer is asked: then the next tool need not wait for it too
+            state.save()  # first: if the store does not answer, the next tool call must not wait for it too
         except StoreError:
-            pass  # it is tried again below
-        mine = {}
-        for task, lock in self._own():
+            pass  # saved again below
+        held = {}
+        for task, lock in self._own_locks():
             try:
-                mine[task] = self._locks.heartbeat(task, self._worker, lock.token)
+                held[task] = self._locks.heartbeat(task, self._worker, lock.token)
             except LockLost:
                 pass
         self._reservations.refresh(self._worker)
-        lost = [task for task, token in memory.tokens.items() if task not in mine and self._is_lost(task, token)]
-        memory.tokens = {task: lock.token for task, lock in mine.items() if lock.token is not None}
-        memory.shortest = min((lock.ttl for lock in mine.values() if lock.ttl), default=0.0)
+        lost = [task for task, token in state.tokens.items() if task not in held and self._is_lost(task, token)]
+        state.tokens = {task: lock.token for task, lock in held.items() if lock.token is not None}
+        state.shortest = min((lock.ttl for lock in held.values() if lock.ttl), default=0.0)
         try:
-            memory.save()
+            state.save()
         except StoreError:
             if not lost:
                 raise
         if not lost:
             return None
         names = ", ".join(map(shown, lost))
-        return _context(
-            event, f"must_stop: you do not have {names} any more. Stop working on it, and change nothing more for it."
-        )
+        return _context(event, f"must_stop: you do not have {names} any more. Stop working on it and change nothing more for it.")
 
     def _stop(self, event: HookEvent) -> Answer | None:
-        if event.again:
+        if event.is_repeated_stop:
             return None
         brief = self._brief()
         waiting = {problem.task_id for problem in brief.waiting}
@@ -112,41 +111,44 @@ class AgentHooks:
         for own in brief.tasks:
             if own.managed or own.task_id not in claimed - waiting or own.token is None:
                 continue
-            if self._memory.reminded.get(own.task_id) == own.token:
+            if self._state.reminded.get(own.task_id) == own.token:
                 continue
-            self._memory.reminded[own.task_id] = own.token
-            self._memory.save()  # before it is said: one of whom nothing can be remembered would be reminded for ever
+            self._state.reminded[own.task_id] = own.token
+            self._state.save()  # before the answer: an agent whose reminder cannot be saved would never be able to stop
             return {"decision": "block", "reason": self._reminder(own.task_id, own.token)}
         return None
 
     def _session_end(self, event: HookEvent) -> None:
         queue = self._queue()
-        for task, lock in self._own():
+        for task, lock in self._own_locks():
             try:
                 try:
                     queue.release(task, self._worker, lock.token, "the session of its agent ended")
-                except (NoTask, WrongState):  # a lock alone
+                except (NoTask, WrongState):  # not a claimed task of the queue, but a lock
                     self._locks.release(task, self._worker, lock.token)
             except (LockLost, NotYours):
                 pass
         self._reservations.release(self._worker)
-        self._memory.forget()
+        self._state.drop()
 
-    # What is the agent's ---------------------------------------------------------------------------------------------
+    # The agent's locks ---------------------------------------------------------------------
 
-    def _own(self) -> Iterator[tuple[str, Lock]]:
-        """The locks that nobody else keeps alive for it; first those that it had before, lest time runs out in a large swarm."""
-        known = dict(self._memory.tokens)
+    def _own_locks(self) -> Iterator[tuple[str, Lock]]:
+        """Yield the agent's locks that no other process keeps alive.
+
+        Known ones come first: in a large swarm the time may be up before all locks were read.
+        """
+        known = dict(self._state.tokens)
         for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
             try:
                 lock = self._locks.status(task).lock
             except StoreError:
-                continue  # one that cannot be read keeps nobody from the others
-            if lock and lock.worker == self._worker and task != self._started_for and not lock.is_bound:
+                continue  # an unreadable lock must not delay the others
+            if lock and lock.worker == self._worker and task != self._assigned_task and not lock.is_bound:
                 yield task, lock
 
     def _is_lost(self, task: str, token: int) -> bool:
-        """Whether somebody else ended it, or has it: not the agent itself."""
+        """Return whether another worker has the task or ended it. False if the agent itself ended it."""
         status = self._locks.status(task)
         if status.is_held and status.lock is not None:
             return not status.is_held_by(self._worker, token)
@@ -157,34 +159,37 @@ class AgentHooks:
         return queued.token != token or queued.state == "cancelled"
 
     def _brief(self) -> Brief:
-        from swarm.agents.brief import brief  # here and below: an edit does not wait for what it has no use for
+        from swarm.agents.brief import brief  # here and below: an edit must not wait for imports that it does not need
 
-        return brief(self._store, self._worker, self._started_for)
+        return brief(self._store, self._worker, self._assigned_task)
 
     def _queue(self) -> TaskQueue:
         from swarm.queue.queue import TaskQueue
 
         return TaskQueue(self._store)
 
+    def _refusal(self, event: HookEvent, path: str, held: Reservation) -> Answer:
+        about = f", who works on {shown(held.task_id)}" if held.task_id else ""
+        until = "until that task ends" if held.task_id else f"until {held.expires_at} or longer"
+        text = (
+            f"{shown(path)} is reserved (as {shown(held.pattern)}) by {shown(held.worker)}{about}, {until}. "
+            "Do not change it, also not with other tools. Work on other files. "
+            f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK 'why'."
+        )
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
+        return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}
+
     def _reminder(self, task: str, token: int) -> str:
         mine = f"{quoted(task)} --worker {quoted(self._worker)} --token {token}"
         return (
-            f"You still have the task {shown(task)}. Before you stop, say what became of it. Done: swarm task done {mine} 'what "
-            f"you did'. Failed: swarm task fail {mine} 'what went wrong'. To give it back: swarm task release {mine}. If you "
-            f"wait for a person: swarm log append WAIT {quoted(self._worker)} {quoted(task)} 'what for'. (You are reminded once.)"
+            f"You still have the task {shown(task)}. Before you stop, run one of these. "
+            f"If it is done: swarm task done {mine} 'what you did'. "
+            f"If it failed: swarm task fail {mine} 'what went wrong'. "
+            f"If it is unfinished: swarm task release {mine}. "
+            f"If you wait for a person: swarm log append WAIT {quoted(self._worker)} {quoted(task)} 'what for'. "
+            "(This reminder comes once.)"
         )
 
 
 def _context(event: HookEvent, text: str) -> Answer:
     return {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
-
-
-def _refusal(event: HookEvent, path: str, held: Reservation) -> Answer:
-    about = f", who works on {shown(held.task_id)}" if held.task_id else ""
-    until = "until that task ends" if held.task_id else f"until {held.expires_at} or longer"
-    text = (
-        f"{shown(path)} is reserved (as {shown(held.pattern)}) by {shown(held.worker)}{about}, {until}. Do not change it, also "
-        "not by other means. Work on other files; if you cannot go on without it: swarm log append WAIT WORKER TASK 'why'."
-    )
-    decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
-    return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}

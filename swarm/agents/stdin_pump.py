@@ -1,6 +1,7 @@
-"""Standard input that ends at a signal, and when the client goes away.
+"""Make standard input end at a signal, and when the client closes its end.
 
-A read of standard input blocks where nothing can wake it. So its reader gets a pipe instead, which a thread fills.
+Nothing can wake a blocked read of standard input. So standard input becomes a pipe, which a
+thread fills from the real one.
 """
 
 from __future__ import annotations
@@ -12,51 +13,58 @@ import signal
 import threading
 from collections.abc import Callable
 
-_ESCAPES = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)")  # \\, both halves, or one
+_READ_SIZE = 1 << 16  # bytes
+_ESCAPES = re.compile(  # an escaped backslash, a surrogate pair, or half of a pair
+    rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)"
+)
 
 
 def end_input_on_signals() -> None:
-    """Make a signal, and the client's going away, the end of standard input. Call it once, before anything reads."""
+    """Replace standard input. Call it once, before anything reads."""
     source, client = os.dup(0), os.dup(1)
-    fed, feed = os.pipe()
-    os.dup2(fed, 0)
-    os.close(fed)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    read_end, write_end = os.pipe()
+    os.dup2(read_end, 0)
+    os.close(read_end)
+    null = os.open(os.devnull, os.O_WRONLY)
 
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
+    signalled, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
 
     def end() -> None:
-        os.dup2(nowhere, feed)  # not close: the thread may be about to write to this very number
+        os.dup2(null, write_end)  # not close: the thread may be about to write to this very descriptor
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    # Not by the handlers: Python runs those in the main thread alone, which may have fallen asleep in that very moment.
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    threading.Thread(target=_pump, args=(source, feed, (client, told), end), daemon=True).start()
+    # Python runs signal handlers in the main thread only, and that may sleep. So use the wakeup descriptor.
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    threading.Thread(target=_pump, args=(source, write_end, (client, signalled), end), daemon=True).start()
 
 
-def _pump(source: int, feed: int, ends: tuple[int, int], end: Callable[[], None]) -> None:
-    client, told = ends
-    awaited = select.poll()
-    awaited.register(source, select.POLLIN)
-    awaited.register(client, 0)  # tells when nobody reads our answers any more
-    awaited.register(told, select.POLLIN)  # a signal has come
-    begun: list[bytes] = []
+def _pump(source: int, target: int, ends: tuple[int, int], end: Callable[[], None]) -> None:
+    """Copy whole lines from `source` to `target` until one of the descriptors `ends` is ready."""
+    client, signalled = ends
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    poll.register(client, 0)  # reports an error once the client has closed its end
+    poll.register(signalled, select.POLLIN)
+    unfinished: list[bytes] = []
     try:
-        while not dict(awaited.poll()).keys() & ends and (block := os.read(source, 1 << 16)):
+        while not dict(poll.poll()).keys() & ends and (block := os.read(source, _READ_SIZE)):
             lines, newline, rest = block.rpartition(b"\n")
-            begun.append(lines + newline or rest)
+            unfinished.append(lines + newline or rest)
             if not newline:
                 continue
-            whole, begun = _readable(b"".join(begun)), [rest]
+            whole, unfinished = _without_half_characters(b"".join(unfinished)), [rest]
             while whole:
-                whole = whole[os.write(feed, whole) :]
+                whole = whole[os.write(target, whole) :]
     except OSError:
         pass
     end()
 
 
-def _readable(lines: bytes) -> bytes:
-    """Without the halves of characters that some clients send when they cut a text: the SDK would never answer such a call."""
+def _without_half_characters(lines: bytes) -> bytes:
+    """Replace lone surrogates, which some clients send when they cut a text.
+
+    The SDK would never answer a call that contains one.
+    """
     return _ESCAPES.sub(lambda found: b"\\ufffd" if found["half"] else found[0], lines)

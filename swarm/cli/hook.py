@@ -12,7 +12,7 @@ import time
 from swarm import settings
 from swarm.agents import hook_event
 from swarm.agents.hook_event import HookEvent
-from swarm.agents.hook_state import HookMemory
+from swarm.agents.hook_state import HookState
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import StoreError
@@ -45,13 +45,13 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
     worker = whoami(given)
     if event.name == "SessionStart":
         _name_the_worker(worker)
-    memory = HookMemory(worker)
-    if event.name == "PostToolUse" and not memory.is_due(time.time()):
+    state = HookState(worker)
+    if event.name == "PostToolUse" and not state.is_due(time.time()):
         return None
     from swarm.agents.hooks import AgentHooks
     from swarm.stores.default import default_store
 
-    return AgentHooks(default_store(), worker, memory, settings.task()).answer(event)
+    return AgentHooks(default_store(), worker, state, settings.task()).answer(event)
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
