@@ -9,16 +9,19 @@ from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, parse_token
 from swarm.queue import claim_report
-from swarm.queue.events import DEFAULT_MAX_ATTEMPTS, STATES
+from swarm.queue.events import STATES
 from swarm.queue.queue import Task, TaskQueue
-from swarm.queue.task import TaskSpec
+from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.queue.waiting import claim_patiently
 from swarm.terminal import output
 from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    from swarm.queue.task import Kind
 
 _COLOURS = {"running": "bold", "done": "green", "failed": "red", "cancelled": "dim", "waiting": "dim"}
 _MAX_FILE = 1 << 30
@@ -29,16 +32,10 @@ def add(call: Call) -> int:
     prompt = call.options.get("--prompt")
     if prompt == "-":
         prompt = output.read_stdin(MAX_RECORD_BYTES)
-    fields = {
-        "prompt": prompt,
-        "command": list(call.command_line) or None,
-        "priority": _whole(call, "--priority", 0),
-        "after": call.every("--after"),
-        "max_attempts": _whole(call, "--max-attempts", DEFAULT_MAX_ATTEMPTS),
-        "timeout": call.timeout(),
-        "meta": parse_meta(call.options.get("--meta")),
+    given: dict[str, Any] = {
+        field.name: _PARSERS[field.kind](call, field.option) for field in TASK_FIELDS if field.option in call.options
     }
-    task = TaskQueue().add(call.get(0), **fields)  # type: ignore[arg-type]
+    task = TaskQueue().add(call.get(0), **given | {"prompt": prompt, "command": list(call.command_line)})
     if not call.answer({"added": True, "task": task.fields()}):
         output.out(f"Task added: {task.id}{_waits(task)}\n")
     return 0
@@ -90,16 +87,7 @@ def show(call: Call) -> int:
         fields = {"task": task.fields(), "blocked_by": blocked, "lock": lock, "history": history}
         return call.answer(fields) and 0
     output.out(f"{shown(task.id)}: {task.state}{_about(task, queue.blocked().get(task.id, ''))}\n")
-    rows = {
-        "priority": str(task.spec.priority),
-        "after": ", ".join(task.spec.after),
-        "attempts": f"{task.attempts} of {task.spec.max_attempts}",
-        "timeout": f"{task.spec.timeout:g} s" if task.spec.timeout else "",
-        "added_at": task.added_at,
-        "since": task.since,
-        "meta": json_codec.dumps(task.spec.meta) if task.spec.meta else "",
-        "command": claim_report.command_line(task),
-    }
+    rows = _rows(task)
     output.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows.items() if value))
     if task.spec.prompt:
         output.out("\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines()))
@@ -197,6 +185,18 @@ def _waits(task: Task) -> str:
     return f" (it comes after {', '.join(task.spec.after)})" if task.state == "waiting" else ""
 
 
+def _rows(task: Task) -> dict[str, str]:
+    """Return each field of a task but its prompt, as text, "" if it is empty."""
+    rows: dict[str, str] = {}
+    for field in TASK_FIELDS:
+        value = getattr(task.spec, field.name)
+        if field.name == "max_attempts":
+            rows["attempts"] = f"{task.attempts} of {value}"
+        elif field.name != "prompt" and field.kind in _SHOWN:
+            rows[field.name] = "" if value is None else _SHOWN[field.kind](value)
+    return rows | {"command": claim_report.command_line(task), "added_at": task.added_at, "since": task.since}
+
+
 def _told(record: dict[str, Any]) -> str:
     said = f"  {record['reason']}" if record.get("reason") else ""
     return shown(f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  {record.get('worker', '')}{said}")
@@ -224,10 +224,8 @@ def _text(call: Call, index: int) -> str:
     return output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n") if text == "-" else text
 
 
-def _whole(call: Call, option: str, default: int) -> int:
-    text = call.options.get(option)
-    if text is None:
-        return default
+def _whole(call: Call, option: str) -> int:
+    text = call.options[option]
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise BadInput(f"{option} is {text[:40]!r}, but must be a whole number.")
@@ -250,6 +248,20 @@ def _read(path: str) -> str:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
 
 
+_PARSERS: dict[Kind, Callable[[Call, str], Any]] = {  # of the options of `add`, by the kind of their field
+    TEXT: lambda call, option: call.options[option],
+    WHOLE: _whole,
+    SECONDS: lambda call, option: call.seconds(option, 0.0),
+    NAMES: lambda call, option: call.every(option),
+    OBJECT: lambda call, option: parse_meta(call.options[option]),
+}
+_SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
+    TEXT: str,
+    WHOLE: str,
+    SECONDS: lambda seconds: f"{seconds:g} s",
+    NAMES: ", ".join,
+    OBJECT: lambda value: json_codec.dumps(value) if value else "",
+}
 _WORKER = Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this")
 _TOKEN = Option("--token", "N", "the claim's token; default: SWARM_TOKEN, else that of the worker's claim")
 COMMANDS = {
@@ -258,13 +270,10 @@ COMMANDS = {
         "Add a task: a prompt for an agent, a command of its own, or both.",
         "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
         positional=("ID",),
-        options=(
-            Option("--prompt", "TEXT", "the prompt for the agent; - reads it from standard input"),
-            Option("--priority", "N", "tasks with a higher priority are claimed first; default 0"),
-            Option("--after", "ID", "the task is not ready before task ID is done", repeated=True),
-            Option("--max-attempts", "N", f"give up after N failed attempts; default {DEFAULT_MAX_ATTEMPTS}"),
-            Option("--timeout", "S", "an attempt that takes longer than S seconds has failed"),
-            Option("--meta", "JSON", "a JSON object to keep with the task"),
+        options=tuple(
+            Option(field.option, field.kind.metavar, field.about, repeated=field.kind is NAMES)
+            for field in TASK_FIELDS
+            if field.option
         ),
         command_line="optional",
     ),
@@ -275,7 +284,7 @@ COMMANDS = {
         positional=("FILE",),
         details=(
             "Tasks that already exist stay as they are, so an import may be repeated.",
-            f"Fields of a task: {', '.join(TaskSpec.__annotations__)}.",
+            f"Fields of a task: {', '.join(field.name for field in TASK_FIELDS)}.",
         ),
     ),
     "list": Command(

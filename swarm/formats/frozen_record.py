@@ -7,34 +7,61 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, dataclass_transform
+    from typing import Any, Self, dataclass_transform
 else:
 
     def dataclass_transform(**kwargs):
         return lambda cls: cls
 
 
+REQUIRED = object()
+
+
+class Field:
+    """What a class body says about a field: its default, REQUIRED if it has none. A subclass says more."""
+
+    default: Any
+
+
 @dataclass_transform(frozen_default=True)
 class PlainRecord:
-    """Equal to another of its class with equal fields; its fields cannot be assigned to."""
+    """Equal to another of its class with equal fields; its fields cannot be assigned to.
+
+    A value in the class body is the default of its field. A default that is a dict is copied for each record.
+    """
+
+    _names = tuple[str, ...]()  # not annotated: only fields are
+    _defaults = dict[str, object]()  # noqa: RUF012  (each subclass has its own)
+
+    def __init_subclass__(cls) -> None:
+        cls._names = tuple(cls.__annotations__)
+        given = {name: vars(cls)[name] for name in cls._names if name in vars(cls)}
+        values = {name: value.default if isinstance(value, Field) else value for name, value in given.items()}
+        cls._defaults = {name: value for name, value in values.items() if value is not REQUIRED}
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        names = self.field_names()
+        names = self._names
         if not named and len(values) == len(names):
             self.__dict__.update(zip(names, values, strict=True))
             return
         given = dict(zip(names, values, strict=False)) | named
-        if len(values) + len(named) != len(names) or given.keys() != set(names):
+        defaults = {name: value.copy() if isinstance(value, dict) else value for name, value in self._defaults.items()}
+        whole = defaults | given
+        if len(values) + len(named) != len(given) or whole.keys() != set(names):
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}.")
-        self.__dict__.update(given)
+        self.__dict__.update(whole)
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        return tuple(cls.__annotations__)
+        return cls._names
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a record of the same class with other values in some fields."""
+        return type(self)(**{**self.as_dict(), **changes})
 
     def as_dict(self) -> dict[str, Any]:
         """The fields in their order."""
-        return {name: self.__dict__[name] for name in self.__annotations__}
+        return {name: self.__dict__[name] for name in self._names}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"the field {name} of a {type(self).__name__} cannot be changed.")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, NotYours, StoreError, WrongState
 from swarm.inputs import check_name
 from swarm.locks.record import Lock
 from swarm.locks.table import NAMESPACE, LockTable
-from swarm.queue.events import DONE, ENDED, FAILED, LOG, READY, RUNNING
+from swarm.queue.events import DONE, ENDED, FAILED, LOG, MAX_REASON_BYTES, READY, RUNNING, event
 from swarm.queue.state import QueueState, TaskState
-from swarm.queue.task import MAX_REASON_BYTES, Task, event
+from swarm.queue.task import Task
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.log_fold import LogFold
@@ -98,7 +98,7 @@ class QueueLog:
 
     def task(self, entry: TaskState) -> Task:
         task, state = entry.task(), self.effective_state(entry)
-        return task if state == task.state else replace(task, state=state, reason=f"its worker {entry.worker} is gone")
+        return task if state == task.state else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
 
     def is_unchanged(self, lock: Lock) -> bool:
         """Whether a lock is just as it was when it was taken."""

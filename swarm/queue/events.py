@@ -1,21 +1,27 @@
-"""A line of the queue's log, and the states that lines bring a task into.
+"""The queue's log: how one event is written and read, and the states of a task.
 
-Apart from `queue.task`, so that a command that only counts tasks does not import what describes them.
+A line is one event: a task was added, claimed, done, failed, released, retried or cancelled. A claim
+and an event that ends it carry the fencing token of the task's lock. `swarm.queue.state` defines
+what the events change.
 """
 
 from __future__ import annotations
 
+from swarm.errors import BadInput
 from swarm.formats import json_codec
+from swarm.inputs import MAX_RECORD_BYTES
+from swarm.queue.task import TASK_FIELDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from swarm.queue.task import TaskSpec
+
 LOG = "tasks"
-DEFAULT_MAX_ATTEMPTS = 3
 
 READY = "ready"
-WAITING = "waiting"  # for tasks it comes after
+WAITING = "waiting"  # for the tasks it comes after
 RUNNING = "running"
 DONE = "done"
 FAILED = "failed"
@@ -23,25 +29,36 @@ CANCELLED = "cancelled"
 STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
 ENDED = (DONE, FAILED, CANCELLED)
 
-_TYPES: dict[str, type | tuple[type, ...]] = {  # of what stands in a line of the log
-    "at": str,
-    "id": str,
-    "prompt": str,
-    "command": (str, list),
-    "priority": int,
-    "after": list,
-    "max_attempts": int,
-    "timeout": (int, float),
-    "meta": dict,
-    "worker": str,
-    "token": int,
-    "reason": str,
+MAX_REASON_BYTES = 1 << 20  # of a worker's text about a task: the status log has it too, twice
+
+_PYTHON_TYPES = {"string": (str,), "array": (list,), "integer": (int,), "number": (int, float), "object": (dict,)}
+_TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
+    **{field.name: sum((_PYTHON_TYPES[name] for name in field.kind.json_types), ()) for field in TASK_FIELDS},
+    "at": (str,),
+    "worker": (str,),
+    "token": (int,),
+    "reason": (str,),
     "delay": (int, float),
 }
 
 
-def parsed(line: bytes | str) -> dict[str, Any]:
-    """The event that a line tells. Raises ValueError or TypeError for a line that swarm has not written."""
+def event(op: str, **fields: Any) -> bytes:
+    """Return one line of the log. Fields that are None or "" are left out. Raises BadInput if it is too long."""
+    given = {"op": op, **{name: value for name, value in fields.items() if value is not None and value != ""}}
+    line = json_codec.dumps(given).encode()
+    if len(line) > MAX_RECORD_BYTES:
+        text = f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
+        raise BadInput(text)
+    return line
+
+
+def add_event(spec: TaskSpec, at: str) -> bytes:
+    """Return the line that adds a task."""
+    return event("add", at=at, **spec.fields())
+
+
+def parse_event(line: bytes | str) -> dict[str, Any]:
+    """Return the event in a line. Raises ValueError or TypeError for a line that swarm has not written."""
     record: dict[str, Any] = json_codec.loads(line)
     if not isinstance(record, dict):
         raise TypeError

@@ -10,19 +10,22 @@ Without a store it uses the state directory that the environment names, asked at
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from swarm import settings
 from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.queue.claims import Claim, Claims, QueueLog
-from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES
+from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES, add_event, event
 from swarm.queue.state import QueueState
-from swarm.queue.task import Task, TaskSpec, added, event, spec_from
+from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
+
+if TYPE_CHECKING:
+    from swarm.queue.task import TaskFields
 
 __all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
 
@@ -37,30 +40,10 @@ class TaskQueue:
 
     # Filling it ------------------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        task_id: str,
-        prompt: str | None = None,
-        *,
-        command: str | Sequence[str] | None = None,
-        priority: int = 0,
-        after: Iterable[str] = (),
-        max_attempts: int = 3,
-        timeout: float | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Task:
-        """Adds a task. Raises TaskExists if there is one with this id, BadInput if it comes after one that does not exist."""
-        fields = {
-            "id": task_id,
-            "prompt": prompt,
-            "command": command,
-            "priority": priority,
-            "after": list(after),
-            "max_attempts": max_attempts,
-            "timeout": timeout,
-            "meta": meta,
-        }
-        spec = spec_from(fields)
+    def add(self, task_id: str, prompt: str | None = None, **fields: Unpack[TaskFields]) -> Task:
+        """Add a task, with the fields of `TaskSpec` by name. Raises TaskExists if its id is taken, and
+        BadInput if a field is invalid or the task comes after one that does not exist."""
+        spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:
             raise TaskExists(task_id, f"There is a task {task_id} already. Choose another id, or see: swarm task show {task_id}")
@@ -80,7 +63,7 @@ class TaskQueue:
             fresh = [spec for spec in specs if spec.id not in state.entries]
             lines = {}
             for count, spec in enumerate(fresh, 1):
-                lines[spec.id] = added(spec, log.now())
+                lines[spec.id] = add_event(spec, log.now())
                 log.store.append(LOG, lines[spec.id])
                 if count % 1000 == 0:
                     progress(count)

@@ -20,17 +20,16 @@ import heapq
 import sys
 
 from swarm.inputs import check_name
-from swarm.queue.events import CANCELLED, DEFAULT_MAX_ATTEMPTS, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parsed
+from swarm.queue.events import CANCELLED, DONE, ENDED, FAILED, READY, RUNNING, WAITING, parse_event
 from swarm.queue.ready import Node, ReadyList
 from swarm.queue.snapshot import encode_column, expand, pack, unpack
+from swarm.queue.task import DEFAULT_MAX_ATTEMPTS, Task, spec_in_log
 from swarm.system.clock import from_iso, to_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
     from typing import Any
-
-    from swarm.queue.task import Task
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
 _ADDED = b'{"op": "add", "at": "'  # how lines begin that swarm wrote; a moment follows, of 24 characters
@@ -106,11 +105,9 @@ class TaskState(Node):
 
     def task(self, before: Task | None = None) -> Task:
         """As it is now. `before`: as it was once, which says what does not change."""
-        from swarm.queue.task import Task, known_spec  # who counts tasks does not come here
-
         if before is None:
-            record = parsed(self.line)
-            spec, added_at = known_spec(record), str(record.get("at", ""))
+            record = parse_event(self.line)
+            spec, added_at = spec_in_log(record), str(record.get("at", ""))
         else:
             spec, added_at = before.spec, before.added_at
         return Task(
@@ -129,7 +126,7 @@ class TaskState(Node):
         at, rest = self.line[21:45], self.line[45:46]
         if self.line.startswith(_ADDED) and rest == b'"' and b'"' not in at and b"\\" not in at:
             return at.decode()
-        return str(parsed(self.line).get("at", ""))
+        return str(parse_event(self.line).get("at", ""))
 
 
 # In the order of TaskState's arguments, after `task_id` and `line`.
@@ -175,7 +172,7 @@ class QueueState:
 
     def apply(self, line: bytes) -> bool:
         try:
-            record = parsed(line)
+            record = parse_event(line)
             if record["op"] == "add":
                 return self._add(record, line)
             entry = self.entries.get(record["id"])

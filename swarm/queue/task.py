@@ -1,151 +1,105 @@
-"""What a task is, and what the lines of the queue's log say about tasks.
+"""A task: what a user asks for (`TaskSpec`), and what has become of it (`Task`).
 
-A line is one event: a task was added, claimed, done, failed, released, retried or cancelled. Claims and what ends them carry the
-fencing token of the task's lock. `swarm.queue.state` says what the lines amount to.
+Every field of a task is declared once, in `TaskSpec`. The check of input, the JSON form, the
+types in the queue's log, the options of `swarm task add` and the schema of the HTTP API follow
+from this declaration. `TaskFields` repeats it for type checkers; a test compares the two.
+
+A command that only counts tasks imports this module, so it does without `dataclasses`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL, check_name
-from swarm.queue.events import DEFAULT_MAX_ATTEMPTS
+from swarm.formats.frozen_record import REQUIRED, Field, PlainRecord
+from swarm.inputs import MAX_TTL, check_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypedDict, dataclass_transform
+else:
+
+    def dataclass_transform(**kwargs):
+        return lambda cls: cls
+
+
+DEFAULT_MAX_ATTEMPTS = 3
 MAX_PRIORITY = 1_000_000
 MAX_ATTEMPTS = 1_000_000
-MAX_REASON_BYTES = 1 << 20  # of what a worker says of a task: the status log has it too, twice
-
-_FIELDS = ("id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta")
-_DEFAULTS: dict[str, Any] = {"priority": 0, "after": (), "max_attempts": DEFAULT_MAX_ATTEMPTS, "meta": {}}
 
 
-@dataclass(frozen=True)
-class TaskSpec:
-    """A task as it was asked for. Either has it a `prompt` for an agent, or its own `command`, or both: then the command runs,
-    and finds the prompt in its environment. A command that is one text is a shell's, a list is run as it is."""
+class Kind:
+    """A kind of value: its JSON types, its name in a usage line, and the check of input.
 
-    id: str
-    prompt: str | None = None
-    command: str | tuple[str, ...] | None = None
-    priority: int = 0
-    after: tuple[str, ...] = ()
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    timeout: float | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    `check` takes a value, the words that name it in an error, and its field. It returns the
+    value as a `TaskSpec` has it, and raises BadInput. `none_is_default`: null means "not given".
+    """
 
-    def fields(self) -> dict[str, Any]:
-        """What is not as it would be anyway, in order."""
-        values = {name: getattr(self, name) for name in _FIELDS}
-        return {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
+    __slots__ = ("check", "json_types", "metavar", "none_is_default")
+
+    def __init__(
+        self,
+        check: Callable[[Any, str, TaskField], Any],
+        json_types: tuple[str, ...],
+        metavar: str,
+        *,
+        none_is_default: bool = True,
+    ) -> None:
+        self.check = check
+        self.json_types = json_types
+        self.metavar = metavar
+        self.none_is_default = none_is_default
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task as it stands: what was asked for, and what has become of it."""
+class TaskField(Field):
+    """The declaration of one field."""
 
-    spec: TaskSpec
-    state: str
-    attempts: int
-    worker: str
-    token: int | None
-    since: str
-    """When it came into this state."""
-    reason: str
-    """What its last worker said when it ended, failed or gave it back."""
-    ready_at: str
-    """When it may be tried again, where it waits for that, else ""."""
-    added_at: str
+    __slots__ = ("about", "default", "kind", "least", "most", "name")
+
+    def __init__(self, kind: Kind, about: str, default: Any, least: int, most: int) -> None:
+        self.kind = kind
+        self.about = about
+        self.default = default
+        self.least = least
+        self.most = most
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
     @property
-    def id(self) -> str:
-        return self.spec.id
+    def option(self) -> str:
+        """Its option of `swarm task add`, "" for the id and the command, which have none."""
+        return "" if self.kind in (NAME, COMMAND) else "--" + self.name.replace("_", "-")
 
-    def fields(self) -> dict[str, Any]:
-        """The task as JSON shows it."""
-        spec = self.spec
-        return {
-            "id": spec.id,
-            "state": self.state,
-            "prompt": spec.prompt,
-            "command": list(spec.command) if isinstance(spec.command, tuple) else spec.command,
-            "priority": spec.priority,
-            "after": list(spec.after),
-            "attempts": self.attempts,
-            "max_attempts": spec.max_attempts,
-            "timeout": spec.timeout,
-            "meta": dict(spec.meta),
-            "worker": self.worker or None,
-            "token": self.token,
-            "since": self.since,
-            "reason": self.reason or None,
-            "ready_at": self.ready_at or None,
-            "added_at": self.added_at,
-        }
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its value in `Task.fields`, as JSON Schema."""
+        types = [*self.kind.json_types, *(["null"] if self.default is None else [])]
+        found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types, "description": self.about}
+        if "array" in types:
+            found["items"] = {"type": "string"}
+        return found | ({"minimum": self.least, "maximum": self.most} if self.kind is WHOLE else {})
+
+    def check(self, given: Mapping[str, Any], where: str) -> Any:
+        """Return its value in `given`, or its default. Raises BadInput."""
+        value = given.get(self.name, None if self.default is REQUIRED else self.default)
+        if value is None and self.kind.none_is_default:
+            return self.default
+        return self.kind.check(value, f"{where}: {self.name}", self)
 
 
-def spec_from(fields: object, where: str = "the task") -> TaskSpec:
-    """A task from what a person or a program gave; raises BadInput that says where and what is wrong."""
-    if not isinstance(fields, Mapping):
-        raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
-    known = (*_FIELDS, "attempts")  # of which a new task has none, whatever it says
-    unknown = [str(name) for name in fields if name not in known]
-    if unknown:
-        raise BadInput(f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_FIELDS)}.")
-    task_id = check_name(fields.get("id"), f"{where}: id")
-    where = f"{where} ({task_id})" if where != "the task" else f"the task {task_id}"
-    prompt = _text(fields.get("prompt"), f"{where}: prompt")
-    command = _command(fields.get("command"), where)
-    if not prompt and not command:
-        raise BadInput(f"{where} has neither a prompt nor a command: say what is to be done.")
-    after = fields.get("after") or ()
-    if isinstance(after, str) or not isinstance(after, Sequence):
-        raise BadInput(f"{where}: after must be a list of task ids.")
-    priority = _whole(fields.get("priority", 0), f"{where}: priority", -MAX_PRIORITY, MAX_PRIORITY)
-    attempts = _whole(fields.get("max_attempts", DEFAULT_MAX_ATTEMPTS), f"{where}: max_attempts", 1, MAX_ATTEMPTS)
-    meta = fields.get("meta") or {}
-    if not isinstance(meta, Mapping):
-        raise BadInput(f'{where}: meta must be an object, such as {{"owner": "ada"}}.')
-    json_codec.dumps(meta)  # raises for what cannot be written
-    return TaskSpec(
-        id=task_id,
-        prompt=prompt,
-        command=command,
-        priority=priority,
-        after=tuple(dict.fromkeys(check_name(name, f"{where}: after") for name in after)),
-        max_attempts=attempts,
-        timeout=_seconds(fields.get("timeout"), f"{where}: timeout"),
-        meta=dict(meta),
-    )
+def task_field(kind: Kind, about: str, *, default: Any = REQUIRED, least: int = 0, most: int = 0) -> Any:
+    return TaskField(kind, about, default, least, most)
 
 
-def known_spec(record: Mapping[str, Any]) -> TaskSpec:
-    """The task that a line of the log added, where it was checked before it was written."""
-    values: dict[str, Any] = {name: record[name] for name in _FIELDS if name in record}
-    for name in ("after", "command"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name])
-    return TaskSpec(**values)
+def _check_name(value: object, what: str, _: TaskField) -> str:
+    return check_name(value, what)
 
 
-def added(spec: TaskSpec, at: str) -> bytes:
-    return event("add", at=at, **spec.fields())
-
-
-def event(op: str, **fields: Any) -> bytes:
-    """One line of the log; fields that are None or "" are left out. Raises BadInput for one that is too long."""
-    said = {"op": op, **{name: value for name, value in fields.items() if value is not None and value != ""}}
-    line = json_codec.dumps(said).encode()
-    if len(line) > MAX_RECORD_BYTES:
-        raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
-    return line
-
-
-def _text(value: object, what: str) -> str | None:
-    if value is None or value == "":
+def _check_text(value: object, what: str, _: TaskField) -> str | None:
+    if value == "":
         return None
     if not isinstance(value, str):
         raise BadInput(f"{what} must be text.")
@@ -158,24 +112,190 @@ def _text(value: object, what: str) -> str | None:
     return value
 
 
-def _command(value: object, where: str) -> str | tuple[str, ...] | None:
-    if isinstance(value, list | tuple):
-        words = tuple(_text(word, f"{where}: command") or "" for word in value)
-        if words and not words[0]:
-            raise BadInput(f"{where}: command begins with an empty word.")
-        return words or None
-    return _text(value, f"{where}: command")
+def _check_command(value: object, what: str, field: TaskField) -> str | tuple[str, ...] | None:
+    if not isinstance(value, (list, tuple)):
+        return _check_text(value, what, field)
+    words = tuple(_check_text(word, what, field) or "" for word in value)
+    if words and not words[0]:
+        raise BadInput(f"{what} begins with an empty word.")
+    return words or None
 
 
-def _whole(value: object, what: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadInput(f"{what} is {str(value)[:40]!r}, but must be a whole number from {least} to {most}.")
+def _check_names(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
+    if not value:
+        return ()
+    if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+        raise BadInput(f"{what} must be a list of task ids.")
+    return tuple(dict.fromkeys(check_name(name, what) for name in value))
+
+
+def _check_whole(value: object, what: str, field: TaskField) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not field.least <= value <= field.most:
+        text = f"{what} is {str(value)[:40]!r}, but must be a whole number from {field.least} to {field.most}."
+        raise BadInput(text)
     return value
 
 
-def _seconds(value: object, what: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TTL:
+def _check_seconds(value: object, what: str, _: TaskField) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_TTL:
         raise BadInput(f"{what} is {str(value)[:40]!r}, but must be a number of seconds, more than 0.")
     return value
+
+
+def _check_object(value: Any, what: str, _: TaskField) -> dict[str, Any]:
+    if value and not hasattr(value, "keys"):
+        raise BadInput(f'{what} must be an object, such as {{"owner": "ada"}}.')
+    found = dict(value or {})
+    json_codec.dumps(found)  # raises BadInput for a value that JSON cannot hold
+    return found
+
+
+NAME = Kind(_check_name, ("string",), "ID", none_is_default=False)
+TEXT = Kind(_check_text, ("string",), "TEXT")
+COMMAND = Kind(_check_command, ("string", "array"), "COMMAND")
+NAMES = Kind(_check_names, ("array",), "ID")
+WHOLE = Kind(_check_whole, ("integer",), "N", none_is_default=False)
+SECONDS = Kind(_check_seconds, ("number",), "S")
+OBJECT = Kind(_check_object, ("object",), "JSON")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
+class _Declared(PlainRecord):
+    """A record whose fields are declared with `task_field`."""
+
+
+class TaskSpec(_Declared):
+    """A task as a user asks for it. It has a `prompt` for an agent, a `command`, or both.
+
+    With both, the command runs and finds the prompt in its environment. A command that is one
+    text goes to a shell. A command that is a list runs as it is.
+    """
+
+    id: str = task_field(NAME, "its name, unique in the queue")
+    prompt: str | None = task_field(TEXT, "the prompt for the agent; - reads it from standard input", default=None)
+    command: str | tuple[str, ...] | None = task_field(COMMAND, "the command that does the task", default=None)
+    priority: int = task_field(
+        WHOLE,
+        "tasks with a higher priority are claimed first; default 0",
+        default=0,
+        least=-MAX_PRIORITY,
+        most=MAX_PRIORITY,
+    )
+    after: tuple[str, ...] = task_field(NAMES, "the task is not ready before task ID is done", default=())
+    max_attempts: int = task_field(
+        WHOLE,
+        f"give up after N failed attempts; default {DEFAULT_MAX_ATTEMPTS}",
+        default=DEFAULT_MAX_ATTEMPTS,
+        least=1,
+        most=MAX_ATTEMPTS,
+    )
+    timeout: float | None = task_field(SECONDS, "an attempt that takes longer than S seconds has failed", default=None)
+    meta: Mapping[str, Any] = task_field(OBJECT, "a JSON object to keep with the task", default={})
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, in order."""
+        return {name: value for name, value in self.as_dict().items() if value != self._defaults.get(name)}
+
+
+TASK_FIELDS: tuple[TaskField, ...] = tuple(vars(TaskSpec)[name] for name in TaskSpec.field_names())
+_NAMES = tuple(field.name for field in TASK_FIELDS)
+
+
+if TYPE_CHECKING:
+
+    class TaskFields(TypedDict, total=False):
+        """What `TaskQueue.add` takes by name."""
+
+        command: str | Sequence[str] | None
+        priority: int
+        after: Iterable[str]
+        max_attempts: int
+        timeout: float | None
+        meta: Mapping[str, Any] | None
+
+
+class Task(PlainRecord):
+    """A task as it stands: what a user asked for, and what has become of it."""
+
+    spec: TaskSpec
+    state: str
+    attempts: int
+    worker: str
+    token: int | None
+    since: str
+    """When it came into this state."""
+    reason: str
+    """The text with which its last worker finished, failed or released it."""
+    ready_at: str
+    """When the delay before its next attempt ends, "" if there is none."""
+    added_at: str
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    def fields(self) -> dict[str, Any]:
+        """Return the task as JSON shows it. `task_schema` describes the result."""
+        asked = self.spec.as_dict()
+        return {
+            "id": asked.pop("id"),
+            "state": self.state,
+            **{name: _as_json(value) for name, value in asked.items()},
+            "attempts": self.attempts,
+            "worker": self.worker or None,
+            "token": self.token,
+            "since": self.since,
+            "reason": self.reason or None,
+            "ready_at": self.ready_at or None,
+            "added_at": self.added_at,
+        }
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value that the caller may change, as JSON has it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if hasattr(value, "keys") else value
+
+
+def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of each field of `Task.fields`, in order."""
+    text_or_null = {"type": ["string", "null"]}
+    return {
+        "id": {"type": "string"},
+        "state": {"enum": list(states)},
+        **{field.name: field.schema for field in TASK_FIELDS if field.kind is not NAME},
+        "attempts": {"type": "integer", "minimum": 0},
+        "worker": text_or_null,
+        "token": {"type": ["integer", "null"]},
+        "since": {"type": "string"},
+        "reason": text_or_null,
+        "ready_at": text_or_null,
+        "added_at": {"type": "string"},
+    }
+
+
+def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
+    """Return the task that a user or a program describes. Raises BadInput that says what is wrong, and where."""
+    if not hasattr(fields, "keys"):
+        raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
+    known = (*_NAMES, "attempts")  # a list of tasks that was exported has attempts; a new task has none
+    unknown = [str(name) for name in fields if name not in known]
+    if unknown:
+        text = f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_NAMES)}."
+        raise BadInput(text)
+    task_id = check_name(fields.get("id"), f"{where}: id")
+    where = f"{where} ({task_id})" if where != "the task" else f"the task {task_id}"
+    spec = TaskSpec(*(field.check(fields, where) for field in TASK_FIELDS))
+    if not spec.prompt and not spec.command:
+        raise BadInput(f"{where} has neither a prompt nor a command: say what is to be done.")
+    return spec
+
+
+def spec_in_log(record: Mapping[str, Any]) -> TaskSpec:
+    """Return the task that an `add` event of the log describes. It was checked before it was written."""
+    given: dict[str, Any] = {name: record[name] for name in _NAMES if name in record}
+    for name, value in given.items():
+        if isinstance(value, list):
+            given[name] = tuple(value)
+    return TaskSpec(**given)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from swarm.board.board import KINDS, ActiveTask, LockRow, Problem, WorkerLastSeen
 from swarm.formats import json_codec
 from swarm.queue.events import STATES
+from swarm.queue.task import Task
 from swarm.web.schema import Schema
 
 MAX_BY = 40  # characters of the name of the person who acts
@@ -101,31 +102,13 @@ class Tasks(TypedDict):
     total: Count
 
 
-class Task(TypedDict):
-    """One task in full, as `swarm task show --json` prints it, except that `command` is text."""
-
-    id: str
-    state: TaskState
-    prompt: str | None
-    command: str | None
-    priority: int
-    after: list[str]
-    attempts: Count
-    max_attempts: Count
-    timeout: float | None
-    meta: dict[str, Any]
-    worker: str | None
-    token: int | None
-    since: str
-    reason: str | None
-    ready_at: str | None
-    added_at: str
-
-
 class TaskHistory(TypedDict):
-    """One task and the status records about it. `complete` is false if older ones were left out."""
+    """One task and the status records about it. `complete` is false if older ones were left out.
 
-    task: Task
+    `task` is `Task.fields()` of `swarm.queue.task`, except that `command` is text.
+    """
+
+    task: Annotated[dict[str, Any], Task]
     blocked_by: str | None
     locked: bool
     history: list[Record]

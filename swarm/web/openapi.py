@@ -8,6 +8,7 @@ from __future__ import annotations
 from swarm import __version__
 from swarm.board.board import KINDS, ActiveTask, LockRow, Problem, WorkerLastSeen
 from swarm.queue.events import STATES
+from swarm.queue.task import task_schema
 from swarm.status.log import STATES as TYPES
 from swarm.web import answers
 from swarm.web.schema import Schema, reference, schema_of
@@ -27,7 +28,6 @@ _SCHEMAS: dict[type, dict[str, Schema]] = {  # record classes, with what their a
     answers.Snapshot: {},
     answers.TaskRow: {},
     answers.Tasks: {},
-    answers.Task: {},
     answers.TaskHistory: {},
     answers.Records: {},
     answers.Health: {},
@@ -47,11 +47,17 @@ def description() -> Schema:
         "info": {"title": "swarm", "version": __version__, "description": "The state of a swarm. See docs/reference/web.md."},
         "paths": _paths(),
         "components": {
-            "schemas": {**schemas, "Anything": {"type": "object"}},
+            "schemas": {**schemas, "Task": _task(), "Anything": {"type": "object"}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
     }
+
+
+def _task() -> Schema:
+    """Return the schema of one task in full: the declared fields, with the command as text."""
+    properties: Schema = {**task_schema(STATES), "command": {"type": ["string", "null"]}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _paths() -> Schema:

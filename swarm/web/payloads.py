@@ -14,7 +14,7 @@ from swarm.board import board as boards
 from swarm.board.board import KINDS
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.queue.events import parsed
+from swarm.queue.events import parse_event
 from swarm.queue.state import TaskState
 from swarm.web.answers import Board, Record, TaskRow
 
@@ -69,7 +69,7 @@ def task_row(task: TaskState, state: str, blocked_by: str, title: str) -> TaskRo
 
 def title_of(task: TaskState) -> str:
     """Return the beginning of the prompt or command, on one line."""
-    record = parsed(task.line)
+    record = parse_event(task.line)
     content = record.get("prompt") or record.get("command") or ""
     text = content if isinstance(content, str) else " ".join(map(str, content))
     return " ".join(text[: 4 * _MAX_TITLE].split())[:_MAX_TITLE]

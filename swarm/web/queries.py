@@ -6,17 +6,17 @@ Every answer is bounded and says where it stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from swarm.errors import BadInput, NoTask
 from swarm.formats import json_codec
 from swarm.locks.table import LockTable
 from swarm.queue.events import LOG as TASKS
-from swarm.queue.events import parsed
+from swarm.queue.events import parse_event
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import LOG, parse_record
 from swarm.stores.contract import Store
-from swarm.web.answers import Record, Records, Task, TaskHistory, TaskRow, Tasks
+from swarm.web.answers import Record, Records, TaskHistory, TaskRow, Tasks
 from swarm.web.payloads import cut, has_words, record_matches, record_row
 
 _MAX_SEARCHED = 50_000  # records from the end of the log
@@ -58,7 +58,7 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> TaskHistory:
         fields["meta"] = {}
     history = _history(store, task_id)
     return {
-        "task": cast(Task, fields),
+        "task": fields,
         "blocked_by": queue.blocked().get(task_id),
         "locked": locked,
         "history": history[-_MAX_HISTORY:],
@@ -145,6 +145,6 @@ def _lines(store: Store, log: str, needle: bytes) -> Iterator[bytes]:
 
 def _event(line: bytes) -> Mapping[str, Any]:
     try:
-        return parsed(line.decode())
+        return parse_event(line.decode())
     except (ValueError, TypeError):
         return {}

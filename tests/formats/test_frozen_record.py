@@ -48,3 +48,24 @@ def test_it_shows_its_fields_in_their_order() -> None:
     assert list(Point(y=2, x=1).as_dict().items()) == [("x", 1), ("y", 2)]
     assert repr(Point(y=2, x=1)) == "Point(x=1, y=2)"
     assert Point.field_names() == ("x", "y")
+
+
+class Named(PlainRecord):
+    name: str
+    size: int = 3
+    notes: dict[str, int] = {}  # noqa: RUF012  (each record gets a copy)
+
+
+def test_a_field_with_a_default_may_be_left_out() -> None:
+    assert Named("a") == Named("a", 3, {}) == Named(name="a", notes={})
+    assert Named("a", notes={"k": 1}).notes == {"k": 1} and Named("a").notes == {}
+    assert Named("a").notes is not Named("a").notes, "records must not share a default that can be changed"
+    with pytest.raises(TypeError, match="Named has the fields name, size, notes"):
+        Named(size=3)  # type: ignore[call-arg]
+
+
+def test_replace_makes_another_record_with_some_fields_changed() -> None:
+    first = Named("a", 5)
+    assert first.replace(name="b") == Named("b", 5) and first == Named("a", 5)
+    with pytest.raises(TypeError, match="Named has the fields"):
+        first.replace(colour="red")

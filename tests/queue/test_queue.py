@@ -15,10 +15,10 @@ import pytest
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
 from swarm.locks.table import LockTable
 from swarm.queue import queue as task_queue
-from swarm.queue.events import LOG
+from swarm.queue.events import LOG, MAX_REASON_BYTES
 from swarm.queue.queue import Claim, TaskQueue
 from swarm.queue.state import QueueState, TaskState
-from swarm.queue.task import MAX_REASON_BYTES, TaskSpec
+from swarm.queue.task import TaskSpec
 from swarm.settings import lock_ttl
 from swarm.status.log import StatusLog
 from swarm.stores import log_fold

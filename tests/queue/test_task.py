@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swarm.errors import BadInput
 from swarm.inputs import MAX_RECORD_BYTES, MAX_TTL
-from swarm.queue.events import parsed
-from swarm.queue.task import MAX_ATTEMPTS, MAX_PRIORITY, Task, TaskSpec, added, event, known_spec, spec_from
+from swarm.queue import task as task_module
+from swarm.queue.events import add_event, event, parse_event
+from swarm.queue.task import (
+    MAX_ATTEMPTS,
+    MAX_PRIORITY,
+    TASK_FIELDS,
+    Task,
+    TaskSpec,
+    spec_from,
+    spec_in_log,
+    task_schema,
+)
 
 LONG = "x" * 50
-FIELDS = "Its fields are: id prompt command priority after max_attempts timeout meta."
+FIELDS = f"Its fields are: {' '.join(TaskSpec.field_names())}."
 
 
 def spec(**fields: Any) -> TaskSpec:
@@ -89,10 +101,10 @@ def test_where_it_stands_is_said_too() -> None:
 
 
 def test_a_task_is_written_as_it_was_asked_for_and_what_goes_without_saying_is_not() -> None:
-    assert added(TaskSpec("a", "x"), "now") == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
+    assert add_event(TaskSpec("a", "x"), "now") == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
     full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": [1]})
     for one in (full, TaskSpec("a", command="make"), TaskSpec("a", "x")):
-        assert known_spec(parsed(added(one, "now").decode())) == one
+        assert spec_in_log(parse_event(add_event(one, "now").decode())) == one
     assert list(full.fields()) == ["id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta"]
 
 
@@ -112,24 +124,27 @@ def test_an_event_leaves_out_what_there_is_not_to_say() -> None:
 def test_a_task_is_shown_with_everything_that_is_known_of_it() -> None:
     full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": 1})
     shown = Task(full, "running", 2, "w", 7, "since", "why", "soon", "then").fields()
-    assert shown == {
-        "id": "a",
-        "state": "running",
-        "prompt": "x",
-        "command": ["make", "x"],
-        "priority": 1,
-        "after": ["b"],
-        "attempts": 2,
-        "max_attempts": 4,
-        "timeout": 9.5,
-        "meta": {"k": 1},
-        "worker": "w",
-        "token": 7,
-        "since": "since",
-        "reason": "why",
-        "ready_at": "soon",
-        "added_at": "then",
-    }
+    assert (
+        shown.items()
+        >= {
+            "id": "a",
+            "state": "running",
+            "prompt": "x",
+            "command": ["make", "x"],
+            "priority": 1,
+            "after": ["b"],
+            "attempts": 2,
+            "max_attempts": 4,
+            "timeout": 9.5,
+            "meta": {"k": 1},
+            "worker": "w",
+            "token": 7,
+            "since": "since",
+            "reason": "why",
+            "ready_at": "soon",
+            "added_at": "then",
+        }.items()
+    )
     new = Task(TaskSpec("a", command="make"), "ready", 0, "", None, "then", "", "", "then").fields()
     assert (new["command"], new["worker"], new["token"]) == ("make", None, None)
     assert new["reason"] is None and new["ready_at"] is None
@@ -137,3 +152,27 @@ def test_a_task_is_shown_with_everything_that_is_known_of_it() -> None:
 
 def test_attempts_may_stand_in_a_file_and_a_new_task_has_none() -> None:
     assert spec_from({"id": "a", "prompt": "x", "attempts": 5}) == TaskSpec("a", "x")
+
+
+def test_the_type_of_keyword_arguments_has_every_field_but_the_two_positional_ones() -> None:
+    source = ast.parse(Path(task_module.__file__).read_text())
+    (declared,) = [node for node in ast.walk(source) if isinstance(node, ast.ClassDef) and node.name == "TaskFields"]
+    names = [node.target.id for node in declared.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    assert ["id", "prompt", *names] == [field.name for field in TASK_FIELDS]
+
+
+def test_the_schema_of_a_task_describes_what_json_shows_of_it() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    full = Task(TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": 1}), "running", 2, "w", 7, "s", "r", "t", "u")
+    new = Task(TaskSpec("a", command="make"), "ready", 0, "", None, "then", "", "", "then")
+    for task in (full, new):
+        properties = task_schema(["ready", "running"])
+        assert list(properties) == list(task.fields())
+        jsonschema.validate(task.fields(), {"type": "object", "properties": properties})
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**full.fields(), "priority": "high"}, {"type": "object", "properties": properties})
+
+
+def test_every_field_has_an_option_but_the_id_and_the_command() -> None:
+    assert [field.name for field in TASK_FIELDS if not field.option] == ["id", "command"]
+    assert {field.name: field.option for field in TASK_FIELDS}["max_attempts"] == "--max-attempts"

@@ -20,7 +20,7 @@ from typing import Any
 from swarm.cli.arguments import Call, Command, Option
 from swarm.cli.demo.page import DemoPage
 from swarm.cli.demo.screen import DemoScreen, Silence, open_screen
-from swarm.queue.events import LOG, parsed
+from swarm.queue.events import LOG, parse_event
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
 from swarm.status.log import StatusLog
@@ -222,7 +222,7 @@ class _Demo:
     def _places(self, op: str) -> dict[str, int]:
         """Where the queue's log first says this of each task. The status log only tells of it, a moment later."""
         lines, _ = self._store.read_log(LOG, "", 1 << 20)
-        events = [(at, parsed(line)) for at, line in enumerate(lines)]
+        events = [(at, parse_event(line)) for at, line in enumerate(lines)]
         return {event["id"]: at for at, event in reversed(events) if event["op"] == op}
 
 

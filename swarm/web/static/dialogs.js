@@ -8,6 +8,14 @@ const ASKED = {
   cancel: { title: (it) => `Cancel ${it}?`, yes: "Cancel the task", text: () => "It is not to be done any more. A worker that is at it loses its lock and stops. That is logged." },
 };
 
+// The fields of a task that have a row or a section of their own below; every other field gets a row by its name.
+const OWN_ROWS = new Set(["id", "state", "since", "worker", "attempts", "max_attempts", "reason", "priority", "after", "ready_at", "timeout", "token", "added_at", "prompt", "command", "meta"]);
+
+function otherRows(task) {
+  const others = Object.entries(task).filter(([name, value]) => !OWN_ROWS.has(name) && value);
+  return others.map(([name, value]) => [name[0].toUpperCase() + name.slice(1).replaceAll("_", " "), say(typeof value === "string" ? value : JSON.stringify(value))]);
+}
+
 export class Dialogs {
   constructor() {
     this.actions = false;
@@ -62,6 +70,7 @@ export class Dialogs {
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
       ["Added", task.added_at && fullTime(task.added_at)],
+      ...otherRows(task),
     ].filter(([, value]) => value);
     const parts = [make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))];
     if (this.actions) {
