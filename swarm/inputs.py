@@ -1,4 +1,7 @@
-"""What callers may pass: names, TTLs, waits, tokens and paths. Each check returns the value, or raises BadInput that says why."""
+"""Checks of values that callers pass: names, numbers, TTLs, waits, tokens and paths.
+
+Each check returns the value, or raises BadInput with the reason.
+"""
 
 from swarm.errors import BadInput
 
@@ -6,12 +9,15 @@ MAX_NAME_BYTES = 200
 MAX_TTL = 315_360_000  # seconds: ten years
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
-# C0, DEL, C1, and the two Unicode line separators: each ends a line for some reader.
+# C0, DEL, C1 and the two Unicode line separators: some readers take each of them as a line break.
 _CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 
 
 def check_name(name: object, what: str) -> str:
-    """Return `name` if it may name a task or a worker: it is then safe as a file name and on one line of any output."""
+    """Return `name` if it may name a task or a worker. `what` says which in messages.
+
+    Such a name is safe as a file name, and on one line of any output. Raise BadInput.
+    """
     rule = _broken_rule(name)
     if rule:
         shown = ascii(name) if len(str(name)) <= 80 else ascii(str(name)[:60]) + "…"
@@ -19,29 +25,41 @@ def check_name(name: object, what: str) -> str:
     return str(name)
 
 
+def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: str = "") -> int:
+    """Return the whole number that a user typed. `what` names it in messages, `unit` its unit.
+
+    Raise BadInput if it is not a number from `least` to `most`. Without `most`, 18 digits are the
+    limit.
+    """
+    digits = text.removeprefix("-") if least < 0 else text
+    if digits.isascii() and digits.isdigit() and len(digits) <= 18:
+        number = int(text)
+        if least <= number and (most is None or number <= most):
+            return number
+    kind = f"a whole number of {unit}" if unit else "a whole number"
+    limits = f", {least} or more" if most is None else f" from {least} to {most}"
+    raise BadInput(f"{what} is {text[:40]!r}, but must be {kind}{limits}.")
+
+
 def parse_token(text: str) -> int:
-    """A fencing token as a person types it."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise BadInput(f"--token is {text[:40]!r}, but must be a whole number.")
-    return int(text)
+    """Return the fencing token that a user typed. Raise BadInput if it is not a whole number."""
+    return whole(text, "--token")
 
 
 def parse_ttl(text: str, what: str) -> int:
-    """A TTL as a person types it: whole seconds."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 9) or not 1 <= int(text) <= MAX_TTL:
-        raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number of seconds from 1 to {MAX_TTL}.")
-    return int(text)
+    """Return the TTL that a user typed, in whole seconds. Raise BadInput if it is out of range."""
+    return whole(text, what, 1, MAX_TTL, "seconds")
 
 
 def parse_wait(text: str, what: str) -> float:
-    """A duration as a person types it: seconds, also fractions."""
+    """Return the number of seconds that a user typed, with or without a fraction. Raise BadInput."""
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
     return check_wait(float(text))
 
 
 def check_ttl(ttl: float, *, fractions: bool = False) -> float:
-    """A TTL as a program passes it."""
+    """Return the TTL that a program passes. Raise BadInput if it is out of range."""
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:
         raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
     if not fractions and ttl != int(ttl):
@@ -50,13 +68,14 @@ def check_ttl(ttl: float, *, fractions: bool = False) -> float:
 
 
 def check_wait(wait: float) -> float:
+    """Return the number of seconds that a program passes. Raise BadInput if it is out of range."""
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= MAX_TTL:
         raise BadInput(f"wait is {wait!r}, but must be a number of seconds, 0 or more.")
     return wait
 
 
 def absolute_path(path: str) -> str:
-    """As os.path has it, which is imported only for a path that is to be changed."""
+    """Return `os.path.abspath(path)`. Import `os.path` only for a path that is not absolute yet."""
     if path.startswith("/") and "//" not in path and "/." not in path and not path.endswith("/"):
         return path
     from os.path import abspath

@@ -147,7 +147,7 @@ def _environment() -> Iterator[Check]:
         names = [
             name
             for name in ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_STORE", "SWARM_WORKER")
-            if name in os.environ
+            if name in settings.environment()
         ]
         yield Check("environment", OK, f"{', '.join(names)} set" if names else "nothing set, so the defaults count")
 

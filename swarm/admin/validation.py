@@ -19,6 +19,7 @@ from swarm.locks.table import NAMESPACE
 from swarm.status.log import LOG, STATES
 from swarm.stores.contract import Store
 from swarm.system.clock import from_iso
+from swarm.terminal.text import shorten
 
 _PROGRESS_EVERY = 20_000  # lines
 _MAX_SHOWN = 60  # characters of a value in a message
@@ -185,4 +186,4 @@ def _bad_times(record: dict[str, Any], *names: str) -> Iterator[str]:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+    return shorten(text, _MAX_SHOWN)

@@ -17,7 +17,7 @@ from swarm.formats import json_codec
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
 from swarm.stores.contract import Store
-from swarm.terminal.text import duration, quoted, shown
+from swarm.terminal.text import duration, quoted, shorten, shown
 
 _MAX_ROWS = 8  # of each list
 _MAX_TEXT = 160  # characters of a text that another agent wrote
@@ -162,5 +162,4 @@ def _since(seconds: float | None) -> str:
 
 
 def _cut(text: str) -> str:
-    text = shown(" ".join(text.split()))
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return shorten(shown(" ".join(text.split())), _MAX_TEXT)

@@ -19,7 +19,7 @@ from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
 from swarm.queue.events import DONE, FAILED
 from swarm.status.log import StatusLog
-from swarm.terminal.text import duration
+from swarm.terminal.text import duration, shorten
 
 MAX_WAIT = 55.0  # seconds: many clients give up after a minute
 THEN = ("retry", "never", "give_back")  # what becomes of a task that was not done
@@ -166,7 +166,7 @@ class AgentTools:
         with self._looking:
             board = self._viewer.look()
         problems = [
-            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": it.text[:_MAX_TEXT]}
+            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": shorten(it.text, _MAX_TEXT)}
             for it in board.problems[:_MAX_ROWS]
         ]
         workers = [
@@ -175,7 +175,7 @@ class AgentTools:
                 "task": it.task_id,
                 "for": duration(it.held_for or 0.0),
                 "state": it.state,
-                "text": it.text[:_MAX_TEXT],
+                "text": shorten(it.text, _MAX_TEXT),
             }
             for it in board.workers[:_MAX_ROWS]
         ]

@@ -6,7 +6,6 @@ the agent allows; and no error exits with 2, which agents read as "block" (`cli`
 
 from __future__ import annotations
 
-import os
 import time
 
 from swarm import settings
@@ -69,7 +68,7 @@ def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | No
 
 def _name_the_worker(worker: str) -> None:
     """Commands that Claude Code runs later in its shell are then of the same worker, whatever starts them."""
-    path = os.environ.get("CLAUDE_ENV_FILE", "")
+    path = settings.claude_env_file()
     if path and not settings.worker():
         try:
             with open(path, "a", encoding="utf-8") as file:
@@ -94,5 +93,5 @@ COMMAND = Command(
         },
         "Other events have no effect. Errors are printed on standard error and never stop the agent.",
     ),
-    exit_codes="never 2, because agents read 2 as: block",
+    notes=("Wrong usage exits with 1 here, not with 2: agents read 2 as an order to block.",),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput
-from swarm.inputs import MAX_RECORD_BYTES, check_name
+from swarm.inputs import MAX_RECORD_BYTES, check_name, whole
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.stores.default import default_store
 from swarm.terminal import output
@@ -24,11 +24,9 @@ def append(call: Call) -> int:
 
 
 def tail(call: Call) -> int:
-    text = call.get(0, "10")
-    if not (text.isascii() and text.isdigit()) or len(text) > 8 or int(text) > _MAX_TAIL:
-        raise BadInput(f"N is {text[:40]!r}, but must be a whole number from 0 to {_MAX_TAIL}.")
+    count = whole(call.get(0, "10"), "N", 0, _MAX_TAIL)
     log = _log()
-    output.out(b"".join(line + b"\n" for line in log.tail(int(text))))
+    output.out(b"".join(line + b"\n" for line in log.tail(count)))
     _tell_damage(log)
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from swarm import settings
 from swarm.admin.migrate import migrate
 from swarm.cli.arguments import Call, Command
 from swarm.errors import BadInput
@@ -36,7 +37,7 @@ def move(call: Call) -> int:
 
 
 def _opened(text: str, what: str) -> Store:
-    url = os.environ.get(text[4:], "") if text.startswith("env:") else text
+    url = settings.variable(text[4:]) if text.startswith("env:") else text
     if not url:
         raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE that has it.")
     if url == text:

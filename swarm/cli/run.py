@@ -14,8 +14,8 @@ import signal
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
-from swarm.errors import BadInput, CannotRun, LockHeld, LockLost, StoreError
-from swarm.inputs import check_name
+from swarm.errors import CannotRun, LockHeld, LockLost, StoreError
+from swarm.inputs import check_name, whole
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
@@ -37,7 +37,7 @@ def run(call: Call) -> int:
     ttl = call.ttl() or settings.lock_ttl()
     wait = call.seconds("--wait", 0.0)
     grace = call.seconds("--grace", GRACE)
-    held_exit = _exit_code(call.options.get("--held-exit", str(LockHeld.exit_code)))
+    held_exit = whole(call.options.get("--held-exit", str(LockHeld.exit_code)), "--held-exit", 0, 255)
     table = LockTable(default_store())
     child = GatedProcess(group=True, die_with_parent=True)
     try:
@@ -139,12 +139,6 @@ def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
         except BrokenPipeError:
             pass  # the exit code tells it
     output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
-
-
-def _exit_code(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= 255):
-        raise BadInput(f"--held-exit is {text[:40]!r}, but must be an exit code: a whole number from 0 to 255.")
-    return int(text)
 
 
 COMMAND = Command(

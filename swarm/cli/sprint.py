@@ -7,6 +7,7 @@ import os
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.formats import yaml_codec
+from swarm.inputs import whole
 from swarm.sprint.messages import failure
 from swarm.sprint.mutex import LOCK_FILE_NAME, SprintMutex
 from swarm.terminal import output
@@ -24,7 +25,7 @@ _EXIT_CODES = {"acquired": 0, "released": 0, "clean": 0, "blocked": 1, "zombie-d
 
 def acquire(call: Call, mutex: SprintMutex) -> Answer:
     chosen = "--pid" in call.options
-    pid = _pid(call) if chosen else _shell()
+    pid = whole(call.options["--pid"], "--pid", 1) if chosen else _shell()
     answer = _taken(call, mutex, pid)
     if answer["status"] == "acquired" and not chosen:
         answer["message"] += f" (bound to PID {pid}, which called this: if that ends before the sprint, give --pid)"
@@ -123,13 +124,6 @@ def _warn(text: str) -> None:
 
 def _mutex(call: Call) -> SprintMutex:
     return SprintMutex(call.options.get("--project-root", "."), call.options.get("--lock-file-name", LOCK_FILE_NAME))
-
-
-def _pid(call: Call) -> int:
-    text = call.options["--pid"]
-    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18):
-        raise BadInput(f"--pid is {text[:40]!r}, but must be the number of a process")
-    return int(text)
 
 
 def _shell() -> int:

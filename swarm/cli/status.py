@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from swarm import settings
 from swarm.board.viewer import Viewer
 from swarm.cli.arguments import Command, Option
 from swarm.errors import Unreachable
@@ -27,7 +28,7 @@ def status(call: Call) -> int:
         _print(call, board)
         return 0
     try:
-        if call.json or not os.isatty(1) or os.environ.get("TERM") == "dumb":
+        if call.json or not os.isatty(1) or not settings.terminal_draws():
             _watch_changes(call, viewer)
         else:
             _watch_live(viewer, board)

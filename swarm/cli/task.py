@@ -7,14 +7,14 @@ from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
-from swarm.inputs import MAX_RECORD_BYTES, parse_token
+from swarm.inputs import MAX_RECORD_BYTES, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import Task, TaskQueue
 from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
 from swarm.queue.waiting import claim_patiently
 from swarm.terminal import output
-from swarm.terminal.text import shown
+from swarm.terminal.text import shorten, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _COLOURS = {"running": "bold", "done": "green", "failed": "red", "cancelled": "dim", "waiting": "dim"}
 _MAX_FILE = 1 << 30
-_SHORT = 200  # characters of a reason in a list
+_MAX_NUMBER = 999_999_999
+_MAX_REASON = 200  # characters of a reason in a list
 
 
 def add(call: Call) -> int:
@@ -177,7 +178,7 @@ def _about(task: Task, blocked_by: str) -> str:
     if task.state == "waiting":
         return f" (after {shown(', '.join(task.spec.after))})"
     again = f"again at {task.ready_at}" if task.ready_at else ""
-    said = [text for text in (shown(task.reason[:_SHORT]), again) if text]
+    said = [text for text in (shown(shorten(task.reason, _MAX_REASON)), again) if text]
     return f" ({'; '.join(said)})" if said else ""
 
 
@@ -224,14 +225,6 @@ def _text(call: Call, index: int) -> str:
     return output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n") if text == "-" else text
 
 
-def _whole(call: Call, option: str) -> int:
-    text = call.options[option]
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
-        raise BadInput(f"{option} is {text[:40]!r}, but must be a whole number.")
-    return int(text)
-
-
 def _read(path: str) -> str:
     if path == "-":
         return output.read_stdin(_MAX_FILE)
@@ -250,7 +243,7 @@ def _read(path: str) -> str:
 
 _PARSERS: dict[Kind, Callable[[Call, str], Any]] = {  # of the options of `add`, by the kind of their field
     TEXT: lambda call, option: call.options[option],
-    WHOLE: _whole,
+    WHOLE: lambda call, option: whole(call.options[option], option, -_MAX_NUMBER, _MAX_NUMBER),  # the field knows its limits
     SECONDS: lambda call, option: call.seconds(option, 0.0),
     NAMES: lambda call, option: call.every(option),
     OBJECT: lambda call, option: parse_meta(call.options[option]),
@@ -336,7 +329,7 @@ COMMANDS = {
         ),
         details=(
             (
-                "The task is ready again. It is failed after its last attempt, or with --final. "
+                "Then the task is ready again. After its last attempt, or with --final, it is failed. "
                 "If REASON is -, it is read from standard input."
             ),
         ),

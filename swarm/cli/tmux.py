@@ -6,12 +6,14 @@ import os
 import signal
 import time
 
+from swarm import settings
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, TmuxSwarmError
+from swarm.inputs import whole
 from swarm.terminal import output
 from swarm.terminal.text import shown
 from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
-from swarm.tmux.manager import GRACE, StoppedAgent, TmuxSwarmManager
+from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
 
 _SETTLE = 1.0  # seconds in which a command that cannot work ends
@@ -25,7 +27,9 @@ End them all:   swarm down
 
 
 def up(call: Call) -> int:
-    workers = _whole(call.options.get("--workers"), "--workers")
+    if "--workers" not in call.options:
+        raise BadInput("--workers is missing. Say how many workers to start: swarm up --workers 3")
+    workers = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
     manager = TmuxSwarmManager()
     report = manager.start(workers, agent=call.options.get("--exec", ""), until_empty="--until-empty" in call.options)
     agents = _settled(manager)
@@ -55,8 +59,8 @@ def attach(call: Call) -> int:
     command = TmuxSwarmManager().attach_command()
     if call.answer({"command": command}):
         return 0
-    environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
-    if "TMUX" in os.environ:
+    environment = settings.environment()
+    if environment.pop("TMUX", None) is not None:
         output.err("This is a tmux inside your tmux: press C-b twice for the inner one (C-b C-b d leaves it).\n")
     try:
         os.execvpe(command[0], command, environment)
@@ -65,8 +69,7 @@ def attach(call: Call) -> int:
 
 
 def down(call: Call) -> int:
-    text = call.options.get("--grace")
-    grace = GRACE if text is None else float(_whole(text, "--grace"))
+    grace = call.seconds("--grace", GRACE)
     stopped = TmuxSwarmManager().stop(grace)
     if call.answer({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]}):
         return 0
@@ -102,7 +105,7 @@ def send(call: Call) -> int:
 
 
 def capture(call: Call) -> int:
-    lines = _whole(call.options["--lines"], "--lines") if "--lines" in call.options else None
+    lines = whole(call.options["--lines"], "--lines", 1) if "--lines" in call.options else None
     manager = TmuxSwarmManager()
     text = manager.capture(call.get(0), lines)
     if call.json:
@@ -150,21 +153,13 @@ def _as_json(agent: AgentPane) -> dict[str, object]:
     }
 
 
-def _whole(text: str | None, what: str) -> int:
-    if text is None:
-        raise BadInput(f"{what} is missing. Say how many workers to start: swarm up --workers 3")
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise BadInput(f"{what} is {text[:40]!r}, but must be a whole number.")
-    return int(text)
-
-
 COMMANDS = {
     "up": Command(
         up,
         "Start a master and N workers in tmux panes, in this directory.",
         "swarm up --workers 3 --exec 'claude -p {prompt}'",
         options=(
-            Option("--workers", "N", "the number of workers, 1 to 64", required=True),
+            Option("--workers", "N", f"the number of workers, 1 to {MAX_WORKERS}", required=True),
             Option("--exec", "CMD", "the agent of each worker, such as 'claude -p {prompt}': see swarm worker --help"),
             Option("--until-empty", text="each worker ends when no task is left to do"),
         ),

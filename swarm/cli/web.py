@@ -9,6 +9,7 @@ from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, StoreError
+from swarm.inputs import whole
 from swarm.stores.default import default_store
 from swarm.terminal import output
 
@@ -17,7 +18,7 @@ _SHORTEST = 16  # characters of a token that somebody chooses
 
 
 def web(call: Call) -> int:
-    host, port = call.options.get("--host") or "127.0.0.1", _port(call)
+    host, port = call.options.get("--host") or "127.0.0.1", whole(call.options.get("--port", str(_PORT)), "--port", 0, 65535)
     try:
         from swarm.web import server
         from swarm.web.actions import Actions
@@ -53,13 +54,6 @@ def web(call: Call) -> int:
 
         server.serve(store, listening, server.AccessPolicy(host, address, port, token, more), actions, up)
     return 0
-
-
-def _port(call: Call) -> int:
-    text = call.options.get("--port", str(_PORT))
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise BadInput(f"--port is {text[:40]!r}, but must be a whole number from 0 to 65535.")
-    return int(text)
 
 
 def _token() -> str:

@@ -3,10 +3,9 @@ workflow's own words where the locale is Chinese."""
 
 from __future__ import annotations
 
-import os
-
+from swarm import settings
 from swarm.sprint.record import Sprint, Verdict
-from swarm.terminal.text import shown
+from swarm.terminal.text import shorten, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,10 +115,9 @@ def named(sprint: Sprint | None) -> str:
 
 def _fit(text: str) -> str:
     """A text from the file as it may be shown: it cannot forge a line, nor push the question off the screen."""
-    return shown(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+    return shown(shorten(text, _LONGEST))
 
 
 def _speaks_chinese() -> bool:
     """Whether the locale is a Chinese one."""
-    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_MESSAGES") or os.environ.get("LANG") or ""
-    return chosen.lower().startswith("zh")
+    return settings.language().lower().startswith("zh")

@@ -8,7 +8,6 @@ says what to do.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import struct
@@ -18,6 +17,7 @@ from email.utils import mktime_tz, parsedate_tz
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, NamedTuple
 
+from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
 from swarm.stores.server.session_pool import Broken
@@ -243,9 +243,9 @@ class _AuthOff(Exception):
 
 
 def _login(address: Address) -> tuple[str, str]:
-    user, _, password = os.environ.get("ETCDCTL_USER", "").partition(":")
+    user, _, password = settings.variable("ETCDCTL_USER").partition(":")
     user, password = address.user or user, address.password or (password if address.user in ("", user) else "")
-    return user, password or os.environ.get("ETCDCTL_PASSWORD", "")
+    return user, password or settings.variable("ETCDCTL_PASSWORD")
 
 
 def _tls(address: Address) -> ssl.SSLContext | None:
@@ -257,7 +257,7 @@ def _tls(address: Address) -> ssl.SSLContext | None:
         )
     if address.scheme != "etcds":
         return None
-    cacert, cert, key = (address.options.get(name) or os.environ.get(variable) or None for name, variable in _FILES.items())
+    cacert, cert, key = (address.options.get(name) or settings.variable(variable) or None for name, variable in _FILES.items())
     try:
         context = ssl.create_default_context(cafile=cacert)
         if cert:

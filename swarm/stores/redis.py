@@ -19,6 +19,7 @@ from typing import Any
 import redis
 from redis import connection
 
+from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
 from swarm.stores.contract import Cache
@@ -296,7 +297,7 @@ def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
             raise ValueError("the path of a socket is missing, as redis+unix:///run/redis.sock")
         options: dict[str, Any] = dict(_parse_url(address.url(_SCHEMES[address.scheme])))
         kind = options.pop("connection_class", redis.Connection)
-        if not options.get("password") and (password := os.environ.get("REDISCLI_AUTH", "")):
+        if not options.get("password") and (password := settings.variable("REDISCLI_AUTH")):
             options["password"] = password
         options |= {"protocol": 2, "retry": None, "driver_info": None}
         kind(**options)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from swarm import settings
+
 _MAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
 _PATIENCE = 20.0  # seconds for a command that only says its version
 
@@ -44,7 +46,7 @@ def swarm_command(*args: str) -> list[str]:
 
 def environment_with(state_dir: str) -> dict[str, str]:
     """This process's environment with another state directory, and without swarm's other variables."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
+    kept = {name: value for name, value in settings.environment().items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
     return {**kept, "SWARM_STATE_DIR": state_dir}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posix as os  # its calls; importing os would cost a command a tenth of its time
 import time
 
+from swarm import settings
 from swarm.terminal.text import shown
 
 TYPE_CHECKING = False
@@ -54,19 +55,14 @@ def warn_every_minute() -> Callable[[Exception], None]:
 
 
 def paint(text: str, colour: str, stream: int = 1) -> str:
-    if not os.isatty(stream):
-        return text
-    from os import environ
-
-    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+    """Return the text in a colour if the stream is a terminal that wants colours."""
+    if not os.isatty(stream) or not settings.wants_colour():
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def columns() -> int:
     """Return the width of the terminal: COLUMNS if it is set, 80 where there is no terminal."""
-    from swarm import settings
-
     if chosen := settings.columns():
         return chosen
     try:

@@ -1,34 +1,45 @@
-"""Text measured, cut and filled up by the columns it takes on a terminal: 中文 and emoji take two each, marks on letters none."""
+"""Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and durations.
+
+Each character of 中文 and each emoji takes two columns. A combining mark takes none.
+"""
 
 from __future__ import annotations
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for it."""
+    """Return the number of columns that the text takes on a terminal."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def cut(text: str, columns: int) -> str:
-    """As much of it as fits; what was cut off is told by an ellipsis."""
+    """Return as much of the text as fits into the columns. An ellipsis ends a text that was cut."""
     if width(text) <= columns:
         return text
-    used, kept = 0, []
+    used, fitting = 0, []
     for character in text:
         used += _columns(character)
         if used > columns - 1:
             break
-        kept.append(character)
-    return "".join(kept) + "…" if columns > 0 else ""
+        fitting.append(character)
+    return "".join(fitting) + "…" if columns > 0 else ""
+
+
+def shorten(text: str, characters: int) -> str:
+    """Return a text of at most so many characters. An ellipsis ends a text that was cut.
+
+    It limits the size of data, where `cut` limits the width on a terminal.
+    """
+    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def fill(text: str, columns: int) -> str:
-    """Cut or filled up with spaces to just so many columns."""
+    """Return the text in exactly so many columns: cut, or followed by spaces."""
     text = cut(text, columns)
     return text + " " * (columns - width(text))
 
 
 def duration(seconds: float) -> str:
-    """A length of time as a person says it, in two units at most."""
+    """Return a length of time in words, with at most two units, such as "2 h 5 min"."""
     whole = int(abs(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -40,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def _columns(character: str) -> int:
-    import unicodedata  # `swarm lock` comes here for durations alone
+    import unicodedata  # imported here: `swarm lock` needs this module, but no widths
 
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
@@ -48,11 +59,12 @@ def _columns(character: str) -> int:
 
 
 def shown(text: str) -> str:
-    """Text from a file as it may be shown to a person: what could move the cursor or forge a line is spelt out."""
+    """Return text from a file as it may be printed. Characters that could move the cursor or forge
+    a line are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def quoted(text: str) -> str:
-    """A name as it may be pasted into a shell."""
+    """Return a text as one word of a shell command."""
     plain = text.replace("-", "").replace("_", "").replace(".", "")
     return text if plain.isascii() and plain.isalnum() else "'" + text.replace("'", "'\\''") + "'"

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from swarm.errors import BadInput, NoTask, StoreError, SwarmError
 from swarm.formats import json_codec
-from swarm.inputs import check_name
+from swarm.inputs import check_name, whole
 from swarm.queue.events import STATES
 from swarm.queue.queue import TaskQueue
 from swarm.status.log import STATES as TYPES
@@ -237,10 +237,7 @@ def _one_of(given: dict[str, str], name: str, known: tuple[str, ...]) -> str:
 
 
 def _limit(given: dict[str, str]) -> int:
-    text = given.get("limit", "200")
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_LIMIT):
-        raise BadInput(f"limit must be a whole number from 1 to {MAX_LIMIT}.")
-    return int(text)
+    return whole(given.get("limit", "200"), "limit", 1, MAX_LIMIT)
 
 
 # Errors ------------------------------------------------------------------------------------

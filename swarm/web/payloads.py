@@ -16,6 +16,7 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from swarm.queue.events import parse_event
 from swarm.queue.state import TaskState
+from swarm.terminal.text import shorten
 from swarm.web.answers import Board, Record, TaskRow
 
 MAX_ROWS = {"problems": 100, "workers": 300, "locks": 100, "seen": 50}  # of each list of a board
@@ -109,7 +110,7 @@ def has_words(words: str, *texts: str) -> bool:
 
 def cut(value: Any, most: int = MAX_TEXT) -> Any:
     """Cut text to `most` characters. Return any other value unchanged."""
-    return value if not isinstance(value, str) or len(value) <= most else value[: most - 1] + "…"
+    return shorten(value, most) if isinstance(value, str) else value
 
 
 def _text(value: object, most: int) -> str:

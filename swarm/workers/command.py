@@ -66,7 +66,7 @@ def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
     """The environment of a command that works on a task: who it is, and this swarm, whatever its working directory."""
     place = settings.state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
-    return {**os.environ, **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
+    return {**settings.environment(), **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
 
 
 def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:

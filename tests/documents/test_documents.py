@@ -231,7 +231,7 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
     documented = {name for row in rows for name in quoted(row[0])}
     code = "".join(path.read_text() for path in (ROOT / "swarm").rglob("*.py"))
     scripts = "".join(path.read_text() for path in (ROOT / "scripts").glob("swarm_*.sh") if "e2e" not in path.name)
-    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|_variable\()"(\w+)"', code)) | set(re.findall(r"\$\{([A-Z_]+):-", scripts))
+    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|\bvariable\()"(\w+)"', code)) | set(re.findall(r"\$\{([A-Z_]+):-", scripts))
     read |= set(re.findall(r'"(ETCDCTL_\w+)"', code))
     assert documented == read
     for document in DOCUMENTS:

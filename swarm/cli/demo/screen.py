@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any, Protocol, Self
 
+from swarm import settings
 from swarm.board.text import text as board_lines
 from swarm.board.viewer import Viewer
 from swarm.status.log import LOG
@@ -37,7 +38,7 @@ class DemoScreen(Protocol):
 
 def open_screen(store: Store, *, plain: bool) -> DemoScreen:
     """The live view where there is a terminal with room for it, else lines."""
-    if not plain and os.isatty(1) and os.environ.get("TERM", "dumb") != "dumb":
+    if not plain and os.isatty(1) and settings.terminal_draws():
         columns, lines = os.get_terminal_size(1)
         if lines >= _ROOM[0] and columns >= _ROOM[1]:
             return Live(store)
