@@ -170,14 +170,14 @@ def _prepared(control: Control) -> Iterator[None]:
     from swarm.stores import postgres
 
     lock = """insert into {0}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
-    returning last::text into said;"""
+    returning last::text into result;"""
     without = """insert into {0}.logs values (log, 1::bigint << 40) on conflict do nothing;
-    said := nextval('{0}.numbers')::text;
+    result := nextval('{0}.numbers')::text;
     perform pg_sleep(random() * 0.01);"""  # as on a server that is busy
-    made = postgres._MAKE
+    made = postgres._CREATE
     changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
     assert lock in made, "the function is another one now"
-    with patch.object(postgres, "_MAKE", changed):
+    with patch.object(postgres, "_CREATE", changed):
         yield
 
 

@@ -263,17 +263,17 @@ def _belong_to(machine: int) -> None:
 def _hear_clocks_apart(plan: Plan) -> None:
     """From here on members of etcd tell times that are apart. libfaketime cannot move their clocks: etcd does not ask libc."""
     from swarm.stores.address import Address
-    from swarm.stores.etcd_gateway import Wire
+    from swarm.stores.etcd_gateway import Connection
 
-    members = Address(plan.server).places(0)
-    said = Wire._answer
+    members = Address(plan.server).hosts_and_ports(0)
+    said = Connection._answer
 
-    def answer(wire: Wire, verb: str, question: dict[str, Any]) -> dict[str, Any]:
-        told = said(wire, verb, question)
-        wire.date += plan.clocks_apart * members.index(wire._gateway.places[wire.place])
+    def answer(connection: Connection, verb: str, question: dict[str, Any]) -> dict[str, Any]:
+        told = said(connection, verb, question)
+        connection.date += plan.clocks_apart * members.index(connection._gateway.members[connection.member])
         return told
 
-    Wire._answer = answer  # type: ignore[assignment, method-assign]
+    Connection._answer = answer  # type: ignore[assignment, method-assign]
 
 
 def _until(lock: Lock) -> float:

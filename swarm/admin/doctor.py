@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 from swarm import settings
 from swarm.admin.server_checks import check_server, reach_command
@@ -26,10 +26,12 @@ from swarm.queue.events import LOG as TASKS
 from swarm.queue.state import QueueState
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
-from swarm.stores.contract import ServerStore, Store
+from swarm.stores.contract import Store
 from swarm.stores.default import default_store, store_url
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.swap import SWEEP_AGE
+from swarm.stores.registry import SERVER_DRIVERS
+from swarm.stores.server.base import ServerStore
 from swarm.system import process
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import duration, quoted
@@ -75,8 +77,8 @@ def _check_store(case: Case) -> Iterator[Check]:
     except SwarmError as error:
         yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
         return
-    if hasattr(store, "server_settings"):
-        server = cast(ServerStore, store)
+    if isinstance(store, ServerStore):
+        server: ServerStore[Any] = store
         try:
             yield _reached(server)
         except SwarmError as error:
@@ -89,7 +91,7 @@ def _check_store(case: Case) -> Iterator[Check]:
         yield from _guarded(name, lambda check=check: check(case))  # type: ignore[misc]
 
 
-def _reached(store: ServerStore) -> Check:
+def _reached(store: ServerStore[Any]) -> Check:
     """That a server answers, how fast, and how far its clock is from this machine's."""
     begun = time.perf_counter()
     ahead = store.clock.now() - time.time()
@@ -170,8 +172,11 @@ def _parts() -> Iterator[Check]:
     for name, there, use in (
         ("PyYAML", importlib.util.find_spec("yaml") is not None, "YAML files of tasks, unusual sprint locks"),
         ("tmux", shutil.which("tmux") is not None, "swarm up"),
-        ("redis", importlib.util.find_spec("redis") is not None, "redis:// and valkey://"),
-        ("psycopg", importlib.util.find_spec("psycopg") is not None, "postgresql://"),
+        *(
+            (driver.client, importlib.util.find_spec(driver.client) is not None, f"{driver.schemes[0]}://")
+            for driver in SERVER_DRIVERS
+            if driver.client
+        ),
     ):
         (have if there else lack).append(name if there else f"{name} (for {use})")
     text = f"there: {', '.join(have) or 'none'}" + (f"; not there, and needed for that alone: {', '.join(lack)}" if lack else "")

@@ -1,10 +1,11 @@
-"""The address of a store on a server: what a URL says, which part of it is swarm's own, and how it is shown without secrets.
+"""The address of a store on a server: its parts, and how it is shown without secrets.
 
     postgresql://user@host:5432/database?namespace=team_a&timeout=5
     redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
 
-`namespace` keeps several swarms on one server apart; `timeout` is how many seconds a command tries to reach the server. All
-other options are the engine's.
+Two options are swarm's own. `namespace` keeps several swarms on one server apart.
+`timeout` is for how many seconds a command tries to reach the server. All other options
+are for the client of the server.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ _HIDDEN = "…"
 
 
 class Address:
-    """A URL in its parts. `text` of it, as an error or `swarm doctor` shows it, is `shown`: it names no secret."""
+    """A URL in its parts. `shown` is its text for users, without secrets."""
 
     def __init__(self, url: str) -> None:
         self.scheme, _, rest = url.partition("://")
         rest, _, query = rest.partition("?")
-        login, at, place = rest.rpartition("@")
-        self.hosts, slash, self.path = place.partition("/")
+        login, at, host_and_path = rest.rpartition("@")
+        self.hosts, slash, self.path = host_and_path.partition("/")
         self.path = slash + self.path
         self.user, _, self.password = (unquote(part) for part in login.partition(":"))
         if "#" in url or "/" in login or (at and not self.hosts and not self.path) or (not at and "@" in query):
             raise BadInput(
-                f"this {self.scheme}:// address cannot be understood: in a name or password, write / ? # @ and : as "
-                "%2F %3F %23 %40 %3A."
+                f"this {self.scheme}:// address is invalid. In a user name or password, "
+                "write / ? # @ and : as %2F %3F %23 %40 %3A."
             )
         pairs = parse_qsl(query, keep_blank_values=True)
         self.options = dict(pairs)
         if len(self.options) < len(pairs):
-            raise BadInput(f"this {self.scheme}:// address says something twice. Give each option once.")
+            raise BadInput(f"this {self.scheme}:// address has an option twice. Write each option once.")
         self.namespace = self._own_namespace()
         self.timeout = self._own_timeout()
 
@@ -54,28 +55,29 @@ class Address:
         return bool(self._secrets())
 
     def url(self, scheme: str) -> str:
-        """The URL for the engine's own client: everything but swarm's own options."""
+        """Return the URL for the server's own client: without swarm's own options."""
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}" if self.password else quote(self.user, safe="")
         query = f"?{urlencode(self.options, quote_via=quote)}" if self.options else ""
         return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
 
-    def places(self, port: int) -> list[tuple[str, int]]:
-        """Every host with its port, `port` where none is given."""
+    def hosts_and_ports(self, port: int) -> list[tuple[str, int]]:
+        """Return every host with its port, `port` if it has none. Raise BadInput for a bad port."""
         found = []
-        for place in self.hosts.split(",") if self.hosts else ["localhost"]:
-            host, colon, digits = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+        for text in self.hosts.split(",") if self.hosts else ["localhost"]:
+            host, colon, digits = text.rpartition(":") if not text.endswith("]") else (text, "", "")
             if not colon:
-                host, digits = place, str(port)
+                host, digits = text, str(port)
             if not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536) or not host:
-                raise BadInput(f"{place!r} in {self.shown} names no host and port, such as db.example:{port}.")
+                raise BadInput(f"{text!r} in {self.shown} is not a host and port. Write them like db.example:{port}.")
             found.append((host.strip("[]"), int(digits)))
         return found
 
     def scrubbed(self, text: str) -> str:
-        """A text of somebody else's, without our secrets."""
+        """Return a message of the server or its client without the secrets of this address."""
         for secret in self._secrets():
             for form in (secret, quote(secret), quote(secret, safe="")):
-                edge = r"\b" if len(form) < 4 and form.isalnum() else ""  # one letter stands in many a word
+                # a secret of few letters occurs inside many words
+                edge = r"\b" if len(form) < 4 and form.isalnum() else ""
                 text = re.sub(edge + re.escape(form) + edge, _HIDDEN, text)
         return text
 
@@ -87,25 +89,27 @@ class Address:
         name = self.options.pop("namespace", DEFAULT_NAMESPACE)
         if not re.fullmatch("(?!pg_)[a-z][a-z0-9_]{0,39}", name):
             raise BadInput(
-                f"namespace is {name[:60]!r}, but must be 1 to 40 small letters, digits and _, begin with a letter, not with pg_."
+                f"namespace is {name[:60]!r}. Use 1 to 40 small letters, digits and _. "
+                "It must begin with a letter, and not with pg_."
             )
         return name
 
     def _own_timeout(self) -> float:
         text = self.options.pop("timeout", str(DEFAULT_TIMEOUT))
         if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or not 0.1 <= float(text) <= 3600:
-            raise BadInput(f"timeout is {text[:40]!r}, but must be a number of seconds from 0.1 to 3600.")
+            raise BadInput(f"timeout is {text[:40]!r}. Use a number of seconds from 0.1 to 3600.")
         return float(text)
 
 
 def refuse_secret(url: str, what: str) -> None:
-    """Refuses an address that was typed with a password in it."""
+    """Raise BadInput if a URL on the command line contains a password."""
     if "://" not in url or url.startswith("file://"):
         return
     if Address(url).has_secret:
         raise BadInput(
-            f"{what} contains a password, which everybody on this machine can read while the command runs (ps). "
-            "Give it in a variable instead: the whole address in SWARM_STORE, or the password as the server's own tools take it."
+            f"{what} contains a password. All users of this machine can read it while the command "
+            "runs (ps). Use a variable instead: the whole address in SWARM_STORE, or the password in "
+            "the variable of the server's own tools (PGPASSWORD, REDISCLI_AUTH, ETCDCTL_PASSWORD)."
         )
 
 

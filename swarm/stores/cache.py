@@ -1,7 +1,7 @@
-"""What was costly to find out and can be found out again: one piece a name, always whole.
+"""A cache of data that was costly to compute and can be computed again.
 
-A store on a server has it kept on the machine that found it out: what a server would have to hold and send for it is as
-much as what it is found out from.
+A store on a server uses a cache on the machine that computed the data. The server would
+have to hold and send as much for it as for the log it was computed from.
 """
 
 from __future__ import annotations
@@ -14,38 +14,44 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from swarm.stores.file.state_dir import StateDir
 
-_ABANDONED = 60.0  # seconds after which a file that somebody began to write is nobody's any more
+_DRAFT_TTL = 60.0  # seconds after which an unfinished file is a leftover of a crash
 
 
 class MemoryCache:
-    """For a program that has no state directory."""
+    """A cache that ends with its store, for a program without a state directory."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, bytes] = {}
+        self._entries: dict[str, bytes] = {}
 
     def put(self, name: str, data: bytes) -> None:
-        self._pieces[name] = data
+        self._entries[name] = data
 
     def get(self, name: str) -> bytes | None:
-        return self._pieces.get(name)
+        return self._entries.get(name)
 
 
 class FileCache:
-    """Files in the directory `.cache` of a state directory. `whose`: of which store on a server; "" for that directory's own."""
+    """A cache of files in the directory `.cache` of a state directory.
+
+    `whose` is the address of a store on a server, which gets entries of its own. "" stands
+    for the store in the state directory itself.
+    """
 
     def __init__(self, root: str, directory: StateDir, filesystem: Filesystem | None = None, *, whose: str = "") -> None:
         self._folder = f"{root}/.cache"
         self._directory = directory
         self._filesystem = filesystem or Filesystem()
-        self._prefix = f"{_digest(whose)}." if whose else ""
+        self._prefix = f"{_hash(whose)}." if whose else ""
 
     def put(self, name: str, data: bytes) -> None:
+        """Store the entry, unless another process is storing it. Raise StoreError on failure."""
         try:
             self._write(*self._paths(name), data)
         except OSError as error:
             raise self._directory.explained(error) from error
 
     def get(self, name: str) -> bytes | None:
+        """Return the entry; None if there is none. Raise StoreError if it cannot be read."""
         try:
             return self._filesystem.read(self._paths(name)[0])
         except FileNotFoundError:
@@ -54,6 +60,7 @@ class FileCache:
             raise self._directory.explained(error) from error
 
     def drop(self, name: str) -> None:
+        """Remove the entry if there is one. Raise StoreError on failure."""
         try:
             os.unlink(self._paths(name)[0])
         except FileNotFoundError:
@@ -66,21 +73,22 @@ class FileCache:
         try:
             self._filesystem.write_new(draft, data)
         except FileExistsError:
-            if self._filesystem.age(draft) > _ABANDONED:
+            if self._filesystem.age(draft) > _DRAFT_TTL:
                 os.unlink(draft)
-            return  # somebody else keeps it
+            return  # another process is storing the entry
         except BaseException:
             os.unlink(draft)
             raise
         os.rename(draft, path)
 
     def _paths(self, name: str) -> tuple[str, str]:
+        """Return the path of an entry, and of the draft that is renamed to it."""
         self._directory.refuse_links(self._folder)
         path = f"{self._folder}/{self._prefix}{name}"
         return path, f"{path}.draft"
 
 
-def _digest(text: str) -> str:
+def _hash(text: str) -> str:
     from hashlib import blake2b
 
     return blake2b(text.encode(), digest_size=6).hexdigest()

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any, Protocol
+    from collections.abc import Iterator
+    from typing import Protocol
 
-    from swarm.stores.address import Address
     from swarm.system.clock import Clock
 else:
     Protocol = object
@@ -162,15 +161,3 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close connections and files. The next verb opens them again."""
-
-
-class ServerStore(Store, Protocol):
-    """A store on a server: it has an address, and reports its server's settings."""
-
-    address: Address
-
-    def server_settings(self) -> Mapping[str, Any]:
-        """Return the server's settings that decide what it promises.
-
-        `admin.server_checks` judges them.
-        """

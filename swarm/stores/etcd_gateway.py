@@ -1,8 +1,10 @@
-"""etcd's JSON gateway: its v3 interface over HTTP/1.1, which the standard library can speak.
+"""A client for etcd's JSON gateway: its v3 API over HTTP/1.1, with the standard library alone.
 
-Its traits: keys and values are base64, 64-bit numbers are text, and a field that is false, zero or empty is left out. A member
-that is down, silent or without a leader is Broken, and passed over for the next; what it refuses for good is a StoreError that
-says what to do.
+The gateway sends keys and values as base64, and 64-bit numbers as text. It leaves out
+fields that are false, zero or empty.
+
+A member that is down, silent or without a leader raises ConnectionLost, and the next
+connection tries another member. A refusal that stays raises a StoreError with advice.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from typing import Any, NamedTuple
 from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
-from swarm.stores.server.session_pool import Broken
+from swarm.stores.server.session_pool import ConnectionLost
 
 PORT = 2379
-_VERBS = {
+_PATHS = {
     "request_range": "kv/range",
     "request_put": "kv/put",
     "request_delete_range": "kv/deleterange",
@@ -31,23 +33,24 @@ _VERBS = {
     "request_status": "maintenance/status",
 }
 _FILES = {"cacert": "ETCDCTL_CACERT", "cert": "ETCDCTL_CERT", "key": "ETCDCTL_KEY"}
-# gRPC codes of what stays refused however often it is asked: invalid argument, not found, already exists, permission denied,
-# resource exhausted, failed precondition, out of range, unimplemented, unauthenticated.
-_FOR_GOOD = {3, 5, 6, 7, 8, 9, 11, 12, 16}
-_AGAIN = "too many requests"  # … but for this
+# gRPC codes of refusals that stay: invalid argument, not found, already exists, permission
+# denied, resource exhausted, failed precondition, out of range, unimplemented, unauthenticated.
+_PERMANENT = {3, 5, 6, 7, 8, 9, 11, 12, 16}
+_TEMPORARY = "too many requests"  # has a code of a refusal that stays, and does not stay
 _AUTH_OFF = "authentication is not enabled"
-_LOG_IN = ("invalid auth token", "auth store is old", "user name is empty")  # too old a token, or none
+# errors of a login token that is missing or too old
+_TOKEN_ERRORS = ("invalid auth token", "auth store is old", "user name is empty")
 _TOO_LARGE = "A record or line is larger than etcd takes, which is about 1.5 MB: shorten it, or raise its --max-request-bytes"
-_LOGIN = "Check user, password and rights, also in ETCDCTL_USER and ETCDCTL_PASSWORD"
-_NO_GATEWAY = "It must be etcd 3.4 or newer with its JSON gateway switched on; where it speaks TLS, write etcds://"
-_CURES = {
+_CHECK_LOGIN = "Check user, password and rights, also in ETCDCTL_USER and ETCDCTL_PASSWORD"
+_NO_GATEWAY = "It must be etcd 3.4 or newer with its JSON gateway on. If it uses TLS, write etcds://"
+_ADVICE = {  # by a part of the error
     "too large": _TOO_LARGE,
     "larger than max": _TOO_LARGE,
-    "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm disarm; "
-    "with --auto-compaction-retention it does not fill up",
-    "permission denied": _LOGIN,
-    "user": _LOGIN,
-    "auth token": _LOGIN,
+    "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm disarm. "
+    "With --auto-compaction-retention it does not fill up",
+    "permission denied": _CHECK_LOGIN,
+    "user": _CHECK_LOGIN,
+    "auth token": _CHECK_LOGIN,
     "HTTP 4": _NO_GATEWAY,
     "Not Found": _NO_GATEWAY,
 }
@@ -56,110 +59,116 @@ Json = dict[str, Any]
 
 
 class Entry(NamedTuple):
-    """A key that is there."""
+    """A key with its value."""
 
     key: str
     value: bytes
     revision: int
     version: int
-    """How often it was put."""
+    """The number of puts since the key was created."""
 
 
 class Gateway:
-    """The members of a cluster, as an address names them, and the login for them."""
+    """The members of a cluster that an address names, and the login for them."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.places = address.places(PORT)
+        self.members = address.hosts_and_ports(PORT)
         self.user, self.password = _login(address)
         self.tls = _tls(address)
         self.token = ""
-        self._first = 0
+        self._first = 0  # the member to try first
 
-    def dial(self, timeout: float, greet: Callable[[Wire], object]) -> Wire:
-        """A wire to the first member that lets itself be greeted, beginning with the one that did last."""
-        troubles = []
-        first, count = self._first, len(self.places)
+    def connect(self, timeout: float, handshake: Callable[[Connection], object]) -> Connection:
+        """Connect to the first member with which `handshake` succeeds.
+
+        Begin with the member that answered last. Raise ConnectionLost if all fail.
+        """
+        reasons = []
+        first, count = self._first, len(self.members)
         for step in range(count):
-            wire = Wire(self, (first + step) % count, timeout / count)
+            connection = Connection(self, (first + step) % count, timeout / count)
             try:
-                wire.open()
-                greet(wire)
-                self._first = wire.place
-                return wire
-            except Broken as broken:
-                wire.hang_up()
-                troubles.append(str(broken))
+                connection.open()
+                handshake(connection)
+                self._first = connection.member
+                return connection
+            except ConnectionLost as lost:
+                connection.abort()
+                reasons.append(str(lost))
             except BaseException:
-                wire.hang_up()
+                connection.abort()
                 raise
-        raise Broken("; ".join(troubles))
+        raise ConnectionLost("; ".join(reasons))
 
-    def broke(self, place: int) -> None:
-        """The next wire is tried with another member first."""
-        self._first = (place + 1) % len(self.places)
+    def avoid(self, member: int) -> None:
+        """Try another member first for the next connection."""
+        self._first = (member + 1) % len(self.members)
 
     def scrubbed(self, text: str) -> str:
         return self.address.scrubbed(text.replace(self.password, "…") if self.password else text)
 
 
-class Wire:
+class Connection:
     """A connection to one member, on which no answer takes longer than `limit` seconds."""
 
-    def __init__(self, gateway: Gateway, place: int, limit: float) -> None:
-        self.place = place
-        self.date = 0.0  # the member's clock when it last answered, cut to the second
+    def __init__(self, gateway: Gateway, member: int, limit: float) -> None:
+        self.member = member
+        self.date = 0.0  # the member's clock at its last answer, in whole seconds
         self._gateway = gateway
-        host, port = gateway.places[place]
-        self._member = f"{host}:{port}"
+        host, port = gateway.members[member]
+        self._member_name = f"{host}:{port}"
         self._http = (
             HTTPSConnection(host, port, timeout=limit, context=gateway.tls)
             if gateway.tls
             else HTTPConnection(host, port, timeout=limit)
         )
-        self._http.auto_open = 0  # only `dial` opens, and greets
+        self._http.auto_open = 0  # a lost connection must not open again without a handshake
         self._socket: socket.socket | None = None
         self._stream: HTTPResponse | None = None
 
     def open(self) -> None:
+        """Connect and log in. Raise ConnectionLost or StoreError."""
         try:
             self._http.connect()
             self._socket = self._http.sock
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
-                f"the certificate of {self._member} cannot be trusted: {error.verify_message}. Name the authority that signed "
-                "it with ?cacert=FILE in the address, or in ETCDCTL_CACERT."
+                f"the certificate of {self._member_name} cannot be trusted: {error.verify_message}. Name the "
+                "authority that signed it with ?cacert=FILE in the address, or in ETCDCTL_CACERT."
             ) from None
         except OSError as error:
-            raise self._broken(error) from None
+            raise self._lost(error) from None
         if self._gateway.user and not self._gateway.token:
             self._log_in()
 
     def ask(self, request: Json) -> Json:
-        """The answer to a `get`, `put`, `delete`, `either` or `status`."""
+        """Return the answer to a `get`, `put`, `delete`, `transaction` or `status`.
+
+        Log in again if the token is too old.
+        """
         ((kind, question),) = request.items()
         try:
-            return self._answer(_VERBS[kind], question)
-        except _Stranger:  # nothing was carried out
+            return self._answer(_PATHS[kind], question)
+        except _NotAuthenticated:  # the member has changed nothing
             self._log_in()
         try:
-            return self._answer(_VERBS[kind], question)
-        except _Stranger as still:
-            raise self._broken(str(still)) from None
+            return self._answer(_PATHS[kind], question)
+        except _NotAuthenticated as still:
+            raise self._lost(str(still)) from None
 
     def watch(self, key: str) -> None:
-        """Has the member tell every change of a key from now on; the wire is of no other use then."""
+        """Ask for an event at each change of a key. The connection has no other use then."""
         self._stream = self._send("watch", {"create_request": _keys(key)})
         try:
-            told = json.loads(self._stream.readline())
-            result = told["result"]
+            result = json.loads(self._stream.readline())["result"]
         except (OSError, HTTPException, ValueError, KeyError) as error:
-            raise self._broken(error) from None
-        if result.get("canceled"):  # for want of a login: whoever dials anew has that seen to, or is told
-            raise self._broken(result.get("cancel_reason", "canceled"))
+            raise self._lost(error) from None
+        if result.get("canceled"):  # not logged in: the next connection logs in or raises
+            raise self._lost(result.get("cancel_reason", "canceled"))
 
-    def heard(self, seconds: float) -> bool:
-        """Waits for a message; False when none can come any more."""
+    def wait_event(self, seconds: float) -> bool:
+        """Wait for an event, and return False if the connection is lost."""
         assert self._socket is not None, "only after `watch`"
         self._socket.settimeout(seconds)
         try:
@@ -169,8 +178,8 @@ class Wire:
         except OSError:
             return False
 
-    def hang_up(self) -> None:
-        """At once: what has not been sent shall never arrive."""
+    def abort(self) -> None:
+        """Close the connection at once, so that unsent data never arrive."""
         try:
             if self._socket is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -181,65 +190,74 @@ class Wire:
             pass
 
     def _log_in(self) -> None:
-        who = {"name": self._gateway.user, "password": self._gateway.password}
-        self._gateway.token = ""  # etcd 3.4 lets nobody in who shows one that is too old
+        login = {"name": self._gateway.user, "password": self._gateway.password}
+        self._gateway.token = ""  # etcd 3.4 refuses a login that carries an old token
         try:
-            self._gateway.token = self._answer("auth/authenticate", who)["token"]
+            self._gateway.token = self._answer("auth/authenticate", login)["token"]
         except _AuthOff:
             self._gateway.token = ""
 
-    def _answer(self, verb: str, question: Json) -> Json:
-        response = self._send(verb, question)
+    def _answer(self, path: str, question: Json) -> Json:
+        response = self._send(path, question)
         try:
             body = response.read()
         except (OSError, HTTPException) as error:
-            raise self._broken(error) from None
+            raise self._lost(error) from None
         try:
             answer: Json = dict(json.loads(body))
         except (ValueError, TypeError):
             text = " ".join(body[:200].decode(errors="replace").split())
-            raise self._meaning(12 if response.status < 500 else 14, f"HTTP {response.status}, {text}") from None
+            code = 12 if response.status < 500 else 14
+            raise self._translated(code, f"HTTP {response.status}, {text}") from None
         if response.status != 200:
-            raise self._meaning(answer.get("code", 0), str(answer.get("message", "")))
+            raise self._translated(answer.get("code", 0), str(answer.get("message", "")))
         moment = parsedate_tz(response.headers.get("Date", ""))
         if moment is None:
-            raise StoreError(f"{self._member} does not tell the time. Ask it directly: a proxy has removed Date from its answer.")
+            raise StoreError(
+                f"the answer of {self._member_name} has no Date header, which swarm needs for the time. "
+                "A proxy may have removed it: use an address without that proxy."
+            )
         self.date = float(mktime_tz(moment))
         return answer
 
-    def _send(self, verb: str, question: Json) -> HTTPResponse:
+    def _send(self, path: str, question: Json) -> HTTPResponse:
         headers = {"Authorization": self._gateway.token} if self._gateway.token else {}
         try:
-            self._http.request("POST", f"/v3/{verb}", json.dumps(question).encode(), headers)
+            self._http.request("POST", f"/v3/{path}", json.dumps(question).encode(), headers)
             return self._http.getresponse()
-        except ConnectionError:  # in the middle of the question, or instead of an answer
-            hint = "" if self._gateway.tls or self.date else "; if it speaks TLS, write etcds://"
-            raise self._broken(f"it has hung up{hint}") from None
+        except ConnectionError:  # while the question was sent, or before the answer
+            hint = "" if self._gateway.tls or self.date else "; if it uses TLS, write etcds://"
+            raise self._lost(f"it closed the connection{hint}") from None
         except (OSError, HTTPException) as error:
-            raise self._broken(error) from None
+            raise self._lost(error) from None
 
-    def _meaning(self, code: int, text: str) -> Exception:
-        """What an error means that the member has sent."""
-        if self._gateway.user and any(sign in text for sign in _LOG_IN):
-            return _Stranger(text)
+    def _translated(self, code: int, text: str) -> Exception:
+        """Return the exception for an error that the member sent."""
+        if self._gateway.user and any(sign in text for sign in _TOKEN_ERRORS):
+            return _NotAuthenticated(text)
         if _AUTH_OFF in text:
             return _AuthOff(text)
-        if code not in _FOR_GOOD or _AGAIN in text:
-            return self._broken(text)
-        cure = next((cure for sign, cure in _CURES.items() if sign in text), "Look at its settings with: swarm doctor")
-        return StoreError(f"{self._gateway.address.shown} refuses: {self._gateway.scrubbed(text)}. {cure}.")
+        if code not in _PERMANENT or _TEMPORARY in text:
+            return self._lost(text)
+        advice = next(
+            (advice for sign, advice in _ADVICE.items() if sign in text),
+            "To check its settings, run: swarm doctor",
+        )
+        shown = self._gateway.address.shown
+        return StoreError(f"{shown} refuses: {self._gateway.scrubbed(text)}. {advice}.")
 
-    def _broken(self, why: Exception | str) -> Broken:
-        self._gateway.broke(self.place)
-        return Broken(f"{self._member}: {self._gateway.scrubbed(str(why)) or type(why).__name__}")
+    def _lost(self, why: Exception | str) -> ConnectionLost:
+        self._gateway.avoid(self.member)
+        reason = self._gateway.scrubbed(str(why)) or type(why).__name__
+        return ConnectionLost(f"{self._member_name}: {reason}")
 
 
-class _Stranger(Exception):
-    """The member does not know who is asking."""
+class _NotAuthenticated(Exception):
+    """The member does not accept the login token."""
 
 
 class _AuthOff(Exception):
-    """Users and passwords are not asked for."""
+    """The cluster does not use logins."""
 
 
 def _login(address: Address) -> tuple[str, str]:
@@ -249,11 +267,12 @@ def _login(address: Address) -> tuple[str, str]:
 
 
 def _tls(address: Address) -> ssl.SSLContext | None:
+    """Return the TLS settings; None without TLS. Raise BadInput for a bad address or file."""
     unknown = set(address.options) - set(_FILES)
     if unknown or address.path not in ("", "/"):
         what = f"the option {min(unknown)!r}" if unknown else f"the path {address.path!r}"
         raise BadInput(
-            f"{address.shown} cannot be understood: etcd has no use for {what}; it knows namespace, timeout, {', '.join(_FILES)}."
+            f"{address.shown} is invalid: {what} is unknown for etcd. The options are namespace, timeout, {', '.join(_FILES)}."
         )
     if address.scheme != "etcds":
         return None
@@ -264,12 +283,13 @@ def _tls(address: Address) -> ssl.SSLContext | None:
             context.load_cert_chain(cert, key)
     except OSError as error:
         raise BadInput(
-            f"a certificate for {address.shown} cannot be read: {error}. Check {', '.join(_FILES.values())}."
+            f"a certificate for {address.shown} cannot be read: {error}. "
+            f"Check {', '.join(_FILES)} in the address, and {', '.join(_FILES.values())}."
         ) from None
     return context
 
 
-# How things are said -------------------------------------------------------------------------------------------------
+# Requests and answers -----------------------------------------------------------------
 
 
 def get(key: str, end: str = "", **options: object) -> Json:
@@ -284,8 +304,8 @@ def delete(key: str, end: str = "") -> Json:
     return {"request_delete_range": _keys(key, end)}
 
 
-def either(compare: list[Json], then: list[Json], otherwise: list[Json]) -> Json:
-    """A transaction, to be sent or to be part of another."""
+def transaction(compare: list[Json], then: list[Json], otherwise: list[Json]) -> Json:
+    """Return a transaction, to be sent or to be part of another."""
     return {"request_txn": {"compare": compare, "success": then, "failure": otherwise}}
 
 
@@ -305,12 +325,12 @@ def is_revision(key: str, revision: int) -> Json:
     return {**_keys(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
 
 
-def is_never(key: str) -> Json:
+def always_false(key: str) -> Json:
     return {**_keys(key), "target": "CREATE", "result": "LESS", "create_revision": "0"}
 
 
 def entries(answer: Json) -> list[Entry]:
-    """What a `get` has found, also as a part of a transaction."""
+    """Return what a `get` found, alone or as a part of a transaction."""
     kvs = answer.get("response_range", answer).get("kvs", ())
     return [
         Entry(b64decode(kv["key"]).decode(), b64decode(kv.get("value", "")), int(kv["mod_revision"]), int(kv["version"]))
@@ -319,7 +339,7 @@ def entries(answer: Json) -> list[Entry]:
 
 
 def value(answer: Json) -> bytes | None:
-    """The value of the one key that a `get` was for."""
+    """Return the value that a `get` of one key found; None if there is no such key."""
     return next((entry.value for entry in entries(answer)), None)
 
 

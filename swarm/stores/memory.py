@@ -1,45 +1,36 @@
-"""The store in memory: one process, any number of threads. For tests, and for programs that are a swarm by themselves."""
+"""The store in memory, for one process with any number of threads.
 
-import math
+It serves tests, and programs whose workers are all threads of one process.
+"""
+
 import threading
 from collections.abc import Iterator
 
 from swarm.errors import BadInput
+from swarm.stores.atomic import AtomicStore
 from swarm.system.clock import Clock
 
 
-class MemoryStore:
-    """Everything is gone with the object."""
+class MemoryStore(AtomicStore):
+    """A store that ends with the object."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
+        super().__init__()
         self.clock = clock or Clock()
         self._changed = threading.Condition()
         self._records: dict[str, bytes] = {}
-        self._tickets: dict[str, int] = {}
-        self._skipped: dict[str, int] = {}
+        self._tokens: dict[str, int] = {}  # by key: the last one
+        self._floors: dict[str, int] = {}  # by namespace: every later token is larger
         self._logs: dict[str, list[bytes]] = {}
-        self._cache: dict[str, bytes] = {}
 
     def read(self, key: str) -> bytes | None:
         with self._changed:
             return self._records.get(key)
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._swap(key, None, data)
-
-    def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        return self._swap(key, old, new)
-
-    def remove(self, key: str, old: bytes) -> bool:
-        return self._swap(key, old, None)
-
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
         with self._changed:
             keys = sorted(key for key in self._records if key.startswith(namespace + "/") and key > after)
         return keys[:limit] if limit else keys
-
-    def age(self, key: str) -> float:
-        return math.inf
 
     def where(self, key: str) -> str:
         return key
@@ -50,21 +41,22 @@ class MemoryStore:
 
     def next_token(self, key: str) -> int:
         with self._changed:
-            self._tickets[key] = max(self._tickets.get(key, 0), self._skipped.get(key.partition("/")[0], 0)) + 1
-            return self._tickets[key]
+            floor = self._floors.get(key.partition("/")[0], 0)
+            self._tokens[key] = max(self._tokens.get(key, 0), floor) + 1
+            return self._tokens[key]
 
     def token_bound(self, key: str) -> int:
         with self._changed:
-            return self._tickets.get(key, 0)
+            return self._tokens.get(key, 0)
 
     def highest_token(self, namespace: str) -> int:
         with self._changed:
-            drawn = [number for key, number in self._tickets.items() if key.startswith(namespace + "/")]
-            return max(self._skipped.get(namespace, 0), *drawn, 0)
+            tokens = [token for key, token in self._tokens.items() if key.startswith(namespace + "/")]
+            return max(self._floors.get(namespace, 0), *tokens, 0)
 
     def advance_tokens(self, namespace: str, past: int) -> None:
         with self._changed:
-            self._skipped[namespace] = max(past, self._skipped.get(namespace, 0))
+            self._floors[namespace] = max(past, self._floors.get(namespace, 0))
 
     def append(self, log: str, line: bytes) -> str:
         with self._changed:
@@ -104,20 +96,6 @@ class MemoryStore:
         for number, line in enumerate(lines, 1):
             yield f"{log}:{number}", line, True
 
-    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
-        with self._changed:
-            lines = list(self._logs.get(log, []))
-        yield from (line for line in lines if any(text in line for text in texts))
-
-    def rotate(self, log: str) -> bool:
-        return False
-
-    def cache_put(self, name: str, data: bytes) -> None:
-        self._cache[name] = data
-
-    def cache_get(self, name: str) -> bytes | None:
-        return self._cache.get(name)
-
     def close(self) -> None:
         pass
 
@@ -135,5 +113,5 @@ class MemoryStore:
 
 def _parse_cursor(cursor: str) -> int:
     if not (cursor or "0").isascii() or not (cursor or "0").isdigit():
-        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, such as 12.")
+        raise BadInput(f"{cursor[:80]!r} is not a cursor. Use one that swarm printed, such as 12.")
     return int(cursor or "0")

@@ -1,7 +1,8 @@
-"""A wire to PostgreSQL on which no answer takes longer than it may, and which can hear notifications.
+"""A connection to PostgreSQL with a time limit for each answer, which can wait for notifications.
 
-It uses no private part of psycopg. `Connection.wait` is public but replaced here: psycopg sends every exchange with the server
-through it, and the tests with a server that is silent would show if it did not any more.
+It uses no private part of psycopg. It overrides the public `Connection.wait`, through which
+psycopg sends every exchange with the server. If a later psycopg bypassed `wait`, the tests
+with a silent server would fail.
 """
 
 from __future__ import annotations
@@ -20,125 +21,145 @@ from psycopg.conninfo import make_conninfo
 from psycopg.waiting import Wait
 
 from swarm.errors import StoreError
-from swarm.stores.server.session_pool import Broken
+from swarm.stores.server.session_pool import ConnectionLost
 
-GONE = "SW001"  # the code of our own error: the store is another one now
-# Codes, or how they begin, of what is refused, and soon not any more: lost connections, a server that ends or starts, our own
-# time limit, a standby, deadlocks, a full house, and a schema that is gone, which the next wire makes anew.
-_AGAIN = ("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300", "3F000", "42P01", "42883", GONE)
-
-_PREPARED = 5  # times that a statement is sent as it is; from then on the server need not understand it anew each time
+REPLACED = "SW001"  # the code of our own error: the namespace has another incarnation now
+# Codes of errors, or their beginnings, after which another attempt may succeed: a lost
+# connection, a server that stops or starts, our time limit, a standby, a deadlock, too many
+# connections. Also a missing schema: the next connection creates it.
+_TEMPORARY = (
+    *("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300"),
+    *("3F000", "42P01", "42883", REPLACED),
+)
+_PREPARE_AFTER = 5  # uses of a statement; from then on the server need not parse it again
 
 Row = tuple[Any, ...]
 RV = TypeVar("RV")
 
 
-class Wire(psycopg.Connection[Row]):
-    """A connection on which no answer takes longer than `limit` seconds, and which can hear."""
+class Connection(psycopg.Connection[Row]):
+    """A connection on which no answer takes longer than `limit` seconds."""
 
     def __init__(self, pgconn: pq.abc.PGconn, limit: float) -> None:
         super().__init__(pgconn)
         self.limit = limit
-        self.news: list[psycopg.Notify] = []
-        self.add_notify_handler(self.news.append)
+        self.notifications: list[psycopg.Notify] = []
+        self.add_notify_handler(self.notifications.append)
 
     def __del__(self, *_: object) -> None:
-        """A wire may end with the program; one that a fork has brought along is not even closed."""
+        """Do nothing: a connection that a fork has copied must not be closed."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0, timeout: float | None = None) -> RV:
-        """What an exchange with the server gives. The driver's own would wait for ever for one that is silent."""
+        """Return the result of an exchange with the server.
+
+        Raise ConnectionLost after `limit` seconds: psycopg's own method would wait for ever.
+        """
         deadline = time.monotonic() + self.limit
         try:
             wanted = next(gen)
             while True:
                 ready = _ready(self.pgconn.socket, wanted, deadline - time.monotonic())
                 if not ready:
-                    raise Broken(f"no answer within {self.limit:g} seconds")
+                    raise ConnectionLost(f"no answer within {self.limit:g} seconds")
                 wanted = gen.send(ready)
         except StopIteration as end:
             answer: RV = end.value
             return answer
 
-    def hear(self, seconds: float) -> bool:
-        """Whether there is a notification, or comes one within that time."""
+    def wait_notification(self, seconds: float) -> bool:
+        """Wait for a notification, and return whether there is one."""
         deadline = time.monotonic() + seconds
         try:
-            while not self.news and self.pgconn.notifies() is None:
+            while not self.notifications and self.pgconn.notifies() is None:
                 if not _ready(self.pgconn.socket, Wait.R, deadline - time.monotonic()):
                     return False
                 self.pgconn.consume_input()
         except psycopg.Error as error:
-            raise answered(error) from None
+            raise translated(error) from None
         return True
 
 
-def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Wire:
+def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Connection:
+    """Connect to one host within `timeout` seconds. Raise ConnectionLost on failure."""
     deadline = time.monotonic() + timeout
     pgconn = pq.PGconn.connect_start(make_conninfo("", **attempt).encode())
-    wire = Wire(pgconn, limit)
+    connection = Connection(pgconn, limit)
     try:
         state = int(pq.PollingStatus.WRITING)
         while pgconn.status != pq.ConnStatus.BAD and state != pq.PollingStatus.OK:
             wanted = Wait.R if state == pq.PollingStatus.READING else Wait.W
             if not _ready(pgconn.socket, wanted, deadline - time.monotonic()):
-                raise Broken(f"no answer from {attempt.get('host') or 'the server'} within {timeout:.3g} seconds")
+                host = attempt.get("host") or "the server"
+                raise ConnectionLost(f"no answer from {host} within {timeout:.3g} seconds")
             state = pgconn.connect_poll()
         if pgconn.status == pq.ConnStatus.BAD:
-            raise Broken(_first_line(pgconn.error_message.decode(errors="replace")))
+            raise ConnectionLost(_first_line(pgconn.error_message.decode(errors="replace")))
         pgconn.nonblocking = 1
-        wire.autocommit = True
-        wire.prepare_threshold = _PREPARED
+        connection.autocommit = True
+        connection.prepare_threshold = _PREPARE_AFTER
     except psycopg.Error as error:
-        hang_up(wire)
-        raise Broken(text_of(error)) from None
+        abort(connection)
+        raise ConnectionLost(message_of(error)) from None
     except BaseException:
-        hang_up(wire)
+        abort(connection)
         raise
-    return wire
+    return connection
+
+
+def ask(connection: Connection, statement: str, *values: object) -> list[Row]:
+    """Return the rows of a statement. Raise ConnectionLost or StoreError."""
+    try:
+        answer = connection.execute(statement, values, binary=True)
+        return answer.fetchall() if answer.description else []
+    except psycopg.Error as error:
+        raise translated(error) from None
+
+
+def translated(error: psycopg.Error) -> Exception:
+    """Return ConnectionLost if another attempt may succeed, else StoreError.
+
+    After a StoreError the server has changed nothing.
+    """
+    if _is_temporary(error):
+        return ConnectionLost(message_of(error))
+    return StoreError(f"the server refuses: {message_of(error)}. To check its settings, run: swarm doctor")
+
+
+def _is_temporary(error: psycopg.Error) -> bool:
+    code = error.diag.sqlstate
+    if not code:  # the error is not the server's
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return code.startswith(_TEMPORARY)
+
+
+def message_of(error: psycopg.Error) -> str:
+    return error.diag.message_primary or _first_line(str(error)) or type(error).__name__
+
+
+def abort(connection: Connection) -> None:
+    """Close the connection; at once if an answer is missing, so that unsent data never arrive."""
+    try:
+        if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except (OSError, psycopg.Error):
+        pass
+    connection.close()
 
 
 def _ready(fileno: int, wanted: int, seconds: float) -> int:
-    """For what a socket is ready, of what is wanted; 0 when time is up."""
+    """Wait until the socket is ready for some of `wanted`, and return for which; 0 after the time."""
     poll = select.poll()
-    poll.register(fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0))
+    reading = select.POLLIN if wanted & Wait.R else 0
+    writing = select.POLLOUT if wanted & Wait.W else 0
+    poll.register(fileno, reading | writing)
     found = poll.poll(max(0.0, seconds) * 1000)
     if not found:
         return 0
     events = found[0][1]
     ready = (Wait.R if events & select.POLLIN else 0) | (Wait.W if events & select.POLLOUT else 0)
-    return ready or wanted  # it is broken: who reads or writes will be told
-
-
-def ask(wire: Wire, statement: str, *values: object) -> list[Row]:
-    try:
-        answer = wire.execute(statement, values, binary=True)
-        return answer.fetchall() if answer.description else []
-    except psycopg.Error as error:
-        raise answered(error) from None
-
-
-def answered(error: psycopg.Error) -> Exception:
-    """What an error means: either the server has changed nothing, or nobody knows."""
-    code = error.diag.sqlstate
-    if code.startswith(_AGAIN) if code else isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return Broken(text_of(error))
-    return StoreError(f"the server refuses: {text_of(error)}. Look at its settings with: swarm doctor")
-
-
-def text_of(error: psycopg.Error) -> str:
-    return error.diag.message_primary or _first_line(str(error)) or type(error).__name__
+    return ready or wanted  # the socket is broken: the next read or write raises
 
 
 def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
-
-
-def hang_up(wire: Wire) -> None:
-    """At once, if an answer is missing: what has not been sent shall never arrive."""
-    try:
-        if wire.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            with socket.socket(fileno=os.dup(wire.pgconn.socket)) as same:
-                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    except (OSError, psycopg.Error):
-        pass
-    wire.close()

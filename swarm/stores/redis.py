@@ -1,51 +1,61 @@
-"""The store on Redis or Valkey: records are strings, logs are streams, and every change is one script, which the server carries
-out alone and whole.
+"""The store on Redis or Valkey: records are strings and logs are streams.
 
-Everything lies under `{namespace}:`. What the server promises is what its settings make of it: without
-an append-only file that is synced on every write, a crash loses what was confirmed, and a failover may do so even then.
-See docs/reference/stores.md.
+Each change is one script, which the server runs as one atomic step. All keys begin with
+`{namespace}:`. How safe a confirmed change is depends on the server's settings. It
+survives a crash only with an append-only file that is synced on every write. A failover
+may lose it even then. See docs/reference/stores.md.
 """
 
-import os
 import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha1
 from typing import Any
 
 import redis
-from redis import connection
+from redis import connection as redis_connection
 
 from swarm import settings
 from swarm.errors import BadInput, StoreError
 from swarm.stores.address import Address
 from swarm.stores.contract import Cache
 from swarm.stores.server import cursors
-from swarm.stores.server.base import MadeAnew, OnServer
-from swarm.stores.server.clock import ServerClock
+from swarm.stores.server.base import LAYOUT, ServerStore
 from swarm.stores.server.cursors import Position
-from swarm.stores.server.session_pool import FORGOTTEN, Broken, Link, Slot
+from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
-VERSION = 1
-_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "redis+unix": "unix"}
-_AGAIN = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "SWARMGONE")  # refused, and soon not any more
+_CLIENT_SCHEMES = {
+    "redis": "redis",
+    "rediss": "rediss",
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "redis+unix": "unix",
+}
+_REPLACED = "SWARMREPLACED"  # our own error: the namespace has another incarnation now
+# errors after which another attempt may succeed
+_TEMPORARY = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", _REPLACED)
 
-# What every script begins with: the store is still the one that was opened, and the turn is not one that was carried out.
-# KEYS: meta, session. ARGV: incarnation, turn, seconds to remember. The end notes the answer.
-_BEGIN = """
-if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then return redis.error_reply('SWARMGONE') end
-local turn, said = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.*)$')
-if turn and tonumber(turn) >= tonumber(ARGV[2]) then return said end
+# Every changing script begins with this: refuse another incarnation of the namespace, and
+# answer a request that was carried out before.
+# KEYS: meta, session. ARGV: incarnation, request number, SESSION_TTL.
+_BEGIN = f"""
+if redis.call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
+  return redis.error_reply('{_REPLACED}')
+end
+local number, known = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.*)$')
+if number and tonumber(number) >= tonumber(ARGV[2]) then return known end
 """
+# Every changing script ends with this: store the answer.
 _END = """
 redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. answer, 'EX', ARGV[3])
 return answer
 """
-# KEYS: …, record, index, channel. ARGV: …, key, whether there is an old one, old, whether there is a new one, new.
+# KEYS: …, record, index, channel.
+# ARGV: …, key, whether there is an old record, old, whether there is a new one, new.
 _SWAP = f"""{_BEGIN}
 local found = redis.call('GET', KEYS[3])
 local answer = '0'
@@ -66,38 +76,44 @@ _APPEND = f"""{_BEGIN}
 local answer = redis.call('XADD', KEYS[3], '*', 'line', ARGV[4])
 {_END}"""
 
-# KEYS: meta, ticket. ARGV: where meta says how many were skipped.
-_TICKET = """
-local skipped = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0)
-if tonumber(redis.call('GET', KEYS[2]) or 0) < skipped then redis.call('SET', KEYS[2], string.format('%.0f', skipped)) end
+# KEYS: meta, token. ARGV: the field of meta that has the floor of the tokens.
+_NEXT_TOKEN = """
+local floor = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0)
+if tonumber(redis.call('GET', KEYS[2]) or 0) < floor then
+  redis.call('SET', KEYS[2], string.format('%.0f', floor))
+end
 return redis.call('INCR', KEYS[2])
 """
-# KEYS: meta. ARGV: the same, number.
-_SKIP = """
-if tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end
+# KEYS: meta. ARGV: the same field, the new floor.
+_RAISE_FLOOR = """
+if tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) < tonumber(ARGV[2]) then
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+end
 return 1
 """
-# KEYS: meta. ARGV: version, incarnation.
-_MAKE = """
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], 'version', ARGV[1], 'incarnation', ARGV[2]) end
+# KEYS: meta. ARGV: layout, incarnation.
+_OPEN = """
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], 'version', ARGV[1], 'incarnation', ARGV[2])
+end
 return redis.call('HMGET', KEYS[1], 'version', 'incarnation')
 """
 
-_parse_url: Callable[[str], dict[str, Any]] = connection.parse_url
+_parse_url: Callable[[str], dict[str, Any]] = redis_connection.parse_url
 
-Wire = Any  # a redis.Connection: its methods have no types
+Connection = Any  # a redis.Connection: its methods have no types
 
 
-class RedisStore(OnServer[Wire]):
+class RedisStore(ServerStore[Connection]):
     """A namespace of a server."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
-        super().__init__(address, Link(address, self._dial, _hang_up), cache)
-        self.clock = clock or ServerClock(self._ask_time)
-        self._settings = _connection_settings(address)
-        self._incarnation = ""
+    _BEGINNING = (0, 0)
 
-    # Records ---------------------------------------------------------------------------------------------------------
+    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+        super().__init__(address, self._connect, _abort, clock=clock, cache=cache)
+        self._settings = _connection_settings(address)
+
+    # Records --------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes | None:
         found: bytes | None = self._ask("GET", self._name("record", key))
@@ -115,30 +131,29 @@ class RedisStore(OnServer[Wire]):
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         channel = self._name("changed", key)
 
-        def watched(slot: Slot[Wire]) -> None:
-            _ask(slot.wire, "SUBSCRIBE", channel)
-            reader = self._link.call(lambda other: _ask(other.wire, "GET", self._name("record", key)))
-            if reader == data:
-                _heard(slot.wire, min(timeout, self._longest_wait))
-            _unsubscribe(slot.wire, channel)
+        def subscribed(session: Session[Connection]) -> None:
+            _ask(session.connection, "SUBSCRIBE", channel)
+            if self.read(key) == data:  # by another session: this one is subscribed
+                _wait_message(session.connection, min(timeout, self._max_wait))
+            _unsubscribe(session.connection, channel)
 
         try:
-            self._link.call(watched)
-        except _Ended:
-            pass  # whoever watches looks again, and will be told
+            self._pool.call(subscribed)
+        except _EndSubscription:
+            pass  # the caller reads the record again, and sees an error of the server
 
-    # Tickets ---------------------------------------------------------------------------------------------------------
+    # Tokens ---------------------------------------------------------------------------
 
     def next_token(self, key: str) -> int:
-        names = [self._name("meta"), self._name("ticket", key)]
-        return int(self._link.call(lambda slot: _eval(slot.wire, _TICKET, names, [_skipped(key.partition("/")[0])])))
+        keys = [self._name("meta"), self._name("token", key)]
+        return int(self._eval(_NEXT_TOKEN, keys, [_floor(key.partition("/")[0])]))
 
     def token_bound(self, key: str) -> int:
-        return int(self._ask("GET", self._name("ticket", key)) or 0)
+        return int(self._ask("GET", self._name("token", key)) or 0)
 
     def highest_token(self, namespace: str) -> int:
-        highest = int(self._ask("HGET", self._name("meta"), _skipped(namespace)) or 0)
-        at, pattern = b"0", self._name("ticket", f"{namespace}/*")
+        highest = int(self._ask("HGET", self._name("meta"), _floor(namespace)) or 0)
+        at, pattern = b"0", self._name("token", f"{namespace}/*")
         while True:
             at, names = self._ask("SCAN", at, "MATCH", pattern, "COUNT", 1000)
             found = self._ask("MGET", *names) if names else []
@@ -147,194 +162,179 @@ class RedisStore(OnServer[Wire]):
                 return highest
 
     def advance_tokens(self, namespace: str, past: int) -> None:
-        names = [self._name("meta")]
-        self._link.call(lambda slot: _eval(slot.wire, _SKIP, names, [_skipped(namespace), past]))
+        self._eval(_RAISE_FLOOR, [self._name("meta")], [_floor(namespace), past])
 
-    # Logs ------------------------------------------------------------------------------------------------------------
+    # Logs -----------------------------------------------------------------------------
 
     def append(self, log: str, line: bytes) -> str:
-        incarnation, answer = self._turn(_APPEND, [self._name("log", log)], [line])
-        return cursors.cursor(incarnation, _position(answer))
-
-    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        incarnation, start = self._start(cursor)
-        try:
-            lines, end = self._portions.gather(log, lambda at, count: self._fetch(incarnation, log, at, count), start, limit)
-        except MadeAnew:
-            return self.read_log(log, cursor, limit)
-        return lines, cursors.cursor(incarnation, end)
+        incarnation, answer = self._change(_APPEND, [self._name("log", log)], [line])
+        return cursors.format_cursor(incarnation, _position(answer))
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        incarnation, found = self._with_incarnation("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
-        end = _position(found[0][0]) if found else (0, 0)
-        return [fields[1] for _, fields in reversed(found[:count])], cursors.cursor(incarnation, end)
+        last = ("XREVRANGE", self._name("log", log), "+", "-", "COUNT", max(1, count))
+        incarnation, found = self._ask_with_incarnation(*last)
+        end = _position(found[0][0]) if found else self._BEGINNING
+        lines = [fields[1] for _, fields in reversed(found[:count])]
+        return lines, cursors.format_cursor(incarnation, end)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        start = _id(self._start(cursor)[1])
+        start = _entry_id(self._locate(cursor)[1])
         while True:
-            block = int(1000 * min(deadline - time.monotonic(), self._longest_wait))
-            how = ("BLOCK", block) if block > 0 else ()  # BLOCK 0 would be for ever
+            block = int(1000 * min(deadline - time.monotonic(), self._max_wait))
+            how = ("BLOCK", block) if block > 0 else ()  # BLOCK 0 would wait for ever
             if self._ask("XREAD", "COUNT", 1, *how, "STREAMS", self._name("log", log), start):
                 return True
             if time.monotonic() >= deadline:
                 return False
 
-    def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        incarnation, at = self._start("")
-        name = self._name("log", log)
-        while found := self._fetch(incarnation, log, at, 256):
-            for position, line in found:
-                at = position
-                yield f"{name} {_id(at)}", line, True
-
-    # For `swarm doctor` ----------------------------------------------------------------------------------------------
-
     def server_settings(self) -> dict[str, str]:
         text = self._ask("INFO").decode(errors="replace")
         info = dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
-        version = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+        engine = "valkey" if "valkey_version" in info else "redis"
+        version = f"{engine.title()} {info[f'{engine}_version']}"
         found = {name: info.get(name, "0") for name in ("maxmemory", "used_memory", "connected_slaves")}
         for name in ("appendonly", "appendfsync", "maxmemory-policy"):
             found[name] = self._ask("CONFIG", "GET", name)[1].decode()
         return {"version": version, **found}
 
-    # How it is said to the server ------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------
 
     def _ask(self, *command: object) -> Any:
-        """The answer to a command that may be given twice."""
-        return self._link.call(lambda slot: _ask(slot.wire, *command))
+        """Return the answer to a command that may run twice."""
+        return self._pool.call(lambda session: _ask(session.connection, *command))
+
+    def _eval(self, script: str, keys: list[str], args: list[object]) -> Any:
+        """Return the answer of a script that may run twice."""
+        return self._pool.call(lambda session: _eval(session.connection, script, keys, args))
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
-        names = [self._name("record", key), self._name("index"), self._name("changed", key)]
-        change = [key, int(old is not None), old or b"", int(new is not None), new or b""]
-        return self._turn(_SWAP, names, change)[1] == b"1"
+        keys = [self._name("record", key), self._name("index"), self._name("changed", key)]
+        args = [key, int(old is not None), old or b"", int(new is not None), new or b""]
+        return self._change(_SWAP, keys, args)[1] == b"1"
 
-    def _turn(self, script: str, names: list[str], args: list[object]) -> tuple[str, bytes]:
-        """Which store it was, and the answer of a script, which is carried out once, however often it is sent."""
+    def _change(self, script: str, keys: list[str], args: list[object]) -> tuple[str, bytes]:
+        """Run a script once, however often it is sent; return the incarnation and its answer."""
 
-        def sent(slot: Slot[Wire]) -> tuple[str, bytes]:
+        def sent(session: Session[Connection]) -> tuple[str, bytes]:
             incarnation = self._incarnation
-            keys = [self._name("meta"), self._name("session", slot.session), *names]
-            return incarnation, _eval(slot.wire, script, keys, [incarnation, slot.turn, FORGOTTEN, *args])
+            all_keys = [self._name("meta"), self._name("session", session.name), *keys]
+            all_args = [incarnation, session.request_number, SESSION_TTL, *args]
+            return incarnation, _eval(session.connection, script, all_keys, all_args)
 
-        return self._link.call(sent)
+        return self._pool.call(sent)
 
     def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
-        now, found = self._with_incarnation("XRANGE", self._name("log", log), f"({_id(after)}", "+", "COUNT", count)
-        if now != incarnation:
-            self._incarnation = now
-            raise self._made_anew()
+        page = ("XRANGE", self._name("log", log), f"({_entry_id(after)}", "+", "COUNT", count)
+        now, found = self._ask_with_incarnation(*page)
+        self._check_incarnation(incarnation, now)
         return [(_position(entry), fields[1]) for entry, fields in found]
 
-    def _with_incarnation(self, *command: object) -> tuple[str, Any]:
-        """The answer to a command, and of which store it is: asked after it, so that it is that of the answer or a later one."""
+    def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
+        """Return the incarnation, and the answer to a command.
 
-        def asked(slot: Slot[Wire]) -> tuple[str, Any]:
-            found, incarnation = _ask_all(slot.wire, command, ("HGET", self._name("meta"), "incarnation"))
+        The incarnation is asked second: it is the one of the answer, or a later one.
+        """
+
+        def asked(session: Session[Connection]) -> tuple[str, Any]:
+            which = ("HGET", self._name("meta"), "incarnation")
+            found, incarnation = _ask_all(session.connection, command, which)
             if incarnation is None:
-                raise Broken("SWARMGONE")  # the next wire makes it anew
+                raise ConnectionLost(_REPLACED)  # the next connection creates the namespace
             return incarnation.decode(), found
 
-        return self._link.call(asked)
-
-    def _start(self, cursor: str) -> tuple[str, Position]:
-        incarnation, position = cursors.parse_cursor(cursor)
-        if not self._incarnation:
-            self._link.call(lambda slot: None)
-        now = self._incarnation
-        return now, (*position, 0)[:2] if incarnation == now else (0, 0)
+        return self._pool.call(asked)
 
     def _ask_time(self) -> tuple[float, float]:
         seconds, micro = self._ask("TIME")
         now = int(seconds) + int(micro) / 1e6
         return now, now
 
+    def _where_line(self, log: str, position: Position) -> str:
+        return f"{self._name('log', log)} {_entry_id(position)}"
+
     def _name(self, *parts: str) -> str:
         return ":".join((f"{{{self.address.namespace}}}", *parts))
 
-    def _dial(self, timeout: float) -> Wire:
+    def _connect(self, timeout: float) -> Connection:
         kind, options = self._settings
-        wire = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
+        made = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
         try:
-            _ask_all(wire)
-            self._check_version(wire)
+            _ask_all(made)
+            self._open_namespace(made)
         except BaseException:
-            _hang_up(wire)
+            _abort(made)
             raise
-        return wire
+        return made
 
-    def _check_version(self, wire: Wire) -> None:
-        """Makes the namespace if it is not there; refuses one that is somebody else's."""
+    def _open_namespace(self, connection: Connection) -> None:
+        """Create the namespace if it is missing. Raise StoreError if it is not swarm's."""
         meta = self._name("meta")
         try:
-            version, incarnation = _eval(wire, _MAKE, [meta], [VERSION, os.urandom(4).hex()])
+            found = _eval(connection, _OPEN, [meta], [LAYOUT, cursors.new_incarnation()])
         except StoreError as error:
             if "WRONGTYPE" not in str(error):
                 raise
-            version = incarnation = None
-        if version is None or not version.isdigit() or not incarnation:
-            raise StoreError(
-                f"{meta} on {self.address.shown} is not swarm's. Choose another namespace, with ?namespace=NAME in the address."
-            )
-        if int(version) > VERSION:
-            raise StoreError(
-                f"{self.address.shown} was made by a newer swarm (version {int(version)}; this one knows {VERSION}). "
-                "Use that one, or another namespace."
-            )
-        self._incarnation = incarnation.decode()
+            raise self._foreign(meta) from None
+        layout, incarnation = found
+        is_number = layout is not None and layout.isdigit()
+        self._accept(meta, int(layout) if is_number else None, (incarnation or b"").decode(errors="replace"))
 
 
-class _Ended(Exception):
-    """Ends a call and hangs up its wire."""
+class _EndSubscription(Exception):
+    """End a call and close its connection, which is still subscribed."""
 
 
-def _connection_settings(address: Address) -> tuple[type[Wire], dict[str, Any]]:
+def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, Any]]:
+    """Return the class of the connection and its options. Raise BadInput for a bad address."""
     try:
         if address.hosts and not re.fullmatch("/?[0-9]*", address.path):
-            raise ValueError(f"the path must be the number of a database, as /0, and not {address.path}")
+            raise ValueError(f"the path must be the number of a database, such as /0, not {address.path}")
         if not address.hosts and address.scheme.endswith("unix") and len(address.path) < 2:
-            raise ValueError("the path of a socket is missing, as redis+unix:///run/redis.sock")
-        options: dict[str, Any] = dict(_parse_url(address.url(_SCHEMES[address.scheme])))
+            raise ValueError("the path of a socket is missing, such as redis+unix:///run/redis.sock")
+        options: dict[str, Any] = dict(_parse_url(address.url(_CLIENT_SCHEMES[address.scheme])))
         kind = options.pop("connection_class", redis.Connection)
         if not options.get("password") and (password := settings.variable("REDISCLI_AUTH")):
             options["password"] = password
         options |= {"protocol": 2, "retry": None, "driver_info": None}
         kind(**options)
     except (ValueError, TypeError) as error:
-        raise BadInput(f"{address.shown} cannot be understood: {address.scrubbed(str(error))}.") from None
+        raise BadInput(f"{address.shown} is invalid: {address.scrubbed(str(error))}.") from None
     return kind, options
 
 
-def _ask(wire: Wire, *command: object) -> Any:
-    return _ask_all(wire, command)[0]
+def _ask(connection: Connection, *command: object) -> Any:
+    return _ask_all(connection, command)[0]
 
 
-def _ask_all(wire: Wire, *commands: tuple[object, ...]) -> list[Any]:
-    """The answers to commands that are sent together; without any, only that there is a server and that it knows us."""
+def _ask_all(connection: Connection, *commands: tuple[object, ...]) -> list[Any]:
+    """Send the commands together, and return their answers.
+
+    Without a command, only connect and log in.
+    """
     try:
-        wire.connect()
-        wire.send_packed_command(wire.pack_commands(commands))
-        return [wire.read_response() for _ in commands]
+        connection.connect()
+        connection.send_packed_command(connection.pack_commands(commands))
+        return [connection.read_response() for _ in commands]
     except redis.exceptions.NoScriptError:
         raise
     except redis.AuthenticationError as error:
         why = str(error).rstrip(".")
-        raise StoreError(f"the server refuses: {why}. Check user and password, in the address and REDISCLI_AUTH.") from None
-    except redis.ResponseError as error:  # it has changed nothing
-        if str(error).startswith(_AGAIN) or isinstance(error, redis.ReadOnlyError):
-            raise Broken(str(error)) from None
+        raise StoreError(f"the server refuses: {why}. Check user and password, in the address and in REDISCLI_AUTH.") from None
+    except redis.ResponseError as error:  # the server changed nothing
+        if str(error).startswith(_TEMPORARY) or isinstance(error, redis.ReadOnlyError):
+            raise ConnectionLost(str(error)) from None
         why = str(error).rstrip(".")
-        raise StoreError(f"the server refuses: {why}. Look at its settings with: swarm doctor") from None
+        raise StoreError(f"the server refuses: {why}. To check its settings, run: swarm doctor") from None
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise Broken(str(error) or type(error).__name__) from None
+        raise ConnectionLost(str(error) or type(error).__name__) from None
 
 
-def _eval(wire: Wire, script: str, keys: list[str], args: list[object]) -> Any:
+def _eval(connection: Connection, script: str, keys: list[str], args: list[object]) -> Any:
     try:
-        return _ask(wire, "EVALSHA", _sha(script), len(keys), *keys, *args)
+        return _ask(connection, "EVALSHA", _sha(script), len(keys), *keys, *args)
     except redis.exceptions.NoScriptError:
-        return _ask(wire, "EVAL", script, len(keys), *keys, *args)
+        return _ask(connection, "EVAL", script, len(keys), *keys, *args)
 
 
 @cache
@@ -342,38 +342,42 @@ def _sha(script: str) -> str:
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
-def _heard(wire: Wire, timeout: float) -> None:
-    """Waits for a message."""
+def _wait_message(connection: Connection, timeout: float) -> None:
     try:
-        wire.can_read(timeout)
+        connection.can_read(timeout)
     except (redis.ConnectionError, redis.TimeoutError, OSError):
-        raise _Ended from None
+        raise _EndSubscription from None
 
 
-def _unsubscribe(wire: Wire, channel: str) -> None:
-    """The wire is as it was before: what was still said on the channel is not taken for an answer to the next command."""
+def _unsubscribe(connection: Connection, channel: str) -> None:
+    """Make the connection usable again: read all messages, so that none answers a later command."""
     try:
-        said = _ask(wire, "UNSUBSCRIBE", channel)
-        while said[0] != b"unsubscribe":
-            said = wire.read_response()
-    except (Broken, StoreError, redis.RedisError, OSError):
-        raise _Ended from None
+        message = _ask(connection, "UNSUBSCRIBE", channel)
+        while message[0] != b"unsubscribe":
+            message = connection.read_response()
+    except (ConnectionLost, StoreError, redis.RedisError, OSError):
+        raise _EndSubscription from None
 
 
-def _hang_up(wire: Wire) -> None:
-    """At once: what has not been sent shall never arrive. The socket is private to redis-py. Where it has another name, the
-    wire is closed politely, and what was sent may be carried out later: once at most, and only until the next turn."""
+def _abort(connection: Connection) -> None:
+    """Close the connection at once, so that unsent data never arrive.
+
+    The socket is private to redis-py. If it has another name there, close the connection in
+    the usual way. A request that was sent may then be carried out later: at most once, and
+    only until the session's next request.
+    """
     try:
-        own = getattr(wire, "_sock", None)
-        if isinstance(own, socket.socket):
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        wire.disconnect()
+        own_socket = getattr(connection, "_sock", None)
+        if isinstance(own_socket, socket.socket):
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.disconnect()
     except (OSError, redis.RedisError):
         pass
 
 
-def _skipped(namespace: str) -> str:
-    return f"skipped:{namespace}"
+def _floor(namespace: str) -> str:
+    """Return the field of meta that holds a number: every later token is larger."""
+    return f"floor:{namespace}"
 
 
 def _position(entry: bytes) -> Position:
@@ -381,5 +385,5 @@ def _position(entry: bytes) -> Position:
     return int(milliseconds), int(number)
 
 
-def _id(position: Position) -> str:
+def _entry_id(position: Position) -> str:
     return "-".join(map(str, position))

@@ -1,6 +1,11 @@
-"""Which driver opens which URL. A driver is imported when its URL is opened, so that its client is needed only then."""
+"""The drivers of stores, and the schemes of the URLs that they open.
+
+A driver is imported when its URL is opened. So its client is needed only then.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from swarm.errors import BadInput, StoreError
 
@@ -12,17 +17,42 @@ if TYPE_CHECKING:
     from swarm.system.clock import Clock
 
 
-_SERVERS = {  # the schemes of a store on a server: its module, its class, and the extra that brings its client
-    "redis": ("stores.redis", "RedisStore", "redis"),
-    "rediss": ("stores.redis", "RedisStore", "redis"),
-    "redis+unix": ("stores.redis", "RedisStore", "redis"),
-    "valkey": ("stores.redis", "RedisStore", "redis"),
-    "valkeys": ("stores.redis", "RedisStore", "redis"),
-    "postgresql": ("stores.postgres", "PostgresStore", "postgres"),
-    "postgres": ("stores.postgres", "PostgresStore", "postgres"),
-    "etcd": ("stores.etcd", "EtcdStore", "etcd"),
-    "etcds": ("stores.etcd", "EtcdStore", "etcd"),
-}
+class ServerDriver(NamedTuple):
+    """A driver of a store on a server: `swarm.stores.NAME`, with its client in the extra NAME."""
+
+    name: str
+    schemes: tuple[str, ...]
+    """The first one is shown to users."""
+    store_class: str
+    client: str
+    """The Python package that it needs; "" for none."""
+    variables: tuple[str, ...]
+    """The variables of the server's own tools that it reads. Processes that agents start get them."""
+
+
+SERVER_DRIVERS = (
+    ServerDriver(
+        "redis",
+        ("redis", "rediss", "redis+unix", "valkey", "valkeys"),
+        "RedisStore",
+        "redis",
+        ("REDISCLI_AUTH",),
+    ),
+    ServerDriver(
+        "postgres",
+        ("postgresql", "postgres"),
+        "PostgresStore",
+        "psycopg",
+        ("PGUSER", "PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT"),
+    ),
+    ServerDriver(
+        "etcd",
+        ("etcd", "etcds"),
+        "EtcdStore",
+        "",
+        ("ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"),
+    ),
+)
 
 
 def open_store(
@@ -34,42 +64,59 @@ def open_store(
     clock: Clock | None = None,
     cache: Callable[[str], Cache] | None = None,
 ) -> Store:
-    """The store that a URL names; a plain path or file: URL is a directory. Not `trusted`: refuse another user's directory.
-    `cache` tells where what was found out about a store on a server is kept on this machine, by default in memory."""
+    """Return the store of a URL. A plain path, or a file: URL, is a directory.
+
+    With `trusted=False`, refuse a directory of another user. `cache(address)` returns this
+    machine's cache for a store on a server; the default is a cache in memory. Raise BadInput
+    for an invalid URL, and StoreError if the driver's client is not installed.
+    """
     scheme, colon, rest = url.partition("://")
     if not colon or scheme == "file":
-        from_module = __import__("swarm.stores.file.store", fromlist=["FileStore"])
-        path = rest if colon else url
-        store: Store = from_module.FileStore(path, clock=clock, trusted=trusted, log_max_bytes=log_max_bytes, durable=durable)
-        return store
-    if scheme == "memory":
-        store = __import__("swarm.stores.memory", fromlist=["MemoryStore"]).MemoryStore(clock=clock)
-        return store
-    if scheme not in _SERVERS:
-        raise BadInput(
-            f"{scheme[:40]}:// names no store that swarm knows: give a directory, postgresql://…, redis://… or etcd://…"
+        file_store = _load("swarm.stores.file.store", "FileStore")
+        return file_store(
+            rest if colon else url,
+            clock=clock,
+            trusted=trusted,
+            log_max_bytes=log_max_bytes,
+            durable=durable,
         )
+    if scheme == "memory":
+        return _load("swarm.stores.memory", "MemoryStore")(clock=clock)
     from swarm.stores.address import Address
 
+    driver = driver_of(scheme)
     address = Address(url)
-    store = _driver(scheme)(address, clock=clock, cache=cache(address.shown) if cache else None)
-    return store
+    server_store = _load_server_store(driver, scheme)
+    return server_store(address, clock=clock, cache=cache(address.shown) if cache else None)
 
 
-def _driver(scheme: str) -> Callable[..., Store]:
-    module, name, extra = _SERVERS[scheme]
+def driver_of(scheme: str) -> ServerDriver:
+    """Return the driver for the URLs of a scheme. Raise BadInput if there is none."""
+    for driver in SERVER_DRIVERS:
+        if scheme in driver.schemes:
+            return driver
+    known = ", ".join(f"{driver.schemes[0]}://…" for driver in SERVER_DRIVERS)
+    raise BadInput(f"{scheme[:40]}:// is not a store that swarm knows. Use a directory, or one of {known}.")
+
+
+def _load_server_store(driver: ServerDriver, scheme: str) -> Callable[..., Store]:
     import sys
 
-    if "site" not in sys.modules:  # the scripts start without it, to be quick; clients of servers are installed there
+    if "site" not in sys.modules:  # the scripts start Python without it, to be fast
         import site
 
-        site.main()
+        site.main()  # clients of servers are installed in site-packages
     try:
-        driver: Callable[..., Store] = getattr(__import__(f"swarm.{module}", fromlist=[name]), name)
+        return _load(f"swarm.stores.{driver.name}", driver.store_class)
     except ImportError as error:
         if (error.name or "").startswith("swarm"):
             raise
         raise StoreError(
-            f"{scheme}:// needs the package {error.name}. Run: {sys.executable} -m pip install 'swarm-coordination[{extra}]'"
+            f"{scheme}:// needs the Python package {error.name}, which is not installed. "
+            f"Run: {sys.executable} -m pip install 'swarm-coordination[{driver.name}]'"
         ) from None
-    return driver
+
+
+def _load(module: str, name: str) -> Callable[..., Store]:
+    store_class: Callable[..., Store] = getattr(__import__(module, fromlist=[name]), name)
+    return store_class

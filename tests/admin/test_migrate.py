@@ -176,7 +176,7 @@ class TestCommand:
         monkeypatch.delenv("NOTHING", raising=False)
         for args, text in (
             ((old.root, old.root + "/."), "the same store"),
-            ((old.root, "redis://:geheim@h/0"), "everybody on this machine can read"),
+            ((old.root, "redis://:geheim@h/0"), "contains a password"),
             ((str(tmp_path / "absent"), old.root), "no such directory"),
             ((old.root, "env:NOTHING"), "env:VARIABLE"),
             ((old.root,), "needs TO"),

@@ -46,7 +46,7 @@ def test_a_url_opens_its_store(tmp_path: Path) -> None:
     assert isinstance(open_store(f"file://{tmp_path}"), FileStore)
     assert isinstance(open_store("memory://"), MemoryStore)
     assert isinstance(open_store("memory://").clock, Clock)
-    with pytest.raises(BadInput, match="names no store"):
+    with pytest.raises(BadInput, match="redis://…, postgresql://…, etcd://…"):
         open_store("carrier-pigeon://coop")
 
 

@@ -22,7 +22,7 @@ from swarm.stores import etcd
 from swarm.stores.address import Address
 from swarm.stores.contract import Store
 from swarm.stores.etcd import EtcdStore
-from swarm.stores.etcd_gateway import Gateway, Json, Wire, delete, entries, get, put
+from swarm.stores.etcd_gateway import Connection, Gateway, Json, delete, entries, get, put
 from swarm.stores.server import base
 from swarm.stores.server.clock import ServerClock
 from swarm.testing import CHECKS
@@ -86,11 +86,11 @@ def no_login_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def say(url: str, *requests: Json) -> list[Json]:
     """What a server answers to requests that are none of the store's."""
-    wire = Gateway(Address(url)).dial(10, lambda wire: None)
+    connection = Gateway(Address(url)).connect(10, lambda connection: None)
     try:
-        return [wire.ask(request) for request in requests]
+        return [connection.ask(request) for request in requests]
     finally:
-        wire.hang_up()
+        connection.abort()
 
 
 def lines_of(store: Store, log: str = "status") -> list[bytes]:
@@ -144,7 +144,7 @@ def test_eight_writers_lose_nothing_and_all_readers_see_one_order(opened: Opened
 
 
 def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_LONGEST_WAIT", 60.0)
+    monkeypatch.setattr(base, "_MAX_WAIT", 60.0)
     store.address.timeout = 240.0  # so that nobody looks again within this test
     store.create("locks/a", b"one")
     other = opened(url)
@@ -216,30 +216,31 @@ def test_a_namespace_that_another_makes_at_the_same_moment_is_its(
     opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = opened(url), opened(url)
-    original = Wire.ask
+    original = Connection.ask
 
-    def overtaken(self: Wire, request: Json) -> Json:
-        monkeypatch.setattr(Wire, "ask", original)
+    def overtaken(self: Connection, request: Json) -> Json:
+        monkeypatch.setattr(Connection, "ask", original)
         answer = original(self, request)
         quick.create("locks/a", b"one")
         return answer
 
-    monkeypatch.setattr(Wire, "ask", overtaken)
+    monkeypatch.setattr(Connection, "ask", overtaken)
     assert slow.tail("status", 1)[1] == quick.tail("status", 1)[1]
     assert quick.replace("locks/a", b"one", b"two") and slow.replace("locks/a", b"two", b"three")
 
 
-@pytest.mark.parametrize("meta", [b"", b"hello", b"[1]", b'{"version": 1}', b'{"version": 1, "incarnation": "me"}'])
+@pytest.mark.parametrize("meta", [b"", b"hello", b"[1]", b'{"version": 2}', b'{"version": 2, "incarnation": "me"}'])
 def test_a_namespace_of_somebody_else_is_refused(opened: Opened, url: str, namespace: str, meta: bytes) -> None:
     say(url, put(f"{namespace}/meta", meta))
-    with pytest.raises(StoreError, match=r"not swarm's. Choose another namespace"):
+    with pytest.raises(StoreError, match=r"not created by swarm.*another namespace"):
         opened(url).create("locks/a", b"x")
     assert [entry.key for entry in entries(say(url, get(namespace, f"{namespace}0"))[0])] == [f"{namespace}/meta"]
 
 
-def test_a_newer_namespace_is_refused(opened: Opened, url: str, namespace: str) -> None:
-    say(url, put(f"{namespace}/meta", b'{"version": 2, "incarnation": "0123abcd", "more": 1}'))
-    with pytest.raises(StoreError, match="made by a newer swarm"):
+@pytest.mark.parametrize(("layout", "age"), [(1, "older"), (3, "newer")])
+def test_a_namespace_of_another_layout_is_refused(layout: int, age: str, opened: Opened, url: str, namespace: str) -> None:
+    say(url, put(f"{namespace}/meta", b'{"version": %d, "incarnation": "0123abcd", "more": 1}' % layout))
+    with pytest.raises(StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"):
         opened(url).read("locks/a")
 
 
@@ -303,7 +304,7 @@ def test_old_sessions_are_cleared_and_those_in_use_are_not_missed(
     sessions = f"{namespace}/session/", f"{namespace}/session0"
     (used,) = entries(say(url, get(*sessions))[0])
     say(url, put(f"{sessions[0]}00495000/x", b"1 1"))
-    monkeypatch.setattr(etcd, "_CLEARING", 1.0)
+    monkeypatch.setattr(etcd, "_CLEANUP_SHARE", 1.0)
     opened(url).read("locks/a")
     assert entries(say(url, get(*sessions))[0]) == [used]
     say(url, delete(*sessions))
@@ -455,14 +456,14 @@ def test_the_first_change_of_all_that_arrives_late_does_nothing(
 
 def test_what_was_given_up_and_done_after_all_does_not_hinder_the_next(store: EtcdStore) -> None:
     store.create("locks/b", b"x")
-    original = Wire.ask
+    original = Connection.ask
 
-    def interrupted(self: Wire, request: Json) -> Json:
+    def interrupted(self: Connection, request: Json) -> Json:
         original(self, request)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Wire, "ask", interrupted)
+        patch.setattr(Connection, "ask", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.create("locks/a", b"one")
     assert not store.create("locks/a", b"two")
@@ -490,20 +491,20 @@ def test_a_line_that_arrives_late_is_there_once(far: EtcdStore, road: Road, url:
 def test_a_line_is_found_again_behind_which_others_came(
     opened: Opened, far: EtcdStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Wire.ask
+    original = Connection.ask
     lost: list[Json] = []
 
-    def lose(self: Wire, request: Json) -> Json:
+    def lose(self: Connection, request: Json) -> Json:
         answer = original(self, request)
         if "request_txn" in request and not lost:
             lost.append(answer)
             other.append("status", b"of another")
-            raise self._broken("lost")
+            raise self._lost("lost")
         return answer
 
     other = opened(url)
     other.tail("status", 1)
-    monkeypatch.setattr(Wire, "ask", lose)
+    monkeypatch.setattr(Connection, "ask", lose)
     cursor = far.append("status", b"second")
     assert lines_of(far) == [b"first", b"second", b"of another"]
     assert far.read_log("status", cursor)[0] == [b"of another"]
@@ -666,7 +667,7 @@ def test_another_member_is_another_clock(
     monkeypatch.setattr(store._server_clock, "forget", lambda: forgotten.append(True))
     store.read("locks/a")
     assert not forgotten
-    store._gateway.broke(0)
+    store._gateway.avoid(0)
     store.close()
     store.read("locks/a")
     assert forgotten == [True]
@@ -780,13 +781,13 @@ def test_what_only_reads_is_never_sent_as_a_transaction(store: EtcdStore, monkey
     store.create("locks/t", b"x")
     store.append("status", b"line")
     asked: list[str] = []
-    ask = Wire.ask
+    ask = Connection.ask
 
-    def noted(self: Wire, request: Json) -> Json:
+    def noted(self: Connection, request: Json) -> Json:
         asked.extend(request)
         return ask(self, request)
 
-    monkeypatch.setattr(Wire, "ask", noted)
+    monkeypatch.setattr(Connection, "ask", noted)
     found = (store.read("locks/t"), store.keys("locks"), store.token_bound("locks/t"), store.highest_token("locks"))
     assert found == (b"x", ["locks/t"], 1, 1)
     assert (store.token_bound("locks/u"), store.highest_token("queue")) == (0, 0)

@@ -1,4 +1,4 @@
-"""What the stores on servers share: addresses, clocks, wires, cursors, and what is kept beside them."""
+"""The shared parts of stores on servers: addresses, clocks, sessions, cursors, batches, caches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from swarm.stores.address import Address
 from swarm.stores.cache import FileCache
 from swarm.stores.file.state_dir import StateDir
 from swarm.stores.server import cursors
+from swarm.stores.server.batch_reader import BatchReader
 from swarm.stores.server.clock import ServerClock
-from swarm.stores.server.session_pool import Broken, Link, Slot
+from swarm.stores.server.session_pool import ConnectionLost, Session, SessionPool
 from swarm.system import process
 from swarm.system.clock import Clock
 from tests.conftest import HandClock
@@ -28,22 +29,22 @@ class TestAddress:
         address = Address("postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require")
         assert (address.scheme, address.user, address.password, address.path) == ("postgresql", "me", "p@ss", "/db")
         assert (address.namespace, address.timeout, address.options) == ("team_a", 2.5, {"sslmode": "require"})
-        assert address.places(5432) == [("h1", 1), ("h2", 5432)]
+        assert address.hosts_and_ports(5432) == [("h1", 1), ("h2", 5432)]
         assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
         assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
 
     def test_without_anything_said_it_is_the_usual(self) -> None:
         address = Address("redis://")
-        assert (address.namespace, address.timeout, address.places(6379)) == ("swarm", 10.0, [("localhost", 6379)])
+        assert (address.namespace, address.timeout, address.hosts_and_ports(6379)) == ("swarm", 10.0, [("localhost", 6379)])
         assert address.shown == "redis://" and not address.has_secret
 
     def test_a_host_may_be_an_ipv6_address(self) -> None:
-        assert Address("etcd://[::1]:2379,[fe80::2]").places(1) == [("::1", 2379), ("fe80::2", 1)]
+        assert Address("etcd://[::1]:2379,[fe80::2]").hosts_and_ports(1) == [("::1", 2379), ("fe80::2", 1)]
 
     @pytest.mark.parametrize("hosts", ["h:0", "h:65536", "h:x", ":5", "h:²"])
     def test_a_port_that_is_none_is_refused(self, hosts: str) -> None:
-        with pytest.raises(BadInput, match="names no host and port"):
-            Address(f"etcd://{hosts}").places(2379)
+        with pytest.raises(BadInput, match="is not a host and port"):
+            Address(f"etcd://{hosts}").hosts_and_ports(2379)
 
     @pytest.mark.parametrize("name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
     def test_a_namespace_that_some_server_would_not_take_is_refused(self, name: str) -> None:
@@ -156,120 +157,125 @@ class TestClock:
         assert judge(lock, other, lambda: 0.0).is_held, "its holder still believes in it"
 
 
-class TestLink:
+class TestSessionPool:
     @pytest.fixture
-    def wires(self) -> list[str]:
+    def connections(self) -> list[str]:
         return []
 
-    def link(self, wires: list[str], timeout: str = "0.3") -> Link[str]:
-        def dial(_: float) -> str:
-            wires.append(f"open {len(wires)}")
-            return wires[-1]
+    def pool(self, connections: list[str], timeout: str = "0.3") -> SessionPool[str]:
+        def connect(_: float) -> str:
+            connections.append(f"open {len(connections)}")
+            return connections[-1]
 
-        return Link(Address(f"redis://h/0?timeout={timeout}"), dial, lambda wire: wires.append(f"closed {wire}"))
+        def abort(connection: str) -> None:
+            connections.append(f"closed {connection}")
 
-    def test_a_wire_is_used_again(self, wires: list[str]) -> None:
-        link = self.link(wires)
-        assert link.call(lambda slot: slot.wire) == link.call(lambda slot: slot.wire) == "open 0"
-        assert wires == ["open 0"]
+        return SessionPool(Address(f"redis://h/0?timeout={timeout}"), connect, abort)
 
-    def test_what_is_broken_is_tried_with_another_as_the_same_turn(self, wires: list[str]) -> None:
+    def test_a_wire_is_used_again(self, connections: list[str]) -> None:
+        pool = self.pool(connections)
+        assert pool.call(lambda session: session.connection) == pool.call(lambda session: session.connection) == "open 0"
+        assert connections == ["open 0"]
+
+    def test_what_is_broken_is_tried_with_another_as_the_same_turn(self, connections: list[str]) -> None:
         seen: list[tuple[str, str, int]] = []
 
-        def work(slot: Slot[str]) -> str:
-            seen.append((slot.wire, slot.session, slot.turn))
+        def work(session: Session[str]) -> str:
+            seen.append((session.connection, session.name, session.request_number))
             if len(seen) < 3:
-                raise Broken("cut")
+                raise ConnectionLost("cut")
             return "done"
 
-        link = self.link(wires)
-        assert link.call(work) == "done"
-        assert len({wire for wire, _, _ in seen}) == 3 and len({(session, turn) for _, session, turn in seen}) == 1
-        link.call(work)
+        pool = self.pool(connections)
+        assert pool.call(work) == "done"
+        assert len({connection for connection, _, _ in seen}) == 3
+        assert len({(session, number) for _, session, number in seen}) == 1
+        pool.call(work)
         assert seen[-1][1] == seen[0][1] and seen[-1][2] == seen[0][2] + 1
 
-    def test_time_is_up_sometime(self, wires: list[str]) -> None:
-        def work(_: Slot[str]) -> None:
-            raise Broken("cut\n  twice.")
+    def test_time_is_up_sometime(self, connections: list[str]) -> None:
+        def work(_: Session[str]) -> None:
+            raise ConnectionLost("cut\n  twice.")
 
         begun = time.monotonic()
         with pytest.raises(StoreError, match=r"redis://h/0 cannot be reached: cut twice\. .*0.3 seconds.*may have been made"):
-            self.link(wires).call(work)
+            self.pool(connections).call(work)
         assert 0.1 < time.monotonic() - begun < 5
-        assert sum(wire.startswith("open") for wire in wires) == sum(wire.startswith("closed") for wire in wires) > 2
+        opened, closed = (sum(each.startswith(what) for each in connections) for what in ("open", "closed"))
+        assert opened == closed > 2
 
     def test_where_nothing_was_sent_it_says_nothing_of_changes(self) -> None:
-        def dial(_: float) -> str:
-            raise Broken("refused")
+        def connect(_: float) -> str:
+            raise ConnectionLost("refused")
 
         with pytest.raises(StoreError, match="Is the server running") as caught:
-            Link(Address("redis://h/0?timeout=0.1"), dial, lambda wire: None).call(lambda slot: None)
+            SessionPool(Address("redis://h/0?timeout=0.1"), connect, lambda connection: None).call(lambda session: None)
         assert "may have been made" not in str(caught.value)
 
     @pytest.mark.parametrize("error", [StoreError("no"), KeyboardInterrupt()])
-    def test_any_other_error_hangs_up_and_the_session_goes_on(self, error: BaseException, wires: list[str]) -> None:
-        link = self.link(wires)
-        session = link.call(lambda slot: slot.session)
+    def test_any_other_error_hangs_up_and_the_session_goes_on(self, error: BaseException, connections: list[str]) -> None:
+        pool = self.pool(connections)
+        session = pool.call(lambda session: session.name)
 
-        def work(_: Slot[str]) -> None:
+        def work(_: Session[str]) -> None:
             raise error
 
         with pytest.raises(type(error)):
-            link.call(work)
-        assert wires == ["open 0", "closed open 0"]
-        assert link.call(lambda slot: (slot.session, slot.turn)) == (session, 3)
+            pool.call(work)
+        assert connections == ["open 0", "closed open 0"]
+        assert pool.call(lambda session: (session.name, session.request_number)) == (session, 3)
 
-    def test_threads_do_not_wait_for_each_other(self, wires: list[str]) -> None:
-        link = self.link(wires, timeout="10")
+    def test_threads_do_not_wait_for_each_other(self, connections: list[str]) -> None:
+        pool = self.pool(connections, timeout="10")
         meet = threading.Barrier(4, timeout=10)
         sessions: list[str] = []
 
-        def work(slot: Slot[str]) -> None:
+        def work(session: Session[str]) -> None:
             meet.wait()
-            sessions.append(slot.session)
+            sessions.append(session.name)
 
-        threads = [threading.Thread(target=link.call, args=(work,)) for _ in range(4)]
+        threads = [threading.Thread(target=pool.call, args=(work,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(10)
         assert len(set(sessions)) == 4
 
-    def test_a_forked_child_opens_its_own_and_closes_none_of_its_parents(self, wires: list[str], tmp_path: Path) -> None:
-        link = self.link(wires)
-        session = link.call(lambda slot: slot.session)
+    def test_a_forked_child_opens_its_own_and_closes_none_of_its_parents(self, connections: list[str], tmp_path: Path) -> None:
+        pool = self.pool(connections)
+        session = pool.call(lambda session: session.name)
 
         def child() -> None:
-            assert link.call(lambda slot: slot.session) != session
-            link.close()
-            assert wires == ["open 0", "open 1", "closed open 1"], wires
+            assert pool.call(lambda session: session.name) != session
+            pool.close()
+            assert connections == ["open 0", "open 1", "closed open 1"], connections
 
         assert os.waitpid(fork(child), 0)[1] == 0
-        assert link.call(lambda slot: slot.wire) == "open 0"
+        assert pool.call(lambda session: session.connection) == "open 0"
 
-    def test_closed_it_opens_again(self, wires: list[str]) -> None:
-        link = self.link(wires)
-        session = link.call(lambda slot: slot.session)
-        link.close()
-        assert link.call(lambda slot: (slot.session, slot.wire)) == (session, "open 2")
+    def test_closed_it_opens_again(self, connections: list[str]) -> None:
+        pool = self.pool(connections)
+        session = pool.call(lambda session: session.name)
+        pool.close()
+        assert pool.call(lambda session: (session.name, session.connection)) == (session, "open 2")
 
-    def test_tries_become_rarer(self, wires: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tries_become_rarer(self, connections: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         pauses: list[float] = []
         monkeypatch.setattr(time, "sleep", pauses.append)
         monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
 
-        def work(_: Slot[str]) -> None:
-            raise Broken("cut")
+        def work(_: Session[str]) -> None:
+            raise ConnectionLost("cut")
 
         with pytest.raises(StoreError):
-            self.link(wires, timeout="3").call(work)
+            self.pool(connections, timeout="3").call(work)
         assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5, 0.5]
 
 
-class TestLogs:
+class TestCursors:
     def test_cursors(self) -> None:
         for position in ((0,), (7,), (1700000000000, 3)):
-            text = cursors.cursor("0123abcd", position)
+            text = cursors.format_cursor("0123abcd", position)
             assert cursors.parse_cursor(text) == ("0123abcd", position)
         assert cursors.parse_cursor("") == ("", ())
 
@@ -297,11 +303,11 @@ class TestLogs:
             found: list[tuple[cursors.Position, bytes]] = [((number + 1,), line) for number, line in enumerate(log)]
             return found[after[0] : after[0] + count]
 
-        portions = cursors.Portions()
+        reader = BatchReader()
         read: list[bytes] = []
         at: cursors.Position = (0,)
         while True:
-            lines, at = portions.gather("status", fetch, at, limit)
+            lines, at = reader.read("status", fetch, at, limit)
             if not lines:
                 break
             assert sum(map(len, lines)) < max(limit, 1) + 2 * (size + 10) + limit
@@ -317,21 +323,21 @@ class TestLogs:
             asked.append(count)
             return log[after[0] : after[0] + count]
 
-        portions = cursors.Portions()
-        assert portions.gather("a", fetch, (0,), 1 << 20)[1] == (9,)
+        reader = BatchReader()
+        assert reader.read("a", fetch, (0,), 1 << 20)[1] == (9,)
         assert asked == [2, 8]
         log += [((number,), b"short") for number in range(10, 24)]
-        assert portions.gather("a", fetch, (9,), 1 << 20)[1] == (23,)
+        assert reader.read("a", fetch, (9,), 1 << 20)[1] == (23,)
         assert asked == [2, 8, 16]
-        assert len(portions.gather("a", fetch, (0,), 0)[0]) == 1
+        assert len(reader.read("a", fetch, (0,), 0)[0]) == 1
         log.append(((24,), b"x" * 100_000))
-        portions.gather("a", fetch, (23,), 1 << 20)
-        portions.gather("a", fetch, (24,), 1 << 20)
-        portions.gather("b", fetch, (24,), 1 << 20)
+        reader.read("a", fetch, (23,), 1 << 20)
+        reader.read("a", fetch, (24,), 1 << 20)
+        reader.read("b", fetch, (24,), 1 << 20)
         assert asked == [2, 8, 16, 1, 16, 2, 2]
 
 
-class TestKept:
+class TestFileCache:
     def cache(self, tmp_path: Path, whose: str) -> FileCache:
         return FileCache(str(tmp_path), StateDir(str(tmp_path), trusted=True), whose=whose)
 

@@ -20,6 +20,7 @@ from swarm.agents.setup import codex_toml, file_changes, hook_entries, json_edit
 from swarm.agents.setup.file_changes import Change
 from swarm.agents.setup.marked_block import MARKDOWN
 from swarm.errors import BadInput
+from swarm.stores.registry import SERVER_DRIVERS
 from swarm.system.own_command import is_own_server
 
 AGENTS = ("claude", "codex")
@@ -34,8 +35,7 @@ not yours any more, and nothing may be written for it.
 FORWARDED = (  # what swarm and the clients of its stores take from the environment
     *("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES", "SWARM_DURABLE"),
     *("SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN"),
-    *("REDISCLI_AUTH", "ETCDCTL_USER", "ETCDCTL_PASSWORD", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"),
-    *("PGUSER", "PGPASSWORD", "PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT"),
+    *(variable for driver in SERVER_DRIVERS for variable in driver.variables),
 )
 _TIMEOUT = 10  # seconds that a hook may take
 _AT_THE_END = 3  # Codex allows no more, Claude Code gives 1.5 unless told

@@ -1,80 +1,156 @@
-"""What the stores on servers do alike; each driver adds how it is said to its server."""
+"""The part of a store that is the same on every server. A driver adds how to ask its server.
 
-import math
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+All data of a store lie in one namespace of the server: a schema or a prefix of keys. The
+namespace has a record of its layout version and of its incarnation (see `cursors`). The
+first connection creates it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from swarm.errors import StoreError
 from swarm.stores.address import Address
-from swarm.stores.cache import MemoryCache
+from swarm.stores.atomic import AtomicStore
 from swarm.stores.contract import Cache
 from swarm.stores.server import cursors
-from swarm.stores.server.session_pool import Link
+from swarm.stores.server.batch_reader import BatchReader
+from swarm.stores.server.clock import ServerClock
+from swarm.stores.server.cursors import Position
+from swarm.stores.server.session_pool import SessionPool
+from swarm.system.clock import Clock
 
-W = TypeVar("W")
+C = TypeVar("C")
 
-_LONGEST_WAIT = 1.0  # seconds that one question blocks, or less: an answer must come well before it is given up
-
-
-class MadeAnew(StoreError):
-    """The log is not the one that was asked about."""
+LAYOUT = 2  # version of the tables and keys on all servers
+_MAX_WAIT = 1.0  # seconds that one request may wait on the server for news
+_NUMBERED_BATCH = 256  # lines
 
 
-class OnServer(Generic[W]):
-    """A namespace of a server. Nothing is sent before the first verb; threads and forked children may share the object."""
+class StoreReplaced(StoreError):
+    """The namespace was removed and created again during a read."""
 
-    def __init__(self, address: Address, link: Link[W], cache: Cache | None) -> None:
+
+class ServerStore(AtomicStore, Generic[C]):
+    """A namespace of a server. C is the connection of the client library.
+
+    Nothing is sent before the first verb. Threads and forked children may share the object.
+    """
+
+    _BEGINNING: Position = (0,)
+    """The position before the first line of a log."""
+
+    def __init__(
+        self,
+        address: Address,
+        connect: Callable[[float], C],
+        abort: Callable[[C], object],
+        *,
+        clock: Clock | None,
+        cache: Cache | None,
+    ) -> None:
+        super().__init__(cache)
         self.address = address
-        self._link = link
-        self._cache = cache or MemoryCache()
-        self._portions = cursors.Portions()
+        self._pool = SessionPool(address, connect, abort)
+        self._server_clock = ServerClock(self._ask_time)
+        self.clock = clock or self._server_clock
+        self._incarnation = ""  # of the namespace that the latest connection found
+        self._batches = BatchReader()
 
-    def create(self, key: str, data: bytes) -> bool:
-        return self._swap(key, None, data)
+    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+        incarnation, start = self._locate(cursor)
+        try:
+            lines, end = self._batches.read(log, lambda after, count: self._fetch(incarnation, log, after, count), start, limit)
+        except StoreReplaced:
+            return self.read_log(log, cursor, limit)
+        return lines, cursors.format_cursor(incarnation, end)
 
-    def replace(self, key: str, old: bytes, new: bytes) -> bool:
-        return self._swap(key, old, new)
-
-    def remove(self, key: str, old: bytes) -> bool:
-        return self._swap(key, old, None)
-
-    def age(self, key: str) -> float:
-        return math.inf
+    def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
+        incarnation, after = self._locate("")
+        while found := self._fetch(incarnation, log, after, _NUMBERED_BATCH):
+            for position, line in found:
+                after = position
+                yield self._where_line(log, position), line, True
 
     def continues(self, before: str, after: str) -> bool:
         return cursors.continues(before, after)
 
-    def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
-        lines, cursor = self.read_log(log)
-        while lines:
-            yield from (line for line in lines if any(text in line for text in texts))
-            lines, cursor = self.read_log(log, cursor)
-
     def adjoins(self, before: str, after: str, line: bytes) -> bool:
         return cursors.adjoins(before, after)
 
-    def rotate(self, log: str) -> bool:
-        return False
-
-    def cache_put(self, name: str, data: bytes) -> None:
-        self._cache.put(name, data)
-
-    def cache_get(self, name: str) -> bytes | None:
-        return self._cache.get(name)
-
     def close(self) -> None:
-        self._link.close()
+        self._pool.close()
 
-    def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
+    # A driver implements these, `_swap`, and the other verbs --------------------------
+
+    def server_settings(self) -> Mapping[str, Any]:
+        """Return the server's settings that decide what it promises.
+
+        `admin.server_checks` judges them.
+        """
         raise NotImplementedError
 
-    def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
-        """Changes a record from `old` to `new`, None standing for no record; whether it was `old`. Carried out once."""
+    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+        """Return up to `count` lines after a position.
+
+        Raise StoreReplaced if the namespace has another incarnation now.
+        """
         raise NotImplementedError
+
+    def _where_line(self, log: str, position: Position) -> str:
+        """Return where a user finds a line."""
+        raise NotImplementedError
+
+    def _ask_time(self) -> tuple[float, float]:
+        """Return two bounds of the server's time."""
+        raise NotImplementedError
+
+    # For drivers ----------------------------------------------------------------------
 
     @property
-    def _longest_wait(self) -> float:
-        return min(_LONGEST_WAIT, self.address.timeout / 4)
+    def _max_wait(self) -> float:
+        """Return how many seconds one request may wait: an answer must arrive before its timeout."""
+        return min(_MAX_WAIT, self.address.timeout / 4)
 
-    def _made_anew(self) -> MadeAnew:
-        return MadeAnew(f"{self.address.shown} was made anew while it was read. Read it again.")
+    def _locate(self, cursor: str) -> tuple[str, Position]:
+        """Return the incarnation of the namespace, and the position of the cursor in it.
+
+        Return the beginning for a cursor of another incarnation.
+        """
+        incarnation, position = cursors.parse_cursor(cursor)
+        if not self._incarnation:
+            self._pool.call(lambda session: None)  # to connect is to open the namespace
+        now = self._incarnation
+        if incarnation != now:
+            return now, self._BEGINNING
+        return now, (*position, *self._BEGINNING)[: len(self._BEGINNING)]
+
+    def _check_incarnation(self, expected: str, found: str) -> None:
+        """Raise StoreReplaced if an answer came from another incarnation than expected."""
+        if found != expected:
+            self._incarnation = found
+            raise self._replaced()
+
+    def _accept(self, what: str, layout: object, incarnation: object) -> None:
+        """Use the namespace if its layout and incarnation are swarm's; else raise StoreError.
+
+        `what` is the schema or the key that says so.
+        """
+        if not isinstance(layout, int) or not isinstance(incarnation, str) or not cursors.is_incarnation(incarnation):
+            raise self._foreign(what)
+        if layout != LAYOUT:
+            other = "a newer" if layout > LAYOUT else "an older"
+            raise StoreError(
+                f"{self.address.shown} was created by {other} swarm (layout {layout}; this swarm "
+                f"uses layout {LAYOUT}). Use that swarm, or choose another namespace: "
+                "add ?namespace=NAME to the address."
+            )
+        self._incarnation = incarnation
+
+    def _foreign(self, what: str) -> StoreError:
+        return StoreError(
+            f"{what} on {self.address.shown} was not created by swarm. "
+            "Choose another namespace: add ?namespace=NAME to the address."
+        )
+
+    def _replaced(self) -> StoreReplaced:
+        return StoreReplaced(f"{self.address.shown} was removed and created again while it was read. Read it again.")

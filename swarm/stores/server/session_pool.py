@@ -1,9 +1,13 @@
-"""Wires to a server: opened when they are needed, kept for the next use, opened anew when they break.
+"""A pool of sessions on a server. A session sends each change until it knows the answer.
 
-A call whose answer never came may have been carried out, or may yet be. So every change is sent as a numbered *turn* of a
-*session*; the server notes the last turn of each with its answer, in the same atomic step. Sent again, a turn that was carried
-out is only answered, and one that arrives late, after the next, does nothing: it is safe to try again until there is an
-answer, and what was found out is the truth.
+If a connection breaks before the answer arrives, the server may have made the change, or
+may still make it. So each change has the name of its *session* and a *request number*. In
+the same atomic step as the change, the server stores the number and the answer. A request
+that arrives again is only answered. A request that arrives late, after a newer one of its
+session, does nothing. So it is safe to send a request until an answer arrives, and the
+answer tells whether the change was made.
+
+A session outlives its connections.
 """
 
 import os
@@ -15,103 +19,119 @@ from typing import Generic, TypeVar
 from swarm.errors import Unreachable
 from swarm.stores.address import Address
 
-W = TypeVar("W")  # a wire: the connection of a client library
+C = TypeVar("C")  # a connection of a client library
 R = TypeVar("R")
 
-FORGOTTEN = 3600  # seconds after which a server may forget a session that has fallen silent
-_PAUSES = (0.02, 0.5)  # seconds between tries: at first, and at most
-_TRIES = 2  # so many fit into the time that a call has: what is silent for longer is given up, and tried anew
+SESSION_TTL = 3600  # seconds without a request, after which a server may forget a session
+_FIRST_PAUSE = 0.02  # seconds between two attempts; each pause is twice as long …
+_LONGEST_PAUSE = 0.5  # … up to this one
+_ATTEMPTS = 2  # that fit into the timeout of a call, if the server is silent
 
 
-class Broken(Exception):
-    """The wire is of no use any more, and whether the last call was carried out is not known; the text says why."""
+class ConnectionLost(Exception):
+    """The connection is unusable, and the last request may have been carried out.
 
-
-class Slot(Generic[W]):
-    """One user's place at the server: a session, and the wire that it has now. A session outlives its wires."""
-
-    def __init__(self) -> None:
-        self.session = os.urandom(12).hex()
-        self.turn = 0
-        self.noted = b""  # for a driver that has it compared: what the server is known to have noted last
-        self._wire: W | None = None
-
-    @property
-    def wire(self) -> W:
-        assert self._wire is not None, "only while a call is made"
-        return self._wire
-
-
-class Link(Generic[W]):
-    """As many wires as there are threads that use it at one time; a forked child opens its own.
-
-    `dial` opens a wire on which no answer takes longer than the seconds it is given, `hang_up` closes one and does not raise.
-    `dial`, and the work that is called, raise Broken where trying again may help.
+    The text is the reason, for the user.
     """
 
-    def __init__(self, address: Address, dial: Callable[[float], W], hang_up: Callable[[W], object]) -> None:
+
+class Session(Generic[C]):
+    """A session on the server, and its current connection."""
+
+    def __init__(self) -> None:
+        self.name = os.urandom(12).hex()
+        self.request_number = 0
+        self.last_answer = b""  # what the server stored last, for drivers that compare it
+        self._connection: C | None = None
+
+    @property
+    def connection(self) -> C:
+        assert self._connection is not None, "only during a call"
+        return self._connection
+
+
+class SessionPool(Generic[C]):
+    """One session for each thread that makes a call at the moment.
+
+    `connect(timeout)` returns a connection on which no answer takes longer than `timeout`
+    seconds. `abort(connection)` closes one and does not raise. `connect`, and the work of a
+    call, raise ConnectionLost if another attempt may help. A forked child opens connections
+    of its own.
+    """
+
+    def __init__(self, address: Address, connect: Callable[[float], C], abort: Callable[[C], object]) -> None:
         self.address = address
-        self._dial = dial
-        self._hang_up = hang_up
-        self._idle: deque[Slot[W]] = deque()  # its pop and append need no lock, which a fork could find taken
+        self._connect = connect
+        self._abort = abort
+        # pop and append need no lock, which a fork could copy while it is taken
+        self._idle: deque[Session[C]] = deque()
         self._pid = os.getpid()
 
-    def call(self, work: Callable[[Slot[W]], R]) -> R:
-        """What `work` answers; while that is Broken and there is time, it is called again with another wire."""
+    def call(self, work: Callable[[Session[C]], R]) -> R:
+        """Return the result of `work(session)`.
+
+        After ConnectionLost, call it again with a new connection and the same request number.
+        Raise Unreachable when the timeout of the address is over.
+        """
         deadline = time.monotonic() + self.address.timeout
-        pause = _PAUSES[0]
+        pause = _FIRST_PAUSE
         sent = False
-        slot = self._take()
-        slot.turn += 1
+        session = self._take()
+        session.request_number += 1
         try:
             while True:
                 try:
-                    if slot._wire is None:
-                        slot._wire = self._dial(self.address.timeout / _TRIES)
+                    if session._connection is None:
+                        session._connection = self._connect(self.address.timeout / _ATTEMPTS)
                     sent = True
-                    return work(slot)
-                except Broken as broken:
-                    self._drop(slot)
+                    return work(session)
+                except ConnectionLost as lost:
+                    self._disconnect(session)
                     if time.monotonic() + pause >= deadline:
-                        raise self._unreachable(broken, sent) from None
+                        raise self._unreachable(lost, sent=sent) from None
                     time.sleep(pause)
-                    pause = min(pause * 2, _PAUSES[1])
+                    pause = min(pause * 2, _LONGEST_PAUSE)
         except BaseException:
-            self._drop(slot)
+            self._disconnect(session)
             raise
         finally:
-            self._idle.append(slot)
+            self._idle.append(session)
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
+        """Close the connections that are not in use. The sessions stay."""
         idle = []
         try:
-            while True:
-                idle.append(self._idle.pop())  # others may take and give back meanwhile
+            while True:  # other threads may take and return sessions meanwhile
+                idle.append(self._idle.pop())
         except IndexError:
             pass
-        for slot in idle:
-            self._drop(slot)
+        for session in idle:
+            self._disconnect(session)
         self._idle.extend(idle)
 
-    def _take(self) -> Slot[W]:
+    def _take(self) -> Session[C]:
         if self._pid != os.getpid():
             self._idle, self._pid = deque(), os.getpid()
         try:
             return self._idle.pop()
         except IndexError:
-            return Slot()
+            return Session()
 
-    def _drop(self, slot: Slot[W]) -> None:
-        wire, slot._wire = slot._wire, None
-        if wire is not None and self._pid == os.getpid():
-            self._hang_up(wire)
+    def _disconnect(self, session: Session[C]) -> None:
+        connection, session._connection = session._connection, None
+        if connection is not None and self._pid == os.getpid():
+            self._abort(connection)
 
-    def _unreachable(self, broken: Broken, sent: bool) -> Unreachable:
-        why = self.address.scrubbed(" ".join(str(broken).split())).rstrip(".")
-        cure = "If this was a change, it may have been made: look before you repeat it." if sent else "Is the server running?"
+    def _unreachable(self, lost: ConnectionLost, *, sent: bool) -> Unreachable:
+        why = self.address.scrubbed(" ".join(str(lost).split())).rstrip(".")
+        if sent:
+            advice = "If this was a change, it may have been made: look before you repeat it."
+        else:
+            advice = "Is the server running, and is the address right? Run: swarm doctor"
         return Unreachable(
-            f"the store {self.address.shown} cannot be reached: {why}. It was tried for {self.address.timeout:g} seconds. {cure}"
+            f"the store {self.address.shown} cannot be reached: {why}. "
+            f"It was tried for {self.address.timeout:g} seconds. {advice}"
         )
