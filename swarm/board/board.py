@@ -16,7 +16,7 @@ The kinds of problem, in their order on the board:
 from __future__ import annotations
 
 from swarm.formats import json_codec
-from swarm.formats.frozen_record import PlainRecord
+from swarm.formats.frozen_record import FrozenRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
 
-class Problem(PlainRecord):
+class Problem(FrozenRecord):
     """Something a person should know. `fix` is the command that helps, or shows more; `since` is "" where nobody knows."""
 
     kind: str
@@ -36,7 +36,7 @@ class Problem(PlainRecord):
     fix: str
 
 
-class ActiveTask(PlainRecord):
+class ActiveTask(FrozenRecord):
     """Who has which task. Seconds; None: no end, or nobody wrote down when it began. `state`, `text` and `said_at` are of the
     task's latest record, "" where there is none."""
 
@@ -52,7 +52,7 @@ class ActiveTask(PlainRecord):
     said_at: str
 
 
-class LockRow(PlainRecord):
+class LockRow(FrozenRecord):
     """A lock as it stands: `status` is Active, Expired or Unknown (it cannot be read), `why` says more."""
 
     task_id: str
@@ -66,7 +66,7 @@ class LockRow(PlainRecord):
     token: int | None
 
 
-class WorkerLastSeen(PlainRecord):
+class WorkerLastSeen(FrozenRecord):
     """What a worker said last."""
 
     worker: str
@@ -76,7 +76,7 @@ class WorkerLastSeen(PlainRecord):
     text: str
 
 
-class Board(PlainRecord):
+class Board(FrozenRecord):
     generated_at: str
     problems: tuple[Problem, ...]
     workers: tuple[ActiveTask, ...]

@@ -24,7 +24,7 @@ class Field:
 
 
 @dataclass_transform(frozen_default=True)
-class PlainRecord:
+class FrozenRecord:
     """Equal to another of its class with equal fields; its fields cannot be assigned to.
 
     A value in the class body is the default of its field. A default that is a dict is copied for each record.

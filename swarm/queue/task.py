@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from swarm.errors import BadInput
 from swarm.formats import json_codec
-from swarm.formats.frozen_record import REQUIRED, Field, PlainRecord
+from swarm.formats.frozen_record import REQUIRED, Field, FrozenRecord
 from swarm.inputs import MAX_TTL, check_name
 
 TYPE_CHECKING = False
@@ -160,7 +160,7 @@ OBJECT = Kind(_check_object, ("object",), "JSON")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(task_field,))
-class _Declared(PlainRecord):
+class _Declared(FrozenRecord):
     """A record whose fields are declared with `task_field`."""
 
 
@@ -214,7 +214,7 @@ if TYPE_CHECKING:
         meta: Mapping[str, Any] | None
 
 
-class Task(PlainRecord):
+class Task(FrozenRecord):
     """A task as it stands: what a user asked for, and what has become of it."""
 
     spec: TaskSpec

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from swarm.formats.frozen_record import PlainRecord
+from swarm.formats.frozen_record import FrozenRecord
 
 
-class Point(PlainRecord):
+class Point(FrozenRecord):
     x: int
     y: int
 
 
-class Other(PlainRecord):
+class Other(FrozenRecord):
     x: int
     y: int
 
@@ -50,7 +50,7 @@ def test_it_shows_its_fields_in_their_order() -> None:
     assert Point.field_names() == ("x", "y")
 
 
-class Named(PlainRecord):
+class Named(FrozenRecord):
     name: str
     size: int = 3
     notes: dict[str, int] = {}  # noqa: RUF012  (each record gets a copy)
