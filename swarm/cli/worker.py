@@ -64,7 +64,7 @@ def run(call: Call) -> int:
         pass
     tally = worker.tally
     if not call.answer({"worker": name, "stopped_by": stopped_by or None, **vars(tally)}):
-        told.say(f"{name}: {tally.done} done, {tally.failed} failed, {tally.given_back} given back, {tally.lost} lost")
+        told.say(f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, {tally.lost} lost")
     return 128 + stopped_by if stopped_by else 0
 
 

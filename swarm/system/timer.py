@@ -10,8 +10,9 @@ import os
 import threading
 from collections.abc import Callable
 from itertools import count
-from signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask, valid_signals
 from time import monotonic
+
+from swarm.system.threads import start_without_signals
 
 IDLE_TIMEOUT = 10.0  # seconds without work after which the thread ends
 _MIN_PURGE_SIZE = 64  # entries of the schedule below which cancelled calls are not removed
@@ -62,7 +63,7 @@ class _Schedule:
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="timer", daemon=True)
-                _start(self._thread)
+                start_without_signals(self._thread)
             if len(self.entries) > self._purge_size:
                 self._remove_cancelled()
             heapq.heappush(self.entries, (due, next(self._order), handle))
@@ -88,13 +89,3 @@ class _Schedule:
             for handle in ready:
                 if call := handle.call:
                     call()
-
-
-def _start(thread: threading.Thread) -> None:
-    # Signals are for the program's own threads. A signal that this thread took would not
-    # end another thread's wait.
-    before = pthread_sigmask(SIG_BLOCK, valid_signals())
-    try:
-        thread.start()
-    finally:
-        pthread_sigmask(SIG_SETMASK, before)

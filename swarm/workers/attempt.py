@@ -1,8 +1,12 @@
-"""One attempt at a task: the command runs in a process group of its own, its lease is kept alive, its output is read along.
+"""One attempt at a task: run its command, renew its lease, read its output.
 
-It ends when the command does, when its time is up, when the lease is lost or when somebody stops it. In every case nobody of its
-group is left before the task goes to anybody else; somebody who cannot be ended is waited for, as long as the lease lasts. What
-it means for the task is settled in the queue, with the token; while the store cannot be used, that is tried again and again.
+The command runs in a process group of its own. The attempt ends when the command ends,
+when its time is up, when the lease is lost or when the worker is stopped. In every case
+the group is empty before another worker gets the task. A process that cannot be ended is
+waited for while the lease lasts.
+
+The result is recorded in the queue, with the token. If the store cannot be used, the
+attempt tries again until it can, or until the lease is lost.
 """
 
 from __future__ import annotations
@@ -10,12 +14,9 @@ from __future__ import annotations
 import errno
 import math
 import os
-import select
 import signal
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,19 +28,23 @@ from swarm.status.log import StatusLog
 from swarm.system.child import GatedProcess
 from swarm.system.inotify import watch_files
 from swarm.workers import command as agent_command
+from swarm.workers.ending import Ending
+from swarm.workers.marker_log import MarkerLog
 from swarm.workers.output import AgentOutput, marker
+from swarm.workers.wakeup import Wakeup, drain
 
 DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
 
-_TOLD_TO_STOP = "its worker was told to stop"
-_LAST_LINES = 10
-_MAX_MARKERS = 1000  # of one attempt; an agent that prints more is not talking to anybody
-_GLANCE = 0.1  # seconds between looks where the system cannot tell
-_AGAIN = 1.0  # seconds before what could not be done is tried again
+_WORKER_STOPPED = "the worker was stopped"
+_LAST_LINES = 10  # lines of each stream that are reported with a failure
+_MAX_MARKERS = 1000  # of one attempt
+_POLL_INTERVAL = 0.1  # seconds between looks where the system cannot wake us
+_MAX_SLEEP = 3600.0  # seconds, where it can
+_RETRY_INTERVAL = 1.0  # seconds
 
 
 class Attempt:
-    """One attempt. `outcome` is what became of it, in a word of those above, `reason` in words for people."""
+    """One attempt. `outcome` is one of the words above, and `reason` explains it."""
 
     def __init__(
         self,
@@ -66,52 +71,50 @@ class Attempt:
         self._delay = delay
         self._on_line = on_line
         self._markers = 0
-        self._teller = _Teller(self._log_marker)
+        self._marker_log = MarkerLog(self._log_marker)
         self._lease: Lease | None = None
         self._lost: LockLost | None = None
         self._stops = 0
         self._timed_out = self._interrupted = False
-        self._guard = threading.RLock()  # one that a signal's handler may take again
-        self._woken, self._wake = os.pipe()
-        for end in (self._woken, self._wake):
-            os.set_blocking(end, False)
+        self._wakeup = Wakeup()
 
     def stop(self) -> None:
-        """Ends it, and gives the task back; a second time: without patience. From any thread, or a signal's handler."""
+        """End the attempt and release the task. A second call skips the grace.
+
+        Any thread and any signal handler may call it.
+        """
         self._stops += 1
-        self._nudge()
+        self._wakeup.wake()
 
     def run(self) -> Task:
-        """Makes the attempt, and settles it; the task as it stands then. Raises StoreError where it could not be settled. What is
-        the worker's fault and not the task's, the task is given back for: CannotRun, or StoreError for its output."""
-        try:
-            if self._stops:
-                return self._give_back(_TOLD_TO_STOP)
-            return self._run()
-        except (CannotRun, StoreError) as error:
-            self._give_back_if_possible(str(error))
-            raise
-        finally:
-            self._teller.finish(lambda: True)
-            with self._guard:
-                os.close(self._woken)
-                os.close(self._wake)
-                self._wake = -1
+        """Make the attempt, record its result, and return the task.
+
+        Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
+        be written: both are the worker's fault, so the task is released. Raises
+        StoreError also if the result could not be recorded.
+        """
+        with self._wakeup:
+            try:
+                if self._stops:
+                    return self._release(_WORKER_STOPPED)
+                return self._run()
+            except (CannotRun, StoreError) as error:
+                self._release_quietly(str(error))
+                raise
+            finally:
+                self._marker_log.finish(lambda: True)
 
     def _run(self) -> Task:
         try:
             command = agent_command.command_for(self.claim, self._agent)
         except BadInput as error:
             return self._fail(str(error), final=True)
-        output = AgentOutput(self._results, self.claim.task.id, self.claim.token)
-        try:
-            return self._supervise(self._make_child(output), command, output)
-        finally:
-            output.close()
+        with AgentOutput(self._results, self.claim.task.id, self.claim.token) as output:
+            return self._supervise(self._create_process(output), command, output)
 
-    # While it runs -------------------------------------------------------------------------------------------------
+    # While it runs --------------------------------------------------------------------
 
-    def _make_child(self, output: AgentOutput) -> GatedProcess:
+    def _create_process(self, output: AgentOutput) -> GatedProcess:
         try:
             with tempfile.TemporaryFile() as stdin:
                 stdin.write((self.claim.task.spec.prompt or "").encode())
@@ -120,15 +123,15 @@ class Attempt:
                     group=True, die_with_parent=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr
                 )
         except OSError as error:
-            raise StoreError(f"the prompt cannot be written to a temporary file: {error.strerror}. Free some space.") from error
+            raise StoreError(f"cannot write the prompt to a temporary file: {error.strerror}. Free some space.") from error
 
     def _supervise(self, child: GatedProcess, command: list[str], output: AgentOutput) -> Task:
-        """Runs the command to its end, ends who is left of its group, and settles it."""
+        """Run the command to its end, end its group, and record the result."""
         begun = time.monotonic()
         try:
             with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost) as self._lease:
                 if self._lease.seconds_left <= 0:
-                    raise LockLost(self.claim.task.id, f"The lease of {self.claim.task.id} was over before the work began.")
+                    raise LockLost(self.claim.task.id, f"The lease of {self.claim.task.id} ended before its command was started.")
                 try:
                     child.exec(command, agent_command.environment_for(self.claim))
                 except CannotRun as error:
@@ -136,86 +139,95 @@ class Attempt:
                         raise
                     return self._fail(str(error), exit_code=error.exit_code)
                 code = self._wait(child, output)
-                self._end_the_rest(child)
-                self._read_the_rest(output)
-                return self._settle_patiently(code, output, time.monotonic() - begun)
+                self._end_group(child)
+                self._read_rest(output)
+                return self._settle_with_retries(code, output, time.monotonic() - begun)
         except LockLost as lost:
-            child.end(self._patience(), self._at_most)
+            child.end(self._grace_now(), self._at_most)
             return self._note_loss(lost)
         except BaseException:
-            child.end(0.0)  # nobody works on while nobody watches
+            child.end(0.0)  # a command must not go on without its worker
             raise
         finally:
             child.discard()
 
     def _is_the_tasks_fault(self, error: CannotRun) -> bool:
-        """An agent that cannot be run would fail at every task; unless it is the task that makes it so."""
+        """Return whether this task makes the command impossible.
+
+        An agent that cannot be run would otherwise fail every task of the queue.
+        """
         return bool(self.claim.task.spec.command) or error.number == errno.E2BIG or "{" in self._agent[0]
 
     def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
-        deadline = time.monotonic() + self._timeout if self._timeout else None
-        kill_at: float | None = None
-        ended, changed = _descriptor_of(child.pid), watch_files(output.paths)
-        can_tell = ended >= 0 and changed >= 0
-        awaited = select.poll()  # not select, which knows only the first 1024 descriptors
-        for fd in (self._woken, ended, changed):
-            if fd >= 0:
-                awaited.register(fd, select.POLLIN)
+        """Return the exit code of the command. Read its output, and end it if it must end."""
+        deadline = time.monotonic() + self._timeout if self._timeout else math.inf
+        ending = Ending()
+        ended, changed = _pidfd(child.pid), watch_files(output.paths)
+        longest = _MAX_SLEEP if ended >= 0 and changed >= 0 else _POLL_INTERVAL
         try:
             while True:
-                behind = self._read(output)
+                has_more = self._read(output)
                 code = child.poll()
                 if code is not None:
                     return code
                 now = time.monotonic()
-                if not self._must_end() and deadline is not None and now >= deadline:
-                    self._timed_out = True
-                if self._must_end() and kill_at is None:
-                    kill_at = now + self._patience()
-                    self._interrupted = bool(self._stops)
-                    child.send(signal.SIGTERM)
-                    child.send(signal.SIGCONT)  # who is stopped does not hear the first
-                if kill_at is not None and self._lost:
-                    kill_at = min(kill_at, now + self._at_most())
-                if kill_at is not None and (now >= kill_at or self._stops > 1):
-                    child.send(signal.SIGKILL)
-                    kill_at = now + 1.0
-                until = [moment - now for moment in (kill_at or deadline,) if moment is not None]
-                pause = 0.0 if behind else max(0.0, min([*until, 3600.0 if can_tell else _GLANCE]))
-                for fd, _ in awaited.poll(pause * 1000):
-                    if fd != ended:
-                        _drain(fd)
+                self._escalate(child, ending, now, deadline)
+                next_event = ending.kill_at if ending.has_started else deadline
+                if changed in self._wakeup.sleep(0.0 if has_more else min(longest, next_event - now), ended, changed):
+                    drain(changed)
         finally:
             for fd in (ended, changed):
                 if fd >= 0:
                     os.close(fd)
 
-    def _must_end(self) -> bool:
-        return bool(self._lost or self._stops or self._timed_out)
+    def _escalate(self, child: GatedProcess, ending: Ending, now: float, deadline: float) -> None:
+        """Send the signals that are due, if the command must end."""
+        if not ending.has_started:
+            self._timed_out = now >= deadline and not self._lost and not self._stops
+            if not (self._timed_out or self._lost or self._stops):
+                return
+            self._interrupted = bool(self._stops)
+            ending.start(now, self._grace_now())
+        if self._lost:
+            ending.hurry(now, self._at_most())
+        if self._stops > 1:
+            ending.hurry(now, 0.0)
+        while (number := ending.due(now)) is not None:
+            if number is signal.SIGTERM:
+                child.terminate()
+            else:
+                child.send(number)
 
-    def _patience(self) -> float:
+    def _grace_now(self) -> float:
         return 0.0 if self._stops > 1 else self._grace
 
     def _at_most(self) -> float:
-        """How long the agent may still take to end, once the lease is lost: it has ended before others may take over."""
+        """Return how long the agent may take to end, after the lease was lost.
+
+        It must have ended before another worker may take the task over.
+        """
         return math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
 
-    def _end_the_rest(self, child: GatedProcess) -> None:
-        """Whoever cannot be ended, such as another user's process, is waited for while the claim lasts."""
-        while not child.end(self._patience(), self._at_most) and not self._lost and self._stops < 2:
-            self._rest(_AGAIN)
-        if not child.is_over():
-            raise LockLost(self.claim.task.id, f"Some processes of group {child.pid} cannot be ended, and work on.")
+    def _end_group(self, child: GatedProcess) -> None:
+        """End the rest of the group. Wait for processes that cannot be ended.
 
-    def _read_the_rest(self, output: AgentOutput) -> None:
+        Such a process may be another user's. Raises LockLost if one is left when the
+        lease is lost or the worker is stopped twice.
+        """
+        while not child.end(self._grace_now(), self._at_most) and not self._lost and self._stops < 2:
+            self._wakeup.sleep(_RETRY_INTERVAL)
+        if not child.is_over():
+            raise LockLost(self.claim.task.id, f"Some processes of group {child.pid} cannot be ended and still run.")
+
+    def _read_rest(self, output: AgentOutput) -> None:
         output.skip_to_the_end()
         while self._read(output, ended=True):
             pass
-        self._teller.finish(lambda: self._lost is not None or self._stops > 1)
+        self._marker_log.finish(lambda: self._lost is not None or self._stops > 1)
 
     def _read(self, output: AgentOutput, *, ended: bool = False) -> bool:
-        """Reads a piece of the output; whether there is more."""
-        lines, behind = output.read(only_markers=self._on_line is None, ended=ended)
+        """Read a piece of the output. Return whether there is more."""
+        lines, has_more = output.read(only_markers=self._on_line is None, ended=ended)
         for line in lines:
             if self._on_line is not None:
                 self._on_line(line)
@@ -225,44 +237,29 @@ class Attempt:
                 state, text = found
                 if self._markers == _MAX_MARKERS:
                     text += " (further markers of this attempt are not logged)"
-                self._teller.tell(state, text)
-        return behind
-
-    def _rest(self, seconds: float) -> None:
-        """Waits, unless somebody nudges."""
-        awaited = select.poll()
-        awaited.register(self._woken, select.POLLIN)
-        if awaited.poll(seconds * 1000):
-            _drain(self._woken)
+                self._marker_log.add(state, text)
+        return has_more
 
     def _log_marker(self, state: str, text: str) -> None:
-        if self._lost is not None:
-            return
-        self._log.append(state, self.claim.worker, self.claim.task.id, text, {"from": "output", "token": self.claim.token})
+        if self._lost is None:
+            meta = {"from": "output", "token": self.claim.token}
+            self._log.append(state, self.claim.worker, self.claim.task.id, text, meta)
 
     def _on_lost(self, lost: LockLost) -> None:
         self._lost = lost
-        self._nudge()
+        self._wakeup.wake()
 
-    def _nudge(self) -> None:
-        with self._guard:
-            if self._wake >= 0:
-                try:
-                    os.write(self._wake, b".")
-                except BlockingIOError:
-                    pass  # it is full, so it wakes
+    # When it has ended ----------------------------------------------------------------
 
-    # When it has ended -----------------------------------------------------------------------------------------------
-
-    def _settle_patiently(self, code: int, output: AgentOutput, seconds: float) -> Task:
-        """What was done is not thrown away because it cannot be written down at once."""
+    def _settle_with_retries(self, code: int, output: AgentOutput, seconds: float) -> Task:
+        """Record the result. Try again while the store cannot be used."""
         while True:
             try:
                 return self._settle(code, output, seconds)
             except StoreError:
                 if self._lost or self._stops > 1:
                     raise
-                self._rest(_AGAIN)
+                self._wakeup.sleep(_RETRY_INTERVAL)
 
     def _settle(self, code: int, output: AgentOutput, seconds: float) -> Task:
         about: dict[str, Any] = {"exit_code": code, "seconds": round(seconds, 3), "output": output.names()}
@@ -271,12 +268,12 @@ class Attempt:
         if self._timed_out:
             return self._fail(f"timed out after {self._timeout:g} seconds", last_lines=output.last_lines(_LAST_LINES), **about)
         if self._interrupted:
-            return self._give_back(_TOLD_TO_STOP)  # whatever its exit code: it was not let finish
+            return self._release(_WORKER_STOPPED)  # also with exit code 0: it did not finish
         if code == 0:
-            return self._end(DONE, output.result(), partial(self._queue.done, result=output.result(), **about))
+            return self._record(DONE, output.result(), partial(self._queue.done, result=output.result(), **about))
         number = code - 128
-        known = code > 128 and number in signal.valid_signals()
-        reason = f"ended by {signal.Signals(number).name}" if known else f"exit code {code}"
+        is_signal = code > 128 and number in signal.valid_signals()
+        reason = f"ended by {signal.Signals(number).name}" if is_signal else f"exit code {code}"
         return self._fail(reason, last_lines=output.last_lines(_LAST_LINES), **about)
 
     def _note_loss(self, lost: LockLost) -> Task:
@@ -284,98 +281,43 @@ class Attempt:
         claim = self.claim
         about = {"lost": True, "token": claim.token}
         try:
-            self._log.append("SKIP", claim.worker, claim.task.id, f"its lease was lost: {lost}", about)
-        except StoreError:  # which most likely is why it was lost
+            self._log.append("SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about)
+        except StoreError:  # most likely the reason for the loss
             return claim.task
-        return self._known_task()
+        return self._current_task()
 
-    def _give_back(self, reason: str) -> Task:
-        return self._end(STOPPED, reason, partial(self._queue.release, reason=reason))
+    def _release(self, reason: str) -> Task:
+        return self._record(STOPPED, reason, partial(self._queue.release, reason=reason))
+
+    def _release_quietly(self, reason: str) -> None:
+        try:
+            self._release(reason)
+        except StoreError:
+            pass  # the task is free when its lease ends
 
     def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
-        return self._end(FAILED, reason, partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta))
+        return self._record(FAILED, reason, partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta))
 
-    def _end(self, outcome: str, reason: str, tell: Callable[[str, str, int], Task]) -> Task:
-        """Tells the queue, which may know better."""
+    def _record(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
+        """Record the outcome in the queue. The queue may refuse it: then the claim is lost."""
         try:
-            task = tell(self.claim.task.id, self.claim.worker, self.claim.token)
+            task = settle(self.claim.task.id, self.claim.worker, self.claim.token)
             self.outcome, self.reason = outcome, reason
             return task
         except LockLost as lost:  # the queue has logged it
             self.outcome, self.reason = LOST, str(lost)
-            return self._known_task()
+            return self._current_task()
 
-    def _known_task(self) -> Task:
+    def _current_task(self) -> Task:
         try:
             return self._queue.get(self.claim.task.id)
         except NoTask:  # the whole queue was removed
             return self.claim.task
 
-    def _give_back_if_possible(self, reason: str) -> None:
-        try:
-            self._give_back(reason)
-        except StoreError:
-            pass  # then it comes back when its lease ends
 
-
-class _Teller:
-    """Logs what the agent says, in a thread of its own: a store that does not answer keeps nobody from ending the agent in time.
-    What cannot be logged is tried again while the agent works, and once more when it has ended."""
-
-    def __init__(self, log: Callable[[str, str], None]) -> None:
-        self._log = log
-        self._untold: deque[tuple[str, str]] = deque()
-        self._changed = threading.Condition()
-        self._ending = False
-        self._thread: threading.Thread | None = None
-
-    def tell(self, state: str, text: str) -> None:
-        with self._changed:
-            self._untold.append((state, text))
-            self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="what the agent says", daemon=True)
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread
-            try:
-                self._thread.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    def finish(self, give_up: Callable[[], bool]) -> None:
-        """Returns when all is logged, or cannot be, or when it is given up."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify()
-        while self._thread is not None and self._thread.is_alive() and not give_up():
-            self._thread.join(_GLANCE)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._untold or self._ending)
-                if not self._untold:
-                    return
-                last_try = self._ending
-            try:
-                self._log(*self._untold[0])
-                self._untold.popleft()
-            except StoreError:
-                if last_try:
-                    return
-                with self._changed:
-                    self._changed.wait_for(lambda: self._ending, _AGAIN)
-
-
-def _descriptor_of(pid: int) -> int:
-    """A descriptor that can be read when the process has ended, -1 where there is no such thing."""
+def _pidfd(pid: int) -> int:
+    """Return a descriptor that is readable once the process has ended, -1 if there is none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return -1
-
-
-def _drain(fd: int) -> None:
-    try:
-        os.read(fd, 65536)
-    except BlockingIOError:
-        pass

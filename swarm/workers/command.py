@@ -1,8 +1,9 @@
-"""What is run for a task: its own command, or the worker's agent, told what to do.
+"""The command of a task: its own command, or the worker's agent with the prompt filled in.
 
-An agent is a command line in which `{prompt}`, `{task_id}`, `{worker}`, `{token}` and `{attempt}` stand for what they say. It is
-split into words once, before they are filled in, and no shell reads them: nothing in a prompt can become a word or a command of
-its own. The prompt is also given in SWARM_PROMPT and on standard input.
+An agent is a command line with the placeholders `{prompt}`, `{task_id}`, `{worker}`,
+`{token}` and `{attempt}`. It is split into words before they are filled in, and no shell
+reads them: nothing in a prompt can become another word or another command. The prompt is
+also in SWARM_PROMPT and on standard input.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
     from swarm.queue.queue import Claim
 
-_MAX_WORD = 128 * 1024 - 1  # bytes; what Linux takes as one word of a command or one variable
-_PLACES = re.compile(r"\{(prompt|task_id|worker|token|attempt)\}")
+_MAX_WORD = 128 * 1024 - 1  # bytes; Linux takes no longer word of a command, and no longer variable
+_PLACEHOLDERS = re.compile(r"\{(prompt|task_id|worker|token|attempt)\}")
 
 
 def split(agent: str | Sequence[str]) -> list[str]:
-    """An agent's command line as words. Raises BadInput."""
+    """Split an agent's command line into words. Raises BadInput."""
     try:
         words = shlex.split(agent) if isinstance(agent, str) else list(agent)
     except ValueError as error:
@@ -36,7 +37,10 @@ def split(agent: str | Sequence[str]) -> list[str]:
 
 
 def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
-    """The command for a claimed task. Raises BadInput if there is none, or if it is too long to be run."""
+    """Return the command for a claimed task.
+
+    Raises BadInput if there is none, or if it is too long to be run.
+    """
     spec = claim.task.spec
     if isinstance(spec.command, tuple):
         words = list(spec.command)
@@ -45,17 +49,20 @@ def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
     elif agent:
         words = _filled(claim, agent)
     else:
-        raise BadInput(f"{spec.id} has a prompt and no command, and this worker has no agent. Start it with --exec.")
+        raise BadInput(f"{spec.id} has a prompt and no command, but this worker has no agent. Start the worker with --exec.")
     if any(len(os.fsencode(word)) > _MAX_WORD for word in words):
-        raise BadInput("the prompt is too long to be a word of a command. Leave {prompt} out: it is on standard input too.")
+        raise BadInput("the prompt is too long for a command line. Leave {prompt} out: the prompt is on standard input too.")
     return words
 
 
 def environment_for(claim: Claim) -> dict[str, str]:
-    """What the command finds in its environment; a prompt that is too long for it only stands on standard input."""
+    """Return the environment of a task's command.
+
+    A prompt that is too long for a variable is on standard input alone.
+    """
     environment = task_environment(claim.task.id, claim.worker, claim.token)
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
-    environment.pop("SWARM_PROMPT", None)  # of a worker that we run in
+    environment.pop("SWARM_PROMPT", None)  # of a worker that started this one
     prompt = claim.task.spec.prompt
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = prompt
@@ -63,10 +70,10 @@ def environment_for(claim: Claim) -> dict[str, str]:
 
 
 def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
-    """The environment of a command that works on a task: who it is, and this swarm, whatever its working directory."""
-    place = settings.state_dir()[0]
+    """Return our environment with the task, its worker and token, and the state directory."""
+    state_dir = settings.state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
-    return {**settings.environment(), **names, "SWARM_STATE_DIR": place, "AI_SWARM_DIR": place}
+    return {**settings.environment(), **names, "SWARM_STATE_DIR": state_dir, "AI_SWARM_DIR": state_dir}
 
 
 def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:
@@ -77,4 +84,4 @@ def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:
         "token": str(claim.token),
         "attempt": str(claim.task.attempts),
     }
-    return [_PLACES.sub(lambda match: values[match[1]], word) for word in agent]
+    return [_PLACEHOLDERS.sub(lambda match: values[match[1]], word) for word in agent]

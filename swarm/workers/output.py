@@ -1,8 +1,9 @@
-"""What an agent writes while it works: two files in `results/`, one for each stream, and the marker lines in them.
+"""The output of an agent: one file in `results/` for each stream, with markers in it.
 
-The agent writes to the files itself, so nothing is lost whatever becomes of us; we read along, a piece at a time, so that an
-agent that writes faster than we read holds nobody up. A line such as `[WAIT] which database?` is a marker,
-which `attempt` writes to the status log.
+The agent writes to the files itself, so its output survives the worker. The worker reads
+along, a piece at a time, so that an agent that writes faster than the worker reads does
+not block it. A line such as `[WAIT] which database?` is a marker; `attempt` copies it to
+the status log.
 """
 
 from __future__ import annotations
@@ -11,34 +12,38 @@ import errno
 import os
 import re
 import stat
+from typing import Self
 
 from swarm.errors import StoreError
 from swarm.stores.file.syscalls import FILE_MODE, make_dirs
 
 _MARKER = re.compile(r"\s*\[(WAIT|HELP|SKIP|ERROR|DONE)\](?:\s+(.*))?$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_MAX_TEXT = 1000  # characters of a marker's text, or of a line that is repeated somewhere
-_MAX_LINE = 1 << 16  # bytes; a longer one is cut into lines of this length
-_PIECE = 1 << 20  # bytes that are read at a time
-_MOST_AT_THE_END = 1 << 24  # bytes that are still read when the agent has ended; the files keep everything
+_MAX_TEXT = 1000  # characters of a marker's text, or of a line in a report
+_MAX_LINE = 1 << 16  # bytes; a longer line is cut into lines of this length
+_READ_SIZE = 1 << 20  # bytes
+_MAX_READ_AT_END = 1 << 24  # bytes that are searched for markers after the agent has ended
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def prepare(results: str) -> None:
-    """Makes the directory, where it is missing. Raises StoreError if nothing can be written there."""
+    """Create the directory if it is missing. Raises StoreError if it cannot be written to."""
     try:
         make_dirs(results)
         if not os.access(results, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), results)
     except OSError as error:
-        raise _explained(error) from error
+        raise _as_store_error(error) from error
 
 
 class AgentOutput:
-    """The two files of one attempt, `results/<task>.<token>.out` and `.err`: no other attempt writes to them. Making it raises
-    StoreError."""
+    """The two files of one attempt, `results/<task>.<token>.out` and `.err`.
+
+    No other attempt writes to them.
+    """
 
     def __init__(self, results: str, task: str, token: int) -> None:
+        """Open the files. Raises StoreError."""
         prepare(results)
         self.paths = [f"{results}/{task}.{token}.{stream}" for stream in ("out", "err")]
         opened: list[int] = []
@@ -48,57 +53,69 @@ class AgentOutput:
         except OSError as error:
             for fd in opened:
                 os.close(fd)
-            raise _explained(error) from error
+            raise _as_store_error(error) from error
         self.stdout, self.stderr = opened
         self._read = {fd: os.fstat(fd).st_size for fd in opened}
         self._rest = dict.fromkeys(opened, b"")
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def read(self, *, only_markers: bool = False, ended: bool = False) -> tuple[list[str], bool]:
-        """The next lines, a piece of each file, and whether there is more. `only_markers`: no line that can not be one. `ended`:
-        nobody writes any more, so what follows the last newline is a line too."""
+        """Return the next lines from a piece of each file, and whether there is more.
+
+        `only_markers`: leave out lines that cannot be markers. `ended`: the agent has
+        ended, so the text after the last newline is a line too.
+        """
         lines: list[bytes] = []
-        behind = False
+        has_more = False
         for fd in (self.stdout, self.stderr):
-            block = os.pread(fd, _PIECE, self._read[fd])
+            block = os.pread(fd, _READ_SIZE, self._read[fd])
             self._read[fd] += len(block)
-            behind = behind or len(block) == _PIECE
+            has_more = has_more or len(block) == _READ_SIZE
             *whole, rest = (self._rest[fd] + block).split(b"\n")
-            if len(rest) > _MAX_LINE or (ended and rest and len(block) < _PIECE):
+            if len(rest) > _MAX_LINE or (ended and rest and len(block) < _READ_SIZE):
                 whole, rest = [*whole, rest], b""
             self._rest[fd] = rest
             lines += [line for line in whole if b"[" in line] if only_markers else whole
-        return [_text(line) for line in lines], behind
+        return [_text(line) for line in lines], has_more
 
     def skip_to_the_end(self) -> None:
-        """Passes over what nobody would wait for."""
+        """Skip output that would take too long to read. The files still have it."""
         for fd in (self.stdout, self.stderr):
-            far = os.fstat(fd).st_size - _MOST_AT_THE_END
+            far = os.fstat(fd).st_size - _MAX_READ_AT_END
             if self._read[fd] < far:
                 self._read[fd], self._rest[fd] = far, b""
 
     def last_lines(self, count: int) -> list[str]:
-        """The last lines that are not empty, first of the output, then of the errors."""
+        """Return the last lines that are not empty, of standard output, then of errors."""
         return [line for fd in (self.stdout, self.stderr) for line in self._last(fd, count)]
 
     def result(self) -> str:
-        """What the last line of the output says, "" if there is none; a marker's text, if it is one."""
+        """Return the last line of standard output, "" if there is none.
+
+        If the line is a marker, return its text.
+        """
         line = (self._last(self.stdout, 1) or [""])[0].strip()
         found = marker(line)
         return found[1] if found else line
 
     def names(self) -> list[str]:
-        """The files that something was written to."""
+        """Return the names of the files that are not empty."""
         streams = zip((self.stdout, self.stderr), self.paths, strict=True)
         return [os.path.basename(path) for fd, path in streams if os.fstat(fd).st_size]
 
     def close(self) -> None:
-        """Leaves no empty file behind."""
+        """Close the files, and remove those that are empty."""
         for fd, path in zip((self.stdout, self.stderr), self.paths, strict=True):
             try:
                 if os.fstat(fd).st_size == 0:
                     os.unlink(path)
             except OSError:
-                pass  # somebody has tidied up already
+                pass  # the file was removed already
             os.close(fd)
 
     def _last(self, fd: int, count: int) -> list[str]:
@@ -109,7 +126,7 @@ class AgentOutput:
 
 
 def marker(line: str) -> tuple[str, str] | None:
-    """The state and the text of a marker line, None for any other."""
+    """Return the state and the text of a marker, None for any other line."""
     if "[" not in line[:80]:
         return None
     found = _MARKER.match(_COLOUR.sub("", line).rstrip())
@@ -125,9 +142,9 @@ def _open(path: str) -> int:
     return fd
 
 
-def _explained(error: OSError) -> StoreError:
+def _as_store_error(error: OSError) -> StoreError:
     cure = "Check that directory, or free some space."
-    return StoreError(f"what an agent writes cannot be kept: {error.filename}: {error.strerror}. {cure}")
+    return StoreError(f"cannot write the agent's output: {error.filename}: {error.strerror}. {cure}")
 
 
 def _text(data: bytes) -> str:

@@ -1,7 +1,8 @@
-"""A worker: takes tasks from the queue, one after the other, and has an agent, or the command of the task itself, do them.
+"""A worker: claims tasks one after the other and runs an agent, or the task's command.
 
-Every task is claimed, kept alive while it runs, and settled with its token; see `attempt`. A worker that is told to stop gives
-its task back. One that is killed leaves nothing that lasts: its agent dies with it, and the task is the next worker's.
+Every task is claimed, its lease is renewed while it runs, and its result is recorded
+with its token; see `attempt`. A worker that is stopped releases its task. If a worker is
+killed, its agent dies with it, and the next worker can claim the task.
 """
 
 from __future__ import annotations
@@ -27,24 +28,29 @@ __all__ = ["SmartWorker", "Tally"]
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 BACKOFF = 1.0  # seconds before a second attempt; before every further one twice as long
 _MAX_BACKOFF = 300.0
-_NAP = 1.0  # seconds; the longest that nobody can wake us
-_GLANCE = 0.5  # the same while others work: nothing announces that one of them has died
-_STORE_NAP = 5.0  # seconds before the store is tried again
+_IDLE_WAIT = 1.0  # seconds between looks at the queue; `stop` in another thread cannot end a wait
+_BUSY_WAIT = 0.5  # the same while other workers have tasks: the death of one is not announced
+_STORE_RETRY_INTERVAL = 5.0  # seconds
+_STOP_POLL_INTERVAL = 0.2  # seconds
 
 
 @dataclass
 class Tally:
-    """What a worker has done so far."""
+    """How many attempts of a worker ended in which way."""
 
     done: int = 0
     failed: int = 0
-    given_back: int = 0
+    released: int = 0
     lost: int = 0
 
 
 class SmartWorker:
-    """One worker. `agent` is a command line with {prompt} in it (see `command`); without one, it only takes tasks that have a
-    command of their own. `on_event` is told what happens, as (what, task id, text)."""
+    """One worker.
+
+    `agent` is a command line with {prompt} in it, see `command`. Without an agent the
+    worker claims only tasks that have a command of their own. `on_event` is called with
+    an event, a task id and a text. `on_line` is called with each line of output.
+    """
 
     def __init__(
         self,
@@ -75,19 +81,22 @@ class SmartWorker:
         self._attempt: Attempt | None = None
         self._stopping = False
         self._nothing_left = False
-        self._others = False  # are at work
+        self._others_at_work = False
         self.idle = False
 
     def run(self, *, until_empty: bool = False) -> Tally:
-        """Works until `stop` is called; `until_empty`: or until nothing is left to do. A store that cannot be used is an error at
-        the beginning; later it is waited for."""
-        output.prepare(self._results_now())
-        reached = told = False
+        """Work until `stop` is called, or with `until_empty` until no task is left to do.
+
+        Raises StoreError if the store cannot be used at the beginning. Later the worker
+        waits until it can.
+        """
+        output.prepare(self._results_dir())
+        reached = warned = False
         while not self._stopping:
             try:
                 claim = self._claim()
                 reached = True
-                told = False
+                warned = False
                 if claim is not None:
                     self.work_on(claim)
                 elif until_empty and self._nothing_left:
@@ -97,22 +106,25 @@ class SmartWorker:
             except StoreError as error:
                 if not reached:
                     raise
-                if not told:
+                if not warned:
                     self._on_event("trouble", "", str(error))
-                    told = True
-                self._nap(_STORE_NAP)
+                    warned = True
+                self._sleep(_STORE_RETRY_INTERVAL)
         return self.tally
 
     def work_on(self, claim: Claim) -> str:
-        """Makes one attempt at a claimed task; what became of it: done, failed, stopped or lost. Raises CannotRun if it is the
-        agent that cannot be run, and StoreError if its output cannot be written: then the task was given back."""
+        """Make one attempt at a claimed task. Return its outcome: done, failed, stopped or lost.
+
+        Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
+        be written: then the task was released.
+        """
         self._on_event("start", claim.task.id, f"attempt {claim.task.attempts} of {claim.task.spec.max_attempts}")
         self._attempt = Attempt(
             self.queue,
             StatusLog(self._default_store.store()),
             claim,
             agent=self._agent,
-            results=self._results_now(),
+            results=self._results_dir(),
             timeout=self._timeout,
             grace=self._grace,
             delay=min(_MAX_BACKOFF, self._backoff * 2.0 ** min(60, claim.task.attempts - 1)),
@@ -124,32 +136,35 @@ class SmartWorker:
             self._attempt.run()
         finally:
             attempt, self._attempt = self._attempt, None
-        name = {DONE: "done", FAILED: "failed", STOPPED: "given_back", LOST: "lost"}[attempt.outcome]
+        name = {DONE: "done", FAILED: "failed", STOPPED: "released", LOST: "lost"}[attempt.outcome]
         setattr(self.tally, name, getattr(self.tally, name) + 1)
         self._on_event(attempt.outcome, claim.task.id, attempt.reason)
         return attempt.outcome
 
     def stop(self) -> None:
-        """Ends the work: what runs is ended and given back. From another thread, or a signal's handler."""
+        """End the work: the running agent is ended and its task released.
+
+        Another thread or a signal handler may call it.
+        """
         self._stopping = True
         attempt = self._attempt
         if attempt is not None:
             attempt.stop()
 
-    def _results_now(self) -> str:
+    def _results_dir(self) -> str:
         return self._results or os.path.join(settings.state_dir()[0], "results")
 
     def _claim(self) -> Claim | None:
         try:
             return self.queue.claim(self.worker_id, ttl=self._ttl, bound=True, commands_only=not self._agent)
-        except NoTask as none:
-            self._nothing_left = none.why != "busy"
-            self._others = bool(none.holders)
+        except NoTask as no_task:
+            self._nothing_left = no_task.why != "busy"
+            self._others_at_work = bool(no_task.holders)
             return None
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()
-        timeout = min(_GLANCE if self._others else _NAP, _NAP if due is None else max(0.01, due))
+        timeout = min(_BUSY_WAIT if self._others_at_work else _IDLE_WAIT, _IDLE_WAIT if due is None else max(0.01, due))
         self.idle = True
         try:
             if not self._stopping:
@@ -157,10 +172,10 @@ class SmartWorker:
         finally:
             self.idle = False
 
-    def _nap(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self._stopping and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 0.2))
+            time.sleep(min(left, _STOP_POLL_INTERVAL))
 
 
 def _positive(value: Any, what: str) -> float:

@@ -146,7 +146,7 @@ def workers(store: Store, claim: Claim, tell: Callable[[str, str, str], object])
     assert_type(worker.work_on(claim), str)
     assert_type(worker.queue, TaskQueue)
     tally = assert_type(worker.tally, Tally)
-    assert_type((tally.done, tally.failed, tally.given_back, tally.lost), tuple[int, int, int, int])
+    assert_type((tally.done, tally.failed, tally.released, tally.lost), tuple[int, int, int, int])
     worker.stop()
 
 

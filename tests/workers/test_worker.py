@@ -231,7 +231,7 @@ class TestFailing:
         (tmp_path / "there.sh").chmod(0o755)
         queue.add("missing", "x", max_attempts=1)
         queue.add("there", "x", max_attempts=1)
-        assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {"done": 1, "failed": 1, "given_back": 0, "lost": 0}
+        assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {"done": 1, "failed": 1, "released": 0, "lost": 0}
 
     def test_an_agent_of_bytes_that_are_no_text_is_run(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", "x")
@@ -262,7 +262,7 @@ class TestFailing:
     def test_where_no_output_can_be_kept_nothing_is_begun(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         queue.add("a", command="true")
-        with pytest.raises(StoreError, match="what an agent writes cannot be kept"):
+        with pytest.raises(StoreError, match="cannot write the agent's output"):
             work(store, results=str(tmp_path / "file" / "results"))
         assert records(store, "a") == []
 
@@ -359,7 +359,7 @@ class TestTroubleWithTheStore:
     def test_what_was_done_is_not_thrown_away_because_it_cannot_be_written_down_at_once(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("swarm.workers.attempt._AGAIN", 0.05)
+        monkeypatch.setattr("swarm.workers.attempt._RETRY_INTERVAL", 0.05)
         queue.add("a", command="true", max_attempts=1)
         worker = SmartWorker("w", store=store)
         done, tries = worker.queue.done, []
@@ -383,7 +383,7 @@ class TestTroubleWithTheStore:
         monkeypatch.setattr("tempfile.TemporaryFile", refuse)
         queue.add("a", command="true")
         worker = SmartWorker("w", store=store)
-        with pytest.raises(StoreError, match="the prompt cannot be written to a temporary file: No space left"):
+        with pytest.raises(StoreError, match=r"prompt.* temporary file: No space left"):
             worker.work_on(queue.claim("w"))
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
@@ -409,7 +409,7 @@ class TestFlood:
         time.sleep(0.2)
         worker.stop()
         thread.join(timeout=30)
-        assert not thread.is_alive() and worker.tally.given_back == 1
+        assert not thread.is_alive() and worker.tally.released == 1
 
     @pytest.mark.parametrize("text", ["[DONE] x" + " " * 100_000 + "y", "[" * 100_000, "[WAIT]" + "\t" * 60_000])
     def test_no_line_takes_long_to_read(self, text: str) -> None:
@@ -539,9 +539,10 @@ class TestStopping:
         until(lambda: records(store, "a"))
         worker.stop()
         thread.join(timeout=20)
-        assert not thread.is_alive() and worker.tally.given_back == 1
+        assert not thread.is_alive() and worker.tally.released == 1
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
-        assert records(store, "a")[-1]["message"] == "given back: its worker was told to stop"
+        last = records(store, "a")[-1]
+        assert last["state"] == "SKIP" and "the worker was stopped" in last["message"]
 
     def test_an_agent_that_is_told_to_stop_has_not_finished_whatever_its_exit_code(
         self, store: Store, queue: TaskQueue, results: Path
@@ -553,7 +554,7 @@ class TestStopping:
         until(lambda: (results / "a.1.out").exists() and (results / "a.1.out").read_text())
         worker.stop()
         thread.join(timeout=20)
-        assert queue.get("a").state == "ready" and worker.tally.given_back == 1
+        assert queue.get("a").state == "ready" and worker.tally.released == 1
         assert (results / "a.1.out").read_text() == "ready\nsaved\n"
 
     def test_an_idle_worker_stops_soon(self, store: Store) -> None:
@@ -567,7 +568,7 @@ class TestStopping:
 
     def test_an_idle_worker_is_woken_by_a_new_task(self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         """By itself it would look again after ten minutes."""
-        monkeypatch.setattr("swarm.workers.worker._NAP", 600.0)
+        monkeypatch.setattr("swarm.workers.worker._IDLE_WAIT", 600.0)
         monkeypatch.setattr("swarm.stores.file.store._LONGEST_WAIT", 600.0)
         queue.add("first", command="true")
         worker = SmartWorker("worker-1", store=store)
@@ -586,7 +587,7 @@ class TestStopping:
     ) -> None:
         told: list[tuple[str, str, str]] = []
         worker = SmartWorker("worker-1", store=store, on_event=lambda *event: told.append(event))
-        monkeypatch.setattr("swarm.workers.worker._STORE_NAP", 0.05)
+        monkeypatch.setattr("swarm.workers.worker._STORE_RETRY_INTERVAL", 0.05)
         thread = threading.Thread(target=worker.run)
         thread.start()
         until(lambda: worker.idle)
@@ -655,7 +656,7 @@ class TestCommand:
             "worker-3  ✔ done     a  hello",
             "worker-3  ▶ start    b  attempt 1 of 1",
             "worker-3  ✘ failed   b  exit code 4",
-            "1 done, 1 failed, 0 given back, 0 lost",
+            "1 done, 1 failed, 0 released, 0 lost",
         ]
         assert queue.get("a").worker == "worker-3"
 
@@ -674,7 +675,7 @@ class TestCommand:
             "stopped_by": int(number),
             "done": 0,
             "failed": 0,
-            "given_back": 1,
+            "released": 1,
             "lost": 0,
         }
         assert queue.get("a").state == "ready" and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).status("a").exists

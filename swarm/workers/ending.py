@@ -1,0 +1,42 @@
+"""How an agent that must end is ended: SIGTERM, then SIGKILL."""
+
+from __future__ import annotations
+
+import math
+from signal import SIGKILL, SIGTERM, Signals
+
+_KILL_INTERVAL = 1.0  # seconds until SIGKILL is sent again
+
+
+class Ending:
+    """The signals for an agent, and when each is due.
+
+    SIGTERM is due at the start and SIGKILL after the grace, then every second.
+    """
+
+    def __init__(self) -> None:
+        self._sigterm_due = False
+        self.kill_at = math.inf
+
+    @property
+    def has_started(self) -> bool:
+        return self.kill_at < math.inf
+
+    def start(self, now: float, grace: float) -> None:
+        """Make SIGTERM due now, and SIGKILL `grace` seconds later."""
+        self._sigterm_due = True
+        self.kill_at = now + grace
+
+    def hurry(self, now: float, at_most: float) -> None:
+        """Bring SIGKILL forward: it is due in `at_most` seconds at the latest."""
+        self.kill_at = min(self.kill_at, now + at_most)
+
+    def due(self, now: float) -> Signals | None:
+        """Return the signal to send now, None if none is due. Call it until it returns None."""
+        if self._sigterm_due:
+            self._sigterm_due = False
+            return SIGTERM
+        if now < self.kill_at:
+            return None
+        self.kill_at = now + _KILL_INTERVAL
+        return SIGKILL

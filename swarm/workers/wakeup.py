@@ -1,0 +1,68 @@
+"""A sleep that other threads and signal handlers can end."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import Self
+
+
+class Wakeup:
+    """Sleeps in one thread. Any thread or signal handler may end the sleep with `wake`.
+
+    It works within a `with` block. Before and after the block `wake` does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._read_end = self._write_end = -1
+        self._guard = threading.RLock()  # a signal handler may take it again
+
+    def __enter__(self) -> Self:
+        self._read_end, self._write_end = os.pipe()
+        for fd in (self._read_end, self._write_end):
+            os.set_blocking(fd, False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe. A later `wake` must not write to another file of that number."""
+        with self._guard:
+            for fd in (self._read_end, self._write_end):
+                if fd >= 0:
+                    os.close(fd)
+            self._read_end = self._write_end = -1
+
+    def wake(self) -> None:
+        """End the sleep, or the next one if the thread is not asleep."""
+        with self._guard:
+            if self._write_end >= 0:
+                try:
+                    os.write(self._write_end, b".")
+                except BlockingIOError:
+                    pass  # the pipe is full, so the sleep ends anyway
+
+    def sleep(self, seconds: float, *descriptors: int) -> list[int]:
+        """Sleep until `wake` is called, a descriptor is readable or time is up.
+
+        Return the descriptors that are readable. Negative descriptors are ignored.
+        """
+        poll = select.poll()  # select() cannot take descriptors from 1024 on
+        for fd in (self._read_end, *descriptors):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        ready = [fd for fd, _ in poll.poll(max(0.0, seconds) * 1000)]
+        if self._read_end in ready:
+            ready.remove(self._read_end)
+            drain(self._read_end)
+        return ready
+
+
+def drain(fd: int) -> None:
+    """Read what is there from a descriptor that does not block."""
+    try:
+        os.read(fd, 65536)
+    except BlockingIOError:
+        pass
