@@ -1,21 +1,22 @@
-"""Every error swarm raises on purpose, and the exit code a command gives for it. `cli.main` turns them into messages.
+"""Every error that swarm raises on purpose, with the exit code of a command that ends by it.
 
     SwarmError
-    ├── BadInput (also a ValueError)   2   mend the input; nothing was written
-    ├── LockHeld                       1   somebody else has it; wait, or do something else
-    ├── NotYours                       1   the lock is not this worker's to release
-    ├── LockLost                       4   it was this worker's and is not any more: stop working on the task
-    ├── NoTask                         1   there is no such task in the queue, or none to be had now
-    ├── TaskExists                     1   there is a task with this id
-    ├── WrongState                     1   that cannot be done with a task in its state
-    ├── CannotRun                126, 127   the command of a `run` cannot be started
-    ├── StoreError                     3   the store cannot be used, or cannot tell
-    │   ├── Busy                           somebody is changing this record right now; try again shortly
-    │   └── Unreachable                    the server does not answer; it may be back soon
-    └── TmuxSwarmError                 3   tmux cannot be used, or cannot tell
-        └── AgentUnavailable           1   the agent is not there, has ended, or still runs: look which, then start or stop it
+    ├── BadInput (also a ValueError)    2   the input is invalid: fix it; nothing was written
+    ├── LockHeld                        1   another worker holds the lock: wait, or do another task
+    ├── NotYours                        1   this worker does not hold the lock: do not release it
+    ├── LockLost                        4   this worker held the lock and lost it: stop the work
+    ├── NoTask                          1   the task is unknown, or no task is ready now
+    ├── TaskExists                      1   a task has this id: choose another one
+    ├── WrongState                      1   the task's state does not allow this: look at the task
+    ├── CannotRun                126, 127   a command cannot be started: check its name and rights
+    ├── StoreError                      3   the store cannot be used, or gives no sure answer
+    │   ├── Busy                            another process is changing this record: try again
+    │   └── Unreachable                     the server does not answer: try again later
+    └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
+        └── AgentUnavailable            1   the agent is missing, has ended, or still runs
 
-An error's text is one sentence on what is wrong and one on what to do. Only faces print it.
+The text of an error says what is wrong, then what to do. Only commands print it: `cli.main`
+turns an error into a message and an exit code.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class SwarmError(Exception):
-    """The root: catch it to catch everything swarm raises on purpose."""
+    """The root of all errors that swarm raises on purpose."""
 
     exit_code = 1
 
 
 class BadInput(SwarmError, ValueError):
-    """The caller's input breaks a rule that the text names."""
+    """The caller's input breaks a rule. The text names the rule."""
 
     exit_code = 2
 
 
 class LockHeld(SwarmError):
-    """The task is locked; `holder` is the worker that has it ("" where the lock cannot be read)."""
+    """The task is locked. `holder` is the worker that holds it; "" if the lock is unreadable."""
 
     def __init__(self, task_id: str, holder: str, text: str) -> None:
         super().__init__(text)
@@ -47,7 +48,7 @@ class LockHeld(SwarmError):
 
 
 class NotYours(SwarmError):
-    """A release named a lock that is not there, or is another's."""
+    """A release named a lock that does not exist, or that another worker holds."""
 
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
@@ -55,7 +56,10 @@ class NotYours(SwarmError):
 
 
 class LockLost(SwarmError):
-    """The lease is over: expired, taken over, removed by hand, or left behind by a fork."""
+    """The worker's lock ended: expired, taken over, removed, or left behind by a fork.
+
+    The worker must stop its work on the task: another worker may be doing it.
+    """
 
     exit_code = 4
 
@@ -65,10 +69,20 @@ class LockLost(SwarmError):
 
 
 class NoTask(SwarmError):
-    """No task; `why` is "unknown" for one that was named, else "empty", "finished" or "busy": then `holders` tells which tasks
-    are held, and by whom, and `ready_in` in how many seconds the next one that failed may be tried again (None: none waits)."""
+    """There is no task to act on.
 
-    def __init__(self, why: str, text: str, holders: Mapping[str, str] | None = None, ready_in: float | None = None) -> None:
+    `why` is "unknown" for a task that was named. If no task was named, it is "empty",
+    "finished" or "busy". For "busy", `holders` has the worker of each task that is held.
+    `ready_in` is after how many seconds the next failed task may be tried again, or None.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        text: str,
+        holders: Mapping[str, str] | None = None,
+        ready_in: float | None = None,
+    ) -> None:
         super().__init__(text)
         self.why = why
         self.holders: Mapping[str, str] = holders or {}
@@ -76,7 +90,7 @@ class NoTask(SwarmError):
 
 
 class TaskExists(SwarmError):
-    """A task is to be added whose id is taken."""
+    """A task cannot be added, because another task has its id."""
 
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
@@ -84,7 +98,7 @@ class TaskExists(SwarmError):
 
 
 class WrongState(SwarmError):
-    """A task is to be claimed, retried or cancelled, and its state does not allow it."""
+    """A task cannot be claimed, retried or cancelled in its present state."""
 
     def __init__(self, task_id: str, text: str) -> None:
         super().__init__(text)
@@ -92,35 +106,44 @@ class WrongState(SwarmError):
 
 
 class CannotRun(SwarmError):
-    """A command could not be started; `exit_code` is what a shell would give for that, `number` is the system's errno."""
+    """A command cannot be started.
+
+    `exit_code` is the one of a shell: 127 for a missing command, else 126. `number` is the errno.
+    """
 
     def __init__(self, command: str, error: OSError) -> None:
-        super().__init__(f"cannot run {command}: {error.strerror}.")
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            advice = "Check its name, and that it is installed and in PATH."
+        elif isinstance(error, BlockingIOError):
+            advice = "This user has too many processes: end some, or raise the limit (ulimit -u)."
+        else:
+            advice = "Check that it is a program that you may execute: ls -l"
+        super().__init__(f"cannot run {command or repr(command)}: {error.strerror}. {advice}")
         self.number = error.errno or 0
         self.exit_code = 127 if isinstance(error, FileNotFoundError | NotADirectoryError) else 126
 
 
 class StoreError(SwarmError):
-    """The store cannot be read or written; what was there before is intact."""
+    """The store cannot be read or written. The data that it held are intact."""
 
     exit_code = 3
 
 
 class Busy(StoreError):
-    """Another process is in the middle of changing the same record."""
+    """Another process is changing the same record at this moment."""
 
 
 class Unreachable(StoreError):
-    """The server of a store does not answer. What was to be changed may have been changed."""
+    """The server of a store does not answer. It may have made the change that was asked for."""
 
 
 class TmuxSwarmError(SwarmError):
-    """tmux is missing, too old, unreachable, or refused; nothing is known about the agents."""
+    """tmux is missing, too old or unreachable, or it refused. The agents' state is unknown."""
 
     exit_code = 3
 
 
 class AgentUnavailable(TmuxSwarmError):
-    """tmux answered: the agent is not in a state in which this can be done to it."""
+    """The agent's state does not allow this: it is missing, has ended, or still runs."""
 
     exit_code = 1

@@ -1,10 +1,10 @@
-"""What every store must do, as plain functions: run them against a driver of your own.
+"""Checks of the store contract, as plain functions. Run them against a driver of your own.
 
     from swarm.testing import CHECKS
     for check in CHECKS:
-        check(make_store())        # a fresh, empty store each time; raises AssertionError
+        check(make_store())        # a new, empty store each time; raises AssertionError
 
-Nothing here knows a driver, sleeps, or needs a test framework.
+The checks know no driver, do not sleep, and need no test framework.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def remove_only_what_was_compared(store: Store) -> None:
     assert store.create("locks/a", b"two")
 
 
-def names_of_every_kind_are_kept_apart(store: Store) -> None:
+def names_of_every_kind_are_distinct(store: Store) -> None:
     names = [
         "a",
         "A",
@@ -85,27 +85,27 @@ def records_may_be_large_and_binary(store: Store) -> None:
     assert store.read("locks/a") == data[::-1]
 
 
-def tickets_grow(store: Store) -> None:
-    drawn = [store.next_token("locks/a") for _ in range(5)]
-    assert drawn == sorted(set(drawn)) and drawn[0] > 0
-    assert store.token_bound("locks/a") == drawn[-1]
+def tokens_grow(store: Store) -> None:
+    tokens = [store.next_token("locks/a") for _ in range(5)]
+    assert tokens == sorted(set(tokens)) and tokens[0] > 0
+    assert store.token_bound("locks/a") == tokens[-1]
     store.create("locks/a", b"x")
     store.remove("locks/a", b"x")
-    assert store.next_token("locks/a") > drawn[-1]
+    assert store.next_token("locks/a") > tokens[-1]
 
 
-def tickets_can_be_skipped_and_never_go_back(store: Store) -> None:
+def tokens_advance_and_never_decrease(store: Store) -> None:
     assert store.highest_token("locks") == 0
-    drawn = store.next_token("locks/a")
-    assert store.highest_token("locks") >= drawn
+    token = store.next_token("locks/a")
+    assert store.highest_token("locks") >= token
     for number in (5, 10**9 + 7, 3 * 10**15, 12):
         before = store.highest_token("locks")
         store.advance_tokens("locks", number)
         for name in ("a", f"new {number}"):
             assert store.next_token(f"locks/{name}") > max(number, before if name == "a" else 0)
-        assert store.highest_token("locks") >= store.token_bound("locks/a") > max(number, drawn)
+        assert store.highest_token("locks") >= store.token_bound("locks/a") > max(number, token)
     store.advance_tokens("locks", 9 * 10**15)
-    assert store.highest_token("locks") >= 9 * 10**15, "what was skipped counts"
+    assert store.highest_token("locks") >= 9 * 10**15, "the bound includes an advance"
     first, second = store.next_token("locks/a"), store.next_token("locks/a")
     assert first < second == store.token_bound("locks/a")
 
@@ -127,14 +127,14 @@ def one_of_many_threads_replaces(store: Store) -> None:
         now = after
 
 
-def tickets_are_unique_among_threads(store: Store) -> None:
-    drawn: list[int] = []
-    _in_threads(8, lambda me: all(drawn.append(store.next_token("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
-    assert len(drawn) == len(set(drawn)) == 400
-    assert store.token_bound("locks/a") == max(drawn)
+def tokens_are_unique_among_threads(store: Store) -> None:
+    tokens: list[int] = []
+    _in_threads(8, lambda me: all(tokens.append(store.next_token("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
+    assert len(tokens) == len(set(tokens)) == 400
+    assert store.token_bound("locks/a") == max(tokens)
 
 
-def a_log_keeps_lines_whole_and_in_order(store: Store) -> None:
+def a_log_returns_whole_lines_in_order(store: Store) -> None:
     assert store.read_log("status")[0] == []
     assert store.tail("status", 3)[0] == []
     lines = [b"%d " % number + b"x" * (number * 7919 % 5000) for number in range(200)]
@@ -146,7 +146,7 @@ def a_log_keeps_lines_whole_and_in_order(store: Store) -> None:
     assert store.tail("status", 0)[0] == []
 
 
-def a_cursor_goes_on_where_it_stood(store: Store) -> None:
+def a_cursor_reads_the_lines_after_it(store: Store) -> None:
     cursors = [store.append("status", b"%d" % number) for number in range(10)]
     for number, cursor in enumerate(cursors):
         assert _read_all(store, cursor) == [b"%d" % later for later in range(number + 1, 10)]
@@ -170,7 +170,7 @@ def rotation_changes_nothing_for_readers(store: Store) -> None:
         assert _read_all(store, cursor) == lines[number + 1 :]
 
 
-def waiting_ends_with_news_or_time(store: Store) -> None:
+def waiting_ends_with_a_new_line_or_the_timeout(store: Store) -> None:
     cursor = store.tail("status", 0)[1]
     assert not store.wait("status", cursor, 0.0)
     store.append("status", b"news")
@@ -189,13 +189,13 @@ def watching_ends_with_a_change(store: Store) -> None:
     assert store.read("locks/a") is None
 
 
-def places_are_named_for_people(store: Store) -> None:
+def each_line_and_record_has_a_location(store: Store) -> None:
     for number in range(3):
         store.append("status", b"%d" % number)
     found = list(store.numbered("status"))
     assert [line for _, line, _ in found] == [b"0", b"1", b"2"]
     assert all(whole for _, _, whole in found)
-    assert len({place for place, _, _ in found}) == 3
+    assert len({location for location, _, _ in found}) == 3
     assert "a" in store.where("locks/a")
 
 
@@ -208,7 +208,7 @@ def a_closed_store_may_be_used_again(store: Store) -> None:
     assert _read_all(store) == [b"line"]
 
 
-def a_read_resumes_where_the_last_one_ended(store: Store) -> None:
+def a_read_continues_where_the_last_one_ended(store: Store) -> None:
     for number in range(3):
         store.append("status", b"%d" % number)
     _, first = store.read_log("status", "", 0)
@@ -218,7 +218,7 @@ def a_read_resumes_where_the_last_one_ended(store: Store) -> None:
     assert not store.continues(last, first)
 
 
-def cursors_never_hide_what_came_between(store: Store) -> None:
+def a_line_between_two_cursors_is_noticed(store: Store) -> None:
     first, second, third = (store.append("status", line) for line in (b"one", b"two", b"six"))
     assert not store.adjoins(first, third, b"six")
     for earlier, later in ((second, first), (second, second), (third, first)):
@@ -226,13 +226,27 @@ def cursors_never_hide_what_came_between(store: Store) -> None:
     assert not store.adjoins("", second, b"two")
 
 
-def logs_are_kept_apart(store: Store) -> None:
+def blocks_hold_the_lines_of_the_log(store: Store) -> None:
+    lines = [b"%d " % number + b"x" * (number * 7919 % 5000) for number in range(200)]
+    cursors = [store.append("status", line) for line in lines]
+    blocks = store.blocks("status", cursors[2])
+    if blocks is None:
+        return
+    found, cursor = b"", cursors[2]
+    for block, after in blocks:
+        assert block.endswith(b"\n") and store.continues(cursor, after)
+        found, cursor = found + block, after
+    assert found == b"".join(line + b"\n" for line in lines[3:])
+    assert store.read_log("status", cursor)[0] == []
+
+
+def logs_are_separate(store: Store) -> None:
     store.append("status", b"one")
     store.append("tasks", b"two")
     assert store.read_log("status")[0] == [b"one"] and store.read_log("tasks")[0] == [b"two"]
 
 
-def a_search_finds_the_lines_that_say_it(store: Store) -> None:
+def a_search_finds_the_lines_with_a_text(store: Store) -> None:
     assert list(store.search("status", b"x")) == []
     for line in (b"one x", b"two", b"x \\u0078 x", b"three \\", b"\\u", b""):
         store.append("status", line)
@@ -243,7 +257,7 @@ def a_search_finds_the_lines_that_say_it(store: Store) -> None:
     assert list(store.search("status", b"two")) == [b"two"]
 
 
-def what_was_kept_last_is_kept(store: Store) -> None:
+def the_cache_returns_the_last_entry(store: Store) -> None:
     assert store.cache_get("tasks") is None
     for data in (b"one", b"x" * 1_000_000, b""):
         store.cache_put("tasks", data)
@@ -255,25 +269,26 @@ CHECKS: list[Callable[[Store], None]] = [
     create_only_if_absent,
     replace_only_what_was_compared,
     remove_only_what_was_compared,
-    names_of_every_kind_are_kept_apart,
+    names_of_every_kind_are_distinct,
     keys_come_in_order_and_in_pages,
     records_may_be_large_and_binary,
-    tickets_grow,
-    tickets_can_be_skipped_and_never_go_back,
+    tokens_grow,
+    tokens_advance_and_never_decrease,
     one_of_many_threads_creates,
     one_of_many_threads_replaces,
-    tickets_are_unique_among_threads,
-    a_log_keeps_lines_whole_and_in_order,
-    a_cursor_goes_on_where_it_stood,
-    a_read_resumes_where_the_last_one_ended,
-    cursors_never_hide_what_came_between,
-    logs_are_kept_apart,
+    tokens_are_unique_among_threads,
+    a_log_returns_whole_lines_in_order,
+    a_cursor_reads_the_lines_after_it,
+    a_read_continues_where_the_last_one_ended,
+    a_line_between_two_cursors_is_noticed,
+    blocks_hold_the_lines_of_the_log,
+    logs_are_separate,
     rotation_changes_nothing_for_readers,
-    a_search_finds_the_lines_that_say_it,
-    waiting_ends_with_news_or_time,
+    a_search_finds_the_lines_with_a_text,
+    waiting_ends_with_a_new_line_or_the_timeout,
     watching_ends_with_a_change,
-    places_are_named_for_people,
-    what_was_kept_last_is_kept,
+    each_line_and_record_has_a_location,
+    the_cache_returns_the_last_entry,
     a_closed_store_may_be_used_again,
 ]
 
@@ -297,7 +312,7 @@ def _unless_busy(change: Callable[..., bool], *args: object) -> bool:
 
 
 def _in_threads(count: int, work: Callable[[int], bool]) -> list[bool]:
-    """What each of several threads answers that begin at the same moment."""
+    """Return the results of threads that begin at the same moment."""
     answers = [False] * count
     begin = threading.Barrier(count)
 

@@ -1,8 +1,10 @@
-"""Moving a swarm: log and queue are copied from one store to another, line by line, while nothing runs.
+"""Copy the status log and the queue from one store to another, line by line.
 
-Locks are not: there must be none that counts. Tokens go on where they were, so that whoever woke up late with an old one is
-refused on the new store too. A copy that was interrupted is continued: what the new store has must be what the old one begins
-with. The old store is only read.
+Nothing may run meanwhile. Locks are not copied: no lock may be held in either store. The
+new store's tokens are larger than all of the old store's. So a worker that wakes up late
+with an old token is refused in the new store too. A copy that was interrupted can be
+repeated: the lines in the new store must be the first lines of the old one. The old store
+is only read.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from swarm.queue.events import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
 
-_TASK = "migration"  # whose lock is held in the new store
+_TASK = "migration"  # its lock in the new store keeps a second migration out
 _TTL = 30.0
 
 
 class Moved(NamedTuple):
-    """How many lines each log has now, and after which token the next one comes."""
+    """The number of lines of each log, and a number that all later tokens exceed."""
 
     status: int
     tasks: int
@@ -31,12 +33,15 @@ class Moved(NamedTuple):
 
 
 def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lambda log, count: None) -> Moved:
-    """Copies what is missing. Raises LockHeld while a lock is held in either, and StoreError where the new store has something
-    else, or somebody wrote to the old one meanwhile."""
+    """Copy the lines that are missing in the new store.
+
+    Raise LockHeld while a lock is held in one of the stores. Raise StoreError if the new store
+    has other lines, or if a process wrote to one of the stores meanwhile.
+    """
     for store in (old, new):
         _refuse_held(store)
     new.advance_tokens(NAMESPACE, old.highest_token(NAMESPACE))
-    with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:  # two at once would copy everything twice
+    with Lease(LockTable(new), _TASK, settings.user(), _TTL) as lease:
         status, tasks = (_copy(old, new, log, progress) for log in (STATUS, TASKS))
         lease.check()
         _refuse_held(old)
@@ -44,9 +49,10 @@ def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lam
             for store, which in ((old, "old"), (new, "new")):
                 if sum(1 for _ in _lines(store, log)) != copied:
                     raise StoreError(
-                        f"somebody wrote to the log of {log} in the {which} store meanwhile. Stop who uses it, then repeat it."
+                        f"a process wrote to the log {log} of the {which} store during the copy. "
+                        "Stop all workers and commands that use it, then repeat the command."
                     )
-        token = old.highest_token(NAMESPACE)  # a lock may have been taken and given back meanwhile
+        token = old.highest_token(NAMESPACE)  # a lock may have been acquired and released meanwhile
         new.advance_tokens(NAMESPACE, token)
     return Moved(status, tasks, token)
 
@@ -56,14 +62,17 @@ def _refuse_held(store: Store) -> None:
     for task in locks.tasks():
         status = locks.status(task)
         if status.is_held:
-            text = (
-                f"{task} is held by {status.holder or 'somebody who cannot be named'}, at {store.where(f'{NAMESPACE}/{task}')}."
+            holder = status.holder or "an unknown worker"
+            where = store.where(f"{NAMESPACE}/{task}")
+            raise LockHeld(
+                task,
+                status.holder,
+                f"{task} is held by {holder}, at {where}. Stop all workers before you migrate.",
             )
-            raise LockHeld(task, status.holder, f"{text} Nothing may run while a swarm is moved.")
 
 
 def _copy(old: Store, new: Store, log: str, progress: Callable[[str, int], object]) -> int:
-    """How many lines there are in both now."""
+    """Copy the missing lines of a log, and return how many lines both stores have now."""
     count = 0
     there = _lines(new, log)
     copying = False
@@ -73,18 +82,18 @@ def _copy(old: Store, new: Store, log: str, progress: Callable[[str, int], objec
             copying = True
             new.append(log, line)
         elif found != line:
-            raise _other(new, log, count + 1)
+            raise _other_log(log, count + 1)
         count += 1
         progress(log, count)
     if not copying and next(there, None) is not None:
-        raise _other(new, log, count + 1)
+        raise _other_log(log, count + 1)
     return count
 
 
-def _other(new: Store, log: str, line: int) -> StoreError:
+def _other_log(log: str, line: int) -> StoreError:
     return StoreError(
-        f"the new store has a log of {log} of its own: its line {line} is not that of the old one, and nothing is mixed. "
-        "Choose an empty one; on a server, another ?namespace=NAME."
+        f"the new store has a log {log} of its own: its line {line} is not in the old store. "
+        "Choose an empty store; on a server, another ?namespace=NAME."
     )
 
 

@@ -47,11 +47,11 @@ class StatusReader(LogFold[StatusSummary]):
 
     def _read_blocks(self) -> Generator[int, None, None]:
         """Takes in what there is; how many lines so far. What is left is for `update`, and all of another log in its place."""
-        blocks = getattr(self._store, "blocks", None)
+        blocks = self._store.blocks(LOG, self.cursor)
         if blocks is None:
             return
         state, before = self.state, self.state.records + self.state.damaged
-        for block, after in blocks(LOG, self.cursor):
+        for block, after in blocks:
             if not self._store.continues(self.cursor, after):
                 self._begin_anew()
                 return

@@ -34,6 +34,9 @@ class AtomicStore:
             yield from (line for line in lines if any(text in line for text in texts))
             lines, cursor = self.read_log(log, cursor)
 
+    def blocks(self, log: str, cursor: str) -> None:
+        return None
+
     def rotate(self, log: str) -> bool:
         return False
 

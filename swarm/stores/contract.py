@@ -117,6 +117,13 @@ class Store(Protocol):
         With `limit=0` return one line. An empty list means that there are no more lines yet.
         """
 
+    def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]] | None:
+        """Yield all lines after the cursor in large blocks, each with the cursor after it.
+
+        A block holds whole lines with their newlines. Return None if the store has no faster
+        way than `read_log`.
+        """
+
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
         """Return the last `count` lines, and the cursor after them."""
 

@@ -72,15 +72,15 @@ def test_a_late_token_of_the_old_store_is_refused_on_the_new_one(old: FileStore,
 
 
 @pytest.mark.parametrize("where", ["old", "new"])
-def test_while_a_lock_is_held_it_is_refused_and_nothing_is_copied(where: str, old: FileStore) -> None:
+def test_a_migration_is_refused_while_a_lock_is_held_and_copies_nothing(where: str, old: FileStore) -> None:
     new = MemoryStore()
-    LockTable(old if where == "old" else new).acquire("busy", "somebody", 60)
-    with pytest.raises(LockHeld, match=r"busy is held by somebody, at .*busy.* Nothing may run"):
+    LockTable(old if where == "old" else new).acquire("busy", "other", 60)
+    with pytest.raises(LockHeld, match=r"busy is held by other, at .*busy.* Stop all workers"):
         migrate(old, new)
     assert every_line(new, "status") == []
 
 
-def test_locks_that_do_not_count_stay_behind(clock: HandClock, tmp_path: Path) -> None:
+def test_expired_locks_are_not_copied(clock: HandClock, tmp_path: Path) -> None:
     early = FileStore(str(tmp_path / "early"), clock=clock)
     LockTable(early).acquire("t", "w", 5)
     clock.pass_time(6)
@@ -89,7 +89,7 @@ def test_locks_that_do_not_count_stay_behind(clock: HandClock, tmp_path: Path) -
     assert new.keys("locks") == []
 
 
-def test_an_interrupted_one_is_continued(old: FileStore, tmp_path: Path) -> None:
+def test_an_interrupted_migration_is_continued(old: FileStore, tmp_path: Path) -> None:
     new = FileStore(str(tmp_path / "new"))
 
     def interrupt(log: str, count: int) -> None:
@@ -106,7 +106,7 @@ def test_an_interrupted_one_is_continued(old: FileStore, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("extra", [b"another", b""])
-def test_what_has_a_log_of_its_own_is_refused(extra: bytes, old: FileStore) -> None:
+def test_a_new_store_with_a_log_of_its_own_is_refused(extra: bytes, old: FileStore) -> None:
     new = MemoryStore()
     if extra:
         new.append("tasks", extra)
@@ -119,12 +119,12 @@ def test_what_has_a_log_of_its_own_is_refused(extra: bytes, old: FileStore) -> N
     assert every_line(new, "tasks") == before
 
 
-def test_who_writes_meanwhile_is_noticed(old: FileStore) -> None:
+def test_a_write_to_the_old_store_during_the_copy_is_noticed(old: FileStore) -> None:
     def write(log: str, count: int) -> None:
         if (log, count) == ("tasks", 1):
             old.append("status", b"{}")
 
-    with pytest.raises(StoreError, match="somebody wrote to the log of status in the old store meanwhile"):
+    with pytest.raises(StoreError, match="the log status of the old store during the copy"):
         migrate(old, MemoryStore(), write)
 
 
@@ -167,9 +167,9 @@ class TestCommand:
         assert states(FileStore(str(tmp_path / "back"))) == states(old)
 
     def test_held_locks_are_exit_1_and_name_the_holder(self, old: FileStore, tmp_path: Path) -> None:
-        LockTable(old).acquire("busy", "somebody", 60)
+        LockTable(old).acquire("busy", "other", 60)
         done = run("migrate", old.root, str(tmp_path / "new"))
-        assert done.code == 1 and b"busy is held by somebody" in done.err
+        assert done.code == 1 and b"busy is held by other" in done.err
         assert not (tmp_path / "new").exists()
 
     def test_what_makes_no_sense_is_refused(self, old: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

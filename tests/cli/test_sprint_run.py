@@ -142,19 +142,19 @@ class TestTheCommand:
     def test_what_is_not_found_is_127_as_in_a_shell(self, project: Project) -> None:
         done = project.run("no-such-command-anywhere", "--json")
         assert (done.returncode, done.stdout) == (127, "")
-        assert done.stderr == "Error: cannot run no-such-command-anywhere: No such file or directory.\n"
+        assert done.stderr.startswith("Error: cannot run no-such-command-anywhere: No such file or directory. Check its name")
         assert project.is_as_it_was()
 
     def test_what_cannot_be_executed_is_126_as_in_a_shell(self, project: Project) -> None:
         for path in (project.root / "notes.txt", project.root):
             done = project.run(str(path))
             assert (done.returncode, done.stdout) == (126, "")
-            assert done.stderr == f"Error: cannot run {path}: Permission denied.\n"
+            assert done.stderr.startswith(f"Error: cannot run {path}: Permission denied. Check that it is a program")
         assert project.is_as_it_was()
 
     def test_what_has_no_name_is_not_found(self, project: Project) -> None:
         done = project.run("")
-        assert (done.returncode, done.stderr) == (127, "Error: cannot run : No such file or directory.\n")
+        assert done.returncode == 127 and done.stderr.startswith("Error: cannot run '': No such file or directory.")
         assert project.is_as_it_was()
 
     def test_what_is_not_found_is_127_also_where_the_path_leads_to_a_file(self, project: Project) -> None:

@@ -277,7 +277,7 @@ class TestDoctor:
         command(server, "ACL", "SETUSER", "least", "on", ">pw", "+@all", "-@dangerous", "~{least}:*", "&{least}:*")
         store = RedisStore(Address(server.url("least").replace("redis://", "redis://least:pw@")))
         for check in CHECKS:
-            if check.__name__ in ("replace_only_what_was_compared", "tickets_grow", "a_closed_store_may_be_used_again"):
+            if check.__name__ in ("replace_only_what_was_compared", "tokens_grow", "a_closed_store_may_be_used_again"):
                 check(store)
                 command(server, "FLUSHALL")
         assert [check.state for check in check_server(store)] == ["warning"]
