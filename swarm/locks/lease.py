@@ -1,9 +1,16 @@
-"""A lock that keeps itself alive while a block of code runs.
+"""A lock that this process holds and refreshes while a block of code runs.
 
-The holder considers itself out before others may: it reckons from the reading of the clock that it wrote into the
-lock, less a margin, and stops believing in the lease then, whether or not it could reach the store. A lost lease is
-told once: by `on_lost`, by `check()`, or, if nobody was told before the block ends, by an error there. A store that does
-not answer delays none of that: it is asked in threads that nobody has to wait for. A forked child holds nothing.
+The contract:
+
+- **Lost before others take over.** The lease counts from the clock reading in the lock's
+  record, and ends a margin before others may take the lock over. From then on it is lost,
+  whether or not the store can be reached.
+- **Reported once.** `on_lost` is called, or `check()` raises LockLost. If neither has
+  happened when the block ends, `stop()` raises LockLost.
+- **Never delayed by the store.** Calls to the store run in threads for which the lease need
+  not wait. A heartbeat whose answer comes too late is undone.
+- **Of one process.** A forked child has no lease: `check()` raises LockLost there, and
+  `stop()` does nothing.
 """
 
 import math
@@ -12,23 +19,28 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 from swarm.errors import LockLost, NotYours, StoreError
 from swarm.locks.heartbeat import heartbeat_interval
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
+from swarm.system.background import BackgroundCall
 from swarm.system.timer import Handle
 
-_MARGIN_FRACTION = 0.05  # of the lease, at most a second: time for the holder to act on being out
-_CLOCK_POLL_INTERVAL = 0.5  # seconds between looks at the clock: one that stands while the machine sleeps would not wake us
-_RETRY_INTERVAL = 0.1  # seconds between tries while the store does not answer
+_MARGIN_FRACTION = 0.05  # of the ttl: how long before others the holder counts its lease as over
+_MAX_MARGIN = 1.0  # seconds
+_CLOCK_POLL_INTERVAL = 0.5  # seconds; a wait would not end by itself after the machine was suspended
+_RETRY_INTERVAL = 0.1  # seconds between heartbeats while the store does not answer
 
 R = TypeVar("R")
 
 
 class Lease:
-    """The holding of one task by this process. `token` is what to give to whoever writes on behalf of the task."""
+    """One task's lock, held by this process from `start()` to `stop()`. Use it once.
+
+    `token` is the fencing token: pass it on with every write that is made for the task.
+    """
 
     def __init__(
         self,
@@ -42,7 +54,13 @@ class Lease:
         on_lost: Callable[[LockLost], object] | None = None,
         taken: Lock | None = None,
     ) -> None:
-        """`taken`: the lock, where it has been taken already, by this process."""
+        """Prepare a lease; `start()` acquires the lock.
+
+        `group` is a process group that works for the holder: the lock is not free before it has
+        ended. `wait`: how many seconds to wait for the lock. `on_lost` is called once, in the
+        thread that finds the lease lost. `taken` is the lock if this process has acquired it
+        already.
+        """
         self.task_id = task_id
         self.worker = worker
         self.ttl = ttl
@@ -53,15 +71,15 @@ class Lease:
         self._taken = taken
         self._lock: Lock | None = None
         self._pid = 0
-        self._begun = 0.0
-        self._deadline = 0.0
+        self._began = 0.0  # when the ttl began, by the table's steady clock
+        self._deadline = 0.0  # when the lease is lost
         self._lost: LockLost | None = None
-        self._noticed_late = False
-        self._told = False
-        self._detached = False
-        self._ended = threading.Event()
-        self._state = threading.Lock()
-        self._first_beat: Handle | None = None  # of the first heartbeat: most leases end before it
+        self._was_noticed_late = False
+        self._was_reported = False
+        self._is_detached = False
+        self._stopping = threading.Event()
+        self._guard = threading.Lock()
+        self._first_beat: Handle | None = None  # most leases end before it, and need no thread
         self._thread: threading.Thread | None = None
 
     @property
@@ -72,17 +90,20 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """How long the lease still holds if nothing refreshes it; 0 once it is lost."""
-        return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._deadline - self._table.clock.steady())
+        """Seconds until the lease is lost without a further heartbeat; 0 if it is lost."""
+        return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._time_left())
 
     @property
     def seconds_to_stop(self) -> float:
-        """How long those who work for the holder may still take to stop, once it is out: until a moment before others may take
-        over; infinity where nobody noticed in time, and others may have done so already."""
-        if self._noticed_late:
+        """Seconds that processes of the holder have to stop in, once the lease is lost.
+
+        They end half a margin before others may take over. Infinity if the loss was noticed
+        too late for that: another worker may hold the lock already.
+        """
+        if self._was_noticed_late:
             return math.inf
-        margin = self._over() - self._deadline
-        return max(0.0, self._deadline + margin / 2 - self._table.clock.steady())
+        margin = self._takeover_time() - self._deadline
+        return max(0.0, self._time_left() + margin / 2)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -91,131 +112,134 @@ class Lease:
         self.stop(failing=kind is not None)
 
     def start(self) -> Self:
-        """Take the lock, unless it was taken already, and keep it alive from now on. Raises LockHeld."""
+        """Acquire the lock, unless it was passed as `taken`, and refresh it from now on.
+
+        Raise LockHeld if another worker holds it. Raise RuntimeError for a lease that was
+        started before.
+        """
         if self._first_beat is not None:
             raise RuntimeError("a lease is used once: call hold() again")
         self._pid = os.getpid()
         try:
             self._begin(self._taken or self._acquire())
-            self._first_beat = self._table.timer().call_later(max(0.0, self._until_next_beat()), self._start_heart)
+            self._first_beat = self._table.timer().call_later(max(0.0, self._until_next_beat()), self._start_thread)
         except BaseException:
-            self._abandon()
+            self._give_up()
             raise
         return self
 
     def stop(self, *, failing: bool = False) -> None:
-        """End the heartbeats, and release the lock unless it is detached. Raises LockLost if the lease was lost, and nothing has
-        told the caller yet. `failing`: another error is on its way, so none of this is raised."""
+        """End the heartbeats, and release the lock unless the lease is detached.
+
+        Raise LockLost if the lease was lost and that was not reported yet. Raise StoreError if
+        the lock could not be released. `failing`: another exception is on its way, so raise
+        neither.
+        """
         if os.getpid() != self._pid:
-            return  # a forked child has no lease
-        self._ended.set()
+            return
+        self._stopping.set()
         try:
-            heart = self._stop_heart()
-            if heart is not None and threading.current_thread() is not heart:
-                heart.join()
-        except BaseException:  # an impatient Ctrl-C
-            self._abandon()
+            thread = self._cancel_first_beat()
+            if thread is not None and threading.current_thread() is not thread:
+                thread.join()
+        except BaseException:  # Ctrl-C while waiting
+            self._give_up()
             raise
         try:
-            if not self._detached:
+            if not self._is_detached:
                 self._table.release(self.task_id, self.worker, self.token, known=self._lock)
-        except NotYours as gone:
-            self._lose(str(gone))
+        except NotYours as error:
+            self._lose(str(error))
         except StoreError:
             if not failing:
                 raise
-        if not failing and self._lost is not None and not self._told:
-            self._told = True
+        if not failing and self._lost is not None and not self._was_reported:
+            self._was_reported = True
             raise self._lost
 
     def check(self) -> None:
-        """Raises LockLost once the lease is gone. Looks at the lock itself, so it also sees what no heartbeat has seen yet."""
+        """Raise LockLost if the lease is lost.
+
+        Read the lock, and so notice a change that no heartbeat has noticed yet.
+        """
         if os.getpid() != self._pid:
             raise LockLost(self.task_id, f"The lease of {self.task_id} belongs to the process that forked this one.")
         if self._lost is None:
-            self._look()
+            self._compare_with_store()
         if self._lost is not None:
-            self._told = True
+            self._was_reported = True
             raise self._lost
 
     def detach(self) -> None:
-        """Do not release the lock at the end: another process does so, or works on. It is then free when that process and this
-        one are gone, or when the lease is over."""
-        self._detached = True
+        """Do not release the lock in `stop()`: another process releases it or works on.
+
+        The lock is then free when that process and this one have ended, or when its ttl is over.
+        """
+        self._is_detached = True
 
     def _acquire(self) -> Lock:
         return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
 
-    def _abandon(self) -> None:
-        """Ends it as well as can be, on the way out with another error."""
-        self._ended.set()
-        self._stop_heart()
-        if self._lock is not None and not self._detached:
+    def _begin(self, lock: Lock) -> None:
+        """Count the lease from this state of the lock. A user may have edited its ttl."""
+        self._lock = lock
+        ttl = self.ttl = lock.ttl or self.ttl
+        self._began = lock.holder.get("at", self._table.clock.steady())
+        self._deadline = self._began + ttl - min(_MAX_MARGIN, ttl * _MARGIN_FRACTION)
+
+    def _give_up(self) -> None:
+        """Stop and release while another exception is on its way. Ignore errors of the store."""
+        self._stopping.set()
+        self._cancel_first_beat()
+        if self._lock is not None and not self._is_detached:
             try:
                 self._table.release(self.task_id, self.worker, self._lock.token)
             except (NotYours, StoreError):
                 pass
 
-    def _look(self) -> None:
-        looking = _Aside(lambda: self._table.status(self.task_id), f"look at {self.task_id}")
-        if not self._await(looking) or self._time_left() <= 0:
-            self._lose(self._ran_out())
-            return
-        try:
-            status = looking.result()
-        except StoreError:  # nobody can have taken it, since the lease still runs
-            return
-        if status.lock is None or (status.lock.worker, status.lock.token) != (self.worker, self.token):
-            self._lose(f"The lock for {self.task_id} was removed, or taken by another.")
-        elif not status.is_held:
-            self._lose(f"The lock for {self.task_id} was edited, and is expired by what it says now.")
+    # Heartbeats ----------------------------------------------------------------------------
 
-    def _begin(self, lock: Lock) -> None:
-        self._lock = lock
-        ttl = self.ttl = lock.ttl or self.ttl  # a person may have changed it
-        self._begun = lock.holder.get("at", self._table.clock.steady())
-        self._deadline = self._begun + ttl - min(1.0, ttl * _MARGIN_FRACTION)
-
-    def _start_heart(self) -> None:
-        """Called when the first heartbeat is due. Where no thread can be started now, one may be in a moment."""
-        with self._state:
-            if self._ended.is_set():
+    def _start_thread(self) -> None:
+        """Start the thread that sends heartbeats. The timer calls this when the first one is due."""
+        with self._guard:
+            if self._stopping.is_set():
                 return
-            heart = threading.Thread(target=self._keep, name=f"lease of {self.task_id}", daemon=True)
+            thread = threading.Thread(target=self._send_heartbeats, name=f"lease of {self.task_id}", daemon=True)
             try:
-                heart.start()
-                self._thread = heart
+                thread.start()
+                self._thread = thread
                 return
-            except RuntimeError:
+            except RuntimeError:  # the system allows no more threads now
                 pass
         if self._time_left() > 0:
-            self._first_beat = self._table.timer().call_later(_RETRY_INTERVAL, self._start_heart)
+            self._first_beat = self._table.timer().call_later(_RETRY_INTERVAL, self._start_thread)
         else:
             self._lose(self._ran_out())
 
-    def _stop_heart(self) -> threading.Thread | None:
-        """The heart's thread, if it was started, and will end now; if not, it will not be started any more."""
+    def _cancel_first_beat(self) -> threading.Thread | None:
+        """Cancel the start of the heartbeat thread. Return the thread if it was started before."""
         if self._first_beat is not None:
             self._first_beat.cancel()
-        with self._state:
+        with self._guard:
             return self._thread
 
-    def _keep(self) -> None:
-        """The heart's thread. It beats at least three times in a lease, counted from when that began: an answer may have taken
-        long."""
-        retry = 0.0
-        while not self._ended.wait(max(0.0, min(retry or self._until_next_beat(), self._time_left()))):
+    def _send_heartbeats(self) -> None:
+        """Refresh the lock until the lease is stopped or lost.
+
+        The pause counts from the time that is written in the lock, not from the answer, which
+        may have come late.
+        """
+        is_retry = False
+        while not self._stopping.wait(self._pause(is_retry)):
             if self._lost is not None:
                 return
-            beat = _Aside(self._beat, f"beat of {self.task_id}") if self._time_left() > 0 else None
-            if beat is None or not self._await(beat):
-                self._lose(self._ran_out())
-                return
             try:
-                self._begin(beat.result())
-                retry = 0.0
+                if not self._send_heartbeat():
+                    self._lose(self._ran_out())
+                    return
+                is_retry = False
             except StoreError:
-                retry = _RETRY_INTERVAL
+                is_retry = True
             except LockLost as lost:
                 self._lose(str(lost))
                 return
@@ -223,67 +247,95 @@ class Lease:
                 self._lose(f"The heartbeat of {self.task_id} failed: {error!r}.")
                 return
 
-    def _beat(self) -> Lock:
-        """One heartbeat. One whose answer comes when the holder is out is taken back: nobody would ever end that lease."""
-        lock = self._table.heartbeat(self.task_id, self.worker, self.token, known=self._lock)
-        if self._lost is not None:
-            time.sleep(max(0.0, self._over() - self._table.clock.steady()))
-            self._table.release(self.task_id, self.worker, self.token)
-        return lock
+    def _pause(self, is_retry: bool) -> float:
+        pause = _RETRY_INTERVAL if is_retry else self._until_next_beat()
+        return max(0.0, min(pause, self._time_left()))
 
-    def _until_next_beat(self) -> float:
-        return self._begun + heartbeat_interval(self.ttl) - self._table.clock.steady()
+    def _send_heartbeat(self) -> bool:
+        """Send one heartbeat. Return False if the lease was lost before the answer came.
 
-    def _over(self) -> float:
-        """When others may take over."""
-        return self._begun + self.ttl
+        Raise StoreError if the store failed, or no thread could be started. Raise LockLost if
+        the lock is another's.
+        """
+        if self._time_left() <= 0:
+            return False
+        call = _start_call(self._refresh_lock, f"heartbeat of {self.task_id}", undo=self._release_after_takeover_time)
+        if not self._ends_in_time(call) or self._lost is not None:
+            call.abandon()
+            return False
+        self._begin(call.result())
+        return True
 
-    def _time_left(self) -> float:
-        return self._deadline - self._table.clock.steady()
+    def _refresh_lock(self) -> Lock:
+        return self._table.heartbeat(self.task_id, self.worker, self.token, known=self._lock)
 
-    def _await(self, call: "_Aside[R]") -> bool:
-        """Whether it has ended; not waited for after the end of the lease."""
-        while not call.ended.is_set() and (left := self._time_left()) > 0:
-            call.ended.wait(min(left, _CLOCK_POLL_INTERVAL))
-        return call.ended.is_set()
+    def _release_after_takeover_time(self, _: Lock) -> None:
+        """Release a lock that was refreshed too late. Otherwise it would stay held until its TTL ends.
+
+        Wait until others could have taken it over: processes of the holder may still be
+        stopping.
+        """
+        time.sleep(max(0.0, self._takeover_time() - self._table.clock.steady()))
+        self._table.release(self.task_id, self.worker, self.token)
+
+    # Losing the lease ----------------------------------------------------------------------
+
+    def _compare_with_store(self) -> None:
+        """Read the lock. Lose the lease if the lock is another's, or the time is over."""
+        try:
+            call = _start_call(lambda: self._table.status(self.task_id), f"look at {self.task_id}")
+            status = call.result() if self._ends_in_time(call) else None
+        except StoreError:
+            status = None
+        if self._time_left() <= 0:
+            self._lose(self._ran_out())
+        elif status is None or status.is_held_by(self.worker, self.token):
+            return  # without an answer: no other worker can have taken the lock over yet
+        elif status.lock is not None and status.lock.belongs_to(self.worker, self.token):
+            self._lose(f"The lock for {self.task_id} was edited, and has expired by its new content.")
+        else:
+            self._lose(f"The lock for {self.task_id} was removed, or taken by another worker.")
+
+    def _ends_in_time(self, call: BackgroundCall[R]) -> bool:
+        """Wait for a call, at most until the lease is lost. Return whether the call has ended."""
+        while (left := self._time_left()) > 0:
+            if call.wait(min(left, _CLOCK_POLL_INTERVAL)):
+                return True
+        return call.wait(0)
+
+    def _lose(self, reason: str) -> None:
+        """Declare the lease lost, once, and call `on_lost`."""
+        with self._guard:
+            if self._lost is not None:
+                return
+            self._was_noticed_late = self._table.clock.steady() >= self._takeover_time()
+            self._lost = LockLost(self.task_id, reason)
+        if self._on_lost is not None:
+            try:
+                self._on_lost(self._lost)
+                self._was_reported = True
+            except Exception as error:  # not reported: check() or stop() raises
+                self._lost.add_note(f"on_lost was called, and raised {error!r}")
 
     def _ran_out(self) -> str:
         return f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
 
-    def _lose(self, text: str) -> None:
-        with self._state:
-            if self._lost is not None:
-                return
-            self._noticed_late = self._table.clock.steady() >= self._over()
-            self._lost = LockLost(self.task_id, text)
-        if self._on_lost is not None:
-            try:
-                self._on_lost(self._lost)
-                self._told = True
-            except Exception as error:  # then nobody was told: whoever asks next is
-                self._lost.add_note(f"on_lost was called, and raised {error!r}")
+    # Times ---------------------------------------------------------------------------------
+
+    def _until_next_beat(self) -> float:
+        return self._began + heartbeat_interval(self.ttl) - self._table.clock.steady()
+
+    def _time_left(self) -> float:
+        return self._deadline - self._table.clock.steady()
+
+    def _takeover_time(self) -> float:
+        """The moment from which others may take the lock over."""
+        return self._began + self.ttl
 
 
-class _Aside(Generic[R]):
-    """A call in a thread of its own: a store may take longer to answer than the lease lasts, and then nobody waits for it."""
-
-    def __init__(self, call: Callable[[], R], name: str) -> None:
-        self.ended = threading.Event()
-        self._call = call
-        self._answer: R | None = None
-        self._error: BaseException | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def result(self) -> R:
-        """What the call answered, once it has ended, or what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._answer  # type: ignore[return-value]  # R may be None
-
-    def _run(self) -> None:
-        try:
-            self._answer = self._call()
-        except BaseException as error:
-            self._error = error
-        finally:
-            self.ended.set()
+def _start_call(work: Callable[[], R], name: str, undo: Callable[[R], object] | None = None) -> BackgroundCall[R]:
+    """Start a call to the store. Raise StoreError if the system allows no more threads."""
+    try:
+        return BackgroundCall(work, name, undo=undo).start()
+    except RuntimeError as error:
+        raise StoreError(f"the store could not be asked: {error}") from error

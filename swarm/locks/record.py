@@ -98,6 +98,10 @@ class Lock:
         """Whether the lock ends with a process, not only with its lease."""
         return "pid" in self.holder
 
+    def belongs_to(self, worker: str, token: int | None) -> bool:
+        """Return whether the record names this worker and this very token. It may have expired."""
+        return (self.worker, self.token) == (worker, token)
+
     def encode(self) -> bytes:
         if not self._encoded:
             _set(self, "_encoded", json_codec.dumps(self.fields(), own=True).encode() + b"\n")
@@ -139,8 +143,8 @@ class LockStatus:
         return self.lock.worker if self.lock else ""
 
     def is_held_by(self, worker: str, token: int | None) -> bool:
-        """Whether the lock counts, and is this worker's with this very token."""
-        return self.is_held and self.lock is not None and (self.lock.worker, self.lock.token) == (worker, token)
+        """Return whether the worker holds the lock now, with this very token."""
+        return self.is_held and self.lock is not None and self.lock.belongs_to(worker, token)
 
     def __str__(self) -> str:
         return f"{self.state} ({self.reason})" if self.reason else self.state

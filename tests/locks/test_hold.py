@@ -59,7 +59,7 @@ def test_it_heartbeats_by_itself_and_stops_when_the_block_ends(isolated_swarm_di
         assert eventually(lambda: beat(manager) >= 4)
         lease.check()
         assert manager.is_locked("t")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("lease", "beat", "look"))]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("lease", "heartbeat", "look"))]
     assert manager.get_lock_info("t") is None
 
 
