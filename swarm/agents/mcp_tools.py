@@ -1,5 +1,6 @@
-"""The tools as an agent is shown them: names, words and schemas. An agent pays for every one of these words in each of its
-sessions, so there are few.
+"""The tools as a client lists them: names, descriptions and schemas.
+
+An agent pays for every word in each of its sessions, so the texts are short.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Any
 from swarm.agents.tools import MAX_WAIT, STATES, THEN
 
 INSTRUCTIONS = (
-    "Many agents share these tasks. Loop: claim, do the task, done (or fail). "
-    "must_stop true: stop working on what you asked about, and do what next says. lost: stop working on those too."
+    "Several agents share these tasks. Loop: claim, do the task, call done or fail. "
+    "If must_stop is true, stop working on what you asked about and do what next says. "
+    "Stop working on everything listed in lost too."
 )
 
 Schema = dict[str, Any]
@@ -28,7 +30,11 @@ _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
 
 @dataclass(frozen=True)
 class ToolDescription:
-    """One tool: what it takes, `required` of it, and what its answer has, always the first and `must_stop` and `next`."""
+    """One tool.
+
+    `takes` are its arguments, of which `required` must be given. `answers` are the fields of
+    its answer. The first of these, `must_stop` and `next` are always there.
+    """
 
     description: str
     takes: Schema
@@ -67,14 +73,14 @@ TOOLS = {
         },
     ),
     "done": ToolDescription(
-        "A task you claimed is done.",
+        "Report a task you claimed as done.",
         {"task": _TEXT, "result": _TEXT},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
         ("task",),
         idempotent=True,
     ),
     "fail": ToolDescription(
-        "A task you claimed is not done. then: retry (default), never, give_back (the attempt does not count).",
+        "Report a task you claimed as not done. then: retry (default), never, release (does not count as an attempt).",
         {"task": _TEXT, "reason": _TEXT, "then": {"enum": list(THEN)}},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
         ("task", "reason"),
@@ -82,41 +88,41 @@ TOOLS = {
         idempotent=True,
     ),
     "say": ToolDescription(
-        "Report how a task (default: yours) is going. HELP: you need a person.",
+        "Report on a task (default: yours). HELP: you need a person.",
         {"state": {"enum": list(STATES)}, "text": _TEXT, "task": _TEXT},
         {"said": _YES_NO, "reason": _TEXT},
         ("state", "text"),
     ),
     "lock": ToolDescription(
-        "Keep others off a thing, such as a file, until unlock.",
+        "Lock a name, such as a file, against other agents until unlock.",
         {"name": _TEXT, "wait": _WAIT},
         {"locked": _YES_NO, "token": _NUMBER, **_REFUSED},
         ("name",),
         idempotent=True,
     ),
     "unlock": ToolDescription(
-        "Give up a lock.",
+        "Release a lock.",
         {"name": _TEXT},
         {"unlocked": _YES_NO, "reason": _TEXT},
         ("name",),
         idempotent=True,
     ),
     "reserve": ToolDescription(
-        "Keep other agents from editing files (globs) while you have your task; release gives them up.",
+        "Reserve files (globs) against edits by other agents while you have your task. release: true ends it.",
         {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
         {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
         ("paths",),
         idempotent=True,
     ),
     "wait": ToolDescription(
-        "Sleep until a task is done, in another state, or unlocked.",
+        "Wait until a task is done, in another state, or unlocked.",
         {"task": _TEXT, "until": {"type": "string", "description": "done (default), free or a state"}, "timeout": _WAIT},
         {"met": _YES_NO, "never": _YES_NO, "text": _TEXT},
         ("task",),
         read_only=True,
     ),
     "board": ToolDescription(
-        "What is wrong, who works on what, the queue, what you hold.",
+        "Show problems, who works on what, the queue, what you hold.",
         {},
         {
             "you": _TEXT,

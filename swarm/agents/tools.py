@@ -1,7 +1,8 @@
-"""What an agent can do in its session, one method for each tool, and the answers, so that a language model cannot misread them.
+"""The tools of an agent's session: one method for each tool.
 
-Every answer has `must_stop`, whether to stop working on what the call was about, and `next`, what to do now. What was lost since
-the last answer stands in `lost`. A refusal is an answer; what raises is a mistake of the caller or a store that cannot be used.
+A language model reads the answers and must not misread them. Every answer has `must_stop`
+(whether to stop working on the subject of the call) and `next` (what to do now). A refusal
+is an answer. A method raises only if the call is invalid or the store cannot be used.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from swarm.queue.events import DONE, FAILED
 from swarm.status.log import StatusLog
 from swarm.terminal.text import duration, shorten
 
-MAX_WAIT = 55.0  # seconds: many clients give up after a minute
-THEN = ("retry", "never", "give_back")  # what becomes of a task that was not done
+MAX_WAIT = 55.0  # seconds; many clients give up after a minute
+THEN = ("retry", "never", "release")  # what `fail` does with the task
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
-_MAX_ROWS = 20  # of each kind on the board
-_MAX_TEXT = 200  # characters of a text on it
+_MAX_ROWS = 20  # of each list of the board
+_MAX_TEXT = 200  # characters of a text on the board
 
 Answer = dict[str, Any]
 Stopped = Callable[[], bool]
 
 
 class _Reserved(Answer):
-    """An answer that grants files, and knows which of them were granted before."""
+    """An answer that reserved files. `undo` releases those that were not reserved before."""
 
     def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
         super().__init__(fields)
@@ -49,17 +50,17 @@ class AgentTools:
         self._looking = threading.Lock()
 
     def lost(self) -> list[Answer]:
-        """What was lost since it was last reported."""
-        return [{"name": holding.name, "must_stop": True, "reason": holding.lost} for holding in self._session.news()]
+        """Return the losses that the agent does not know of yet, and mark them as reported."""
+        return [{"name": held.name, "must_stop": True, "reason": held.lost} for held in self._session.news()]
 
     def undo(self, answer: Answer) -> None:
-        """Undoes what an answer granted that nobody was given."""
+        """Undo the effect of an answer that the agent did not receive."""
         if answer.get("claimed") or answer.get("locked"):
             self._session.undo(answer.get("task") or answer["name"])
         elif isinstance(answer, _Reserved):
             answer.undo()
 
-    # Tasks -----------------------------------------------------------------------------------------------------------
+    # Tasks ------------------------------------------------------------------------------
 
     def claim(self, stopped: Stopped, task: str | None = None, wait: float = 0.0) -> Answer:
         try:
@@ -76,29 +77,29 @@ class AgentTools:
             **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
             "attempt": f"{report['attempt']} of {claim.task.spec.max_attempts}",
             "token": report["token"],
-            "next": f"Do it now; its lease is kept for you. Then call done or fail with task={_q(claim.task.id)}.",
+            "next": f"Do this task now. Its lease is kept for you. At the end call done or fail with task={_q(claim.task.id)}.",
         }
 
     def done(self, stopped: Stopped, task: str, result: str = "") -> Answer:
         return self._end("done", task, result)
 
     def fail(self, stopped: Stopped, task: str, reason: str, then: str = "retry") -> Answer:
-        return self._end("release" if then == "give_back" else "fail", task, reason, final=then == "never")
+        return self._end("release" if then == "release" else "fail", task, reason, final=then == "never")
 
-    # Locks -----------------------------------------------------------------------------------------------------------
+    # Locks ------------------------------------------------------------------------------
 
     def lock(self, stopped: Stopped, name: str, wait: float = 0.0) -> Answer:
         mine = self._session.has(name)
         if mine is not None:
             what = "claimed" if mine.claim else "locked"
-            return _not_locked(name, self._session.worker, f"This session has {what} {name} already.", _IF_YOU)
+            return _not_locked(name, self._session.worker, f"This session has {what} {name} already.", _HELD_HERE)
         try:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
             return _not_locked(
                 name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={MAX_WAIT:g}."
             )
-        end = f"It is kept for you until you call unlock with name={_q(name)}."
+        end = f"You have the lock until you call unlock with name={_q(name)}."
         return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
 
     def unlock(self, stopped: Stopped, name: str) -> Answer:
@@ -108,30 +109,35 @@ class AgentTools:
             return {"unlocked": False, "must_stop": True, "reason": str(lost), "next": _stop(name)}
         except NotYours as error:
             return {"unlocked": False, "must_stop": False, "reason": str(error), "next": "Nothing was changed."}
-        return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more without locking it again."}
+        return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more unless you lock it again."}
 
-    # Files -----------------------------------------------------------------------------------------------------------
+    # Files ------------------------------------------------------------------------------
 
     def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
         if not paths:
-            raise BadInput("paths is empty. Name a file, or several, such as 'src/api/**'.")
+            raise BadInput("paths is empty. Give one or more files, such as 'src/api/**'.")
         here = os.getcwd()
         patterns = [checked_pattern(path, project_root(here), here) for path in paths]
         if release:
             self._session.unreserve(patterns)
-            return {"reserved": False, "must_stop": False, "paths": patterns, "next": "Do not change these files any more."}
+            return {
+                "reserved": False,
+                "must_stop": False,
+                "paths": patterns,
+                "next": "Do not edit these files any more unless you reserve them again.",
+            }
         try:
             undo = self._session.reserve(patterns)
         except LockLost as lost:
             return {"reserved": False, "must_stop": True, "reason": str(lost), "next": _stop(lost.task_id)}
         except LockHeld as held:
-            advice = "Stop: do not change these files, and work on others. Nothing was reserved."
+            advice = "Stop: do not edit these files. Nothing was reserved. Work on other files."
             report = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
             return {"reserved": False, "must_stop": True, **report, "next": advice}
-        advice = "Change them as you need; others are kept off."
+        advice = "You may edit these files. Other agents may not."
         return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
 
-    # Telling and looking -----------------------------------------------------------------------------------------------
+    # Reports and the board -----------------------------------------------------------------
 
     def say(self, stopped: Stopped, state: str, text: str = "", task: str | None = None) -> Answer:
         task = task if task is not None else self._only_task()
@@ -141,25 +147,26 @@ class AgentTools:
         mine, assigned = self._session.has(task), task == self._session.assigned_task()
         queued = assigned or self._is_queued(task)
         if queued and state == "DONE":
-            raise BadInput(f"{task} is ended by {'your exit' if assigned else 'the tool done'}, not by a report.")
+            how = "your exit" if assigned else "the tool done"
+            raise BadInput(f"say does not end {task}: {how} does.")
         if queued and state == "START" and not mine and not assigned:
-            raise BadInput(f"{task} is in the queue, and you do not have it: call claim.")
-        # What only tells something about a task of the queue must not be taken for the queue's own record.
+            raise BadInput(f"you do not have {task}, which is a task of the queue: call claim.")
+        # An informational record must not be mistaken for a record of the queue itself.
         meta: dict[str, Any] = {"from": "output"} if queued and state != "START" else {}
         if mine is not None:
             meta["token"] = mine.lease.token
         self._log.append(state, self._session.worker, task, text, meta or None)
         then = {
-            "WAIT": "It is on the board now. Say START when you go on.",
-            "HELP": "People see it on the board now. Say START when you go on.",
+            "WAIT": "It is on the board now. Call say with state=START when you go on.",
+            "HELP": "People see it on the board now. Call say with state=START when you go on.",
         }
         return {"said": True, "must_stop": False, "next": then.get(state, "It is in the log now.")}
 
     def wait(self, stopped: Stopped, task: str, until: str = DONE, timeout: float = 50.0) -> Answer:
         answer = waiting.wait_for(self._session.store, task, until, _bounded(timeout))
-        then = "It is so."
+        then = "The condition is met."
         if not answer.met:
-            then = "It never will be, unless somebody steps in: do not wait." if answer.never else "Not yet: call wait again."
+            then = "This will not happen unless a person acts: do not wait." if answer.never else "Not yet: call wait again."
         return {"met": answer.met, "never": answer.never, "must_stop": False, "text": answer.text, "next": then}
 
     def board(self, stopped: Stopped) -> Answer:
@@ -182,7 +189,7 @@ class AgentTools:
         return {
             "must_stop": False,
             "you": self._session.worker,
-            "you_hold": [holding.name for holding in self._session.holds()]
+            "you_hold": [held.name for held in self._session.holds()]
             + [name for name in [self._session.assigned_task()] if name],
             "problems": problems,
             "workers": workers,
@@ -191,23 +198,23 @@ class AgentTools:
             "next": "Call claim for the next task." if board.queue["ready"] else "No task is ready now.",
         }
 
-    # Answers -----------------------------------------------------------------------------------------------------------
+    # Answers -------------------------------------------------------------------------------
 
     def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
         report = claim_report.refusal(error, lambda _: f"call claim with wait={MAX_WAIT:g}.")
         reason, advice = report["reason"], report["next"]
-        has = [holding.name for holding in self._session.holds()]
+        has = [held.name for held in self._session.holds()]
         if report["why"] == "unknown":
             reason = f"There is no task {task} in the queue."
         elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
-            advice = f"Take no other task. Go on with {error.task_id}, and exit when it is done."
+            advice = f"Do not claim another task. Go on with {error.task_id}, and exit when it is done."
         elif task is not None and (mine := self._session.has(task)):
-            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _IF_YOU
+            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _HELD_HERE
         elif task is not None:
-            wait = f" To wait for it: call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (report["why"] == "held")
-            advice = f"Stop: do not work on {task} now.{wait} For another: call claim without a task."
+            wait = f" To wait for it, call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (report["why"] == "held")
+            advice = f"Stop: do not work on {task} now.{wait} For another task, call claim without a task."
         elif has:
-            advice = f"Stop: take no other task now. Go on with what you have: {', '.join(has[:_MAX_ROWS])}."
+            advice = f"Stop: you get no other task now. Go on with what you have: {', '.join(has[:_MAX_ROWS])}."
         holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
         due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
         about = {"why": report["why"], "reason": reason, "held_by": holders}
@@ -221,20 +228,28 @@ class AgentTools:
         except NotYours as error:
             return {"ended": False, "must_stop": True, "reason": str(error), "next": _UNCLAIMED}
         except WrongState as error:
-            return {"ended": False, "must_stop": False, "reason": str(error), "next": "Go on with it, and exit when it is done."}
+            return {
+                "ended": False,
+                "must_stop": False,
+                "reason": str(error),
+                "next": "Go on with the task, and exit when it is done.",
+            }
         then = "Stop working on it. Call claim for the next task."
         if how == "fail" and ended.state != FAILED:
             left = ended.spec.max_attempts - ended.attempts
-            then = f"Stop working on it: it is tried again, {left} attempt{'s' * (left != 1)} left. Call claim for the next task."
+            then = (
+                f"Stop working on it. It will be tried again, with {left} attempt{'s' * (left != 1)} left. "
+                "Call claim for the next task."
+            )
         return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
 
     def _only_task(self) -> str:
-        """The one that a report is about if nobody says so."""
+        """Return the only task of the session, else its only lock. Raise BadInput if there is not exactly one."""
         holds, assigned = self._session.holds(), self._session.assigned_task()
-        names = [holding.name for holding in holds if holding.claim] + [assigned] * bool(assigned)
-        names = names or [holding.name for holding in holds]
+        names = [held.name for held in holds if held.claim] + [assigned] * bool(assigned)
+        names = names or [held.name for held in holds]
         if len(names) != 1:
-            raise BadInput("which task is meant? Give task.")
+            raise BadInput("which task do you mean? Give task.")
         return names[0]
 
     def _is_queued(self, task: str) -> bool:
@@ -245,15 +260,15 @@ class AgentTools:
         return True
 
 
-_UNCLAIMED = "Stop: do not work on what you have not claimed."
-_IF_YOU = (
-    "If you were told so, go on with it. If another agent of this session may have been, stop. "
-    "If nobody was, give it back and ask again."
+_UNCLAIMED = "Stop: do not work on a task that you have not claimed."
+_HELD_HERE = (
+    "If you did that, go on. If another agent of this session may have done it, stop. "
+    "If neither did, release it and ask again."
 )
 
 
 def with_losses(text: str, lost: list[Answer]) -> str:
-    """An error's text, with what else the agent must hear."""
+    """Return an error's text followed by the losses that the agent must know of."""
     return " ".join([text, *(f"And stop working on {it['name']}: {it['reason']}" for it in lost)])
 
 
@@ -262,7 +277,10 @@ def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
 
 
 def _stop(name: str) -> str:
-    return f"Stop working on {name} and undo nothing: it is another's now, or not to be done. Call claim for another task."
+    return (
+        f"Stop working on {name}. Do not revert your changes: another worker may have it now, or it was cancelled. "
+        "Call claim for another task."
+    )
 
 
 def _bounded(wait: float) -> float:

@@ -468,7 +468,7 @@ def test_what_an_agent_gets_wrong_is_said_clearly_and_loses_nothing(queue: TaskQ
             assert busy["claimed"]
             nothing = await ask(client, "claim")
             assert nothing["must_stop"] and nothing["next"].endswith("Go on with what you have: a, b.")
-            assert (await ask(client, "fail", task="b", reason="not mine", then="give_back"))["state"] == "ready"
+            assert (await ask(client, "fail", task="b", reason="not mine", then="release"))["state"] == "ready"
             again = await ask(client, "claim", task="a")
             assert (again["claimed"], again["held_by"]) == (False, {"a": "w"}) and "claimed a already" in again["reason"]
             assert (await ask(client, "done", task="b"))["must_stop"]
@@ -501,7 +501,7 @@ def test_a_line_that_is_no_message_costs_only_itself_and_weird_text_comes_throug
         cut = {"state": "HELP", "text": "cut \ud83d", "task": "t"}  # as JavaScript cuts a text in the middle of a 🙂
         assert wire.call("say", **cut)["said"]
         assert wire.call("say", state="HELP", text="\\ud83d 🙂", task="t")["said"]
-        assert wire.call("fail", task="任务 1", reason="\x07", then="give_back")["state"] == "ready"
+        assert wire.call("fail", task="任务 1", reason="\x07", then="release")["state"] == "ready"
     assert [record["message"] for _, record in StatusLog(default_store()).query("t")] == ["cut \ufffd", "\\ud83d 🙂"]
 
 
