@@ -46,7 +46,7 @@ def states(store: Store) -> dict[str, str]:
     return {task.id: task.state for task in TaskQueue(store).tasks()}
 
 
-def test_log_and_queue_are_the_same_afterwards_and_the_tokens_go_on(old: FileStore, live_store: Store, tmp_path: Path) -> None:
+def test_log_and_queue_are_copied_and_tokens_continue(old: FileStore, live_store: Store, tmp_path: Path) -> None:
     new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
     last = old.highest_token("locks")
     moved = migrate(old, new)
@@ -128,7 +128,7 @@ def test_a_write_to_the_old_store_during_the_copy_is_noticed(old: FileStore) -> 
         migrate(old, MemoryStore(), write)
 
 
-def test_of_two_at_once_one_is_refused(old: FileStore, tmp_path: Path) -> None:
+def test_a_second_migration_at_the_same_time_is_refused(old: FileStore, tmp_path: Path) -> None:
     refused: list[str] = []
 
     def another(log: str, count: int) -> None:
@@ -143,7 +143,7 @@ def test_of_two_at_once_one_is_refused(old: FileStore, tmp_path: Path) -> None:
     assert every_line(new, "status") == every_line(old, "status") and new.keys("locks") == []
 
 
-def test_a_lock_that_came_and_went_meanwhile_takes_its_token_along(old: FileStore) -> None:
+def test_the_token_of_a_lock_that_was_released_during_the_copy_is_exceeded(old: FileStore) -> None:
     def briefly(log: str, count: int) -> None:
         for _ in range(5):
             LockTable(old).acquire("t", "w", 60)
@@ -155,7 +155,7 @@ def test_a_lock_that_came_and_went_meanwhile_takes_its_token_along(old: FileStor
 
 
 class TestCommand:
-    def test_from_a_directory_to_a_server_and_back(self, old: FileStore, redis: Server, tmp_path: Path) -> None:
+    def test_migrate_from_a_directory_to_a_server_and_back(self, old: FileStore, redis: Server, tmp_path: Path) -> None:
         url = redis.url("moved")
         done = run("migrate", old.root, url, "--json")
         assert done.code == 0, done.err
@@ -172,7 +172,9 @@ class TestCommand:
         assert done.code == 1 and b"busy is held by other" in done.err
         assert not (tmp_path / "new").exists()
 
-    def test_what_makes_no_sense_is_refused(self, old: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_invalid_arguments_of_migrate_are_refused(
+        self, old: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delenv("NOTHING", raising=False)
         for args, text in (
             ((old.root, old.root + "/."), "the same store"),
@@ -187,7 +189,9 @@ class TestCommand:
             assert done.code == 2 and text.encode() in done.err, done.err
             assert b"geheim" not in done.err
 
-    def test_an_address_can_come_from_a_variable(self, old: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_address_of_migrate_can_come_from_a_variable(
+        self, old: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("NEW_HOME", str(tmp_path / "new"))
         assert run("migrate", old.root, "env:NEW_HOME").code == 0
         assert states(FileStore(str(tmp_path / "new"))) == states(old)

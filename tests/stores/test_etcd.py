@@ -1,4 +1,4 @@
-"""The store on etcd keeps the contract, whatever happens to the members or on the way to them."""
+"""The store on etcd: contract, lost answers, late requests, members in trouble, logins and settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[EtcdServer]:
-    """For a test that does something to it."""
+    """A server for one test that stops, kills or configures it."""
     with running(EtcdServer(tmp_path)) as server:
         yield server
 
@@ -61,7 +61,7 @@ Opened = Callable[[str], EtcdStore]
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens a store by its URL, and closes it when the test is over."""
+    """Return a function that opens a store, which is closed after the test."""
     stores: list[EtcdStore] = []
 
     def open_(url: str) -> EtcdStore:
@@ -85,7 +85,7 @@ def no_login_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def say(url: str, *requests: Json) -> list[Json]:
-    """What a server answers to requests that are none of the store's."""
+    """Return the answers of a server to requests that do not come from a store."""
     connection = Gateway(Address(url)).connect(10, lambda connection: None)
     try:
         return [connection.ask(request) for request in requests]
@@ -145,7 +145,7 @@ def test_eight_writers_lose_nothing_and_all_readers_see_one_order(opened: Opened
 
 def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_MAX_WAIT", 60.0)
-    store.address.timeout = 240.0  # so that nobody looks again within this test
+    store.address.timeout = 240.0  # so that no waiter polls within this test
     store.create("locks/a", b"one")
     other = opened(url)
     other.read("locks/a")
@@ -167,7 +167,7 @@ def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypat
         timer.join()
 
 
-def test_a_wait_ends_when_time_is_up(store: EtcdStore) -> None:
+def test_a_wait_ends_after_its_timeout(store: EtcdStore) -> None:
     began = time.monotonic()
     assert not store.wait("status", store.append("status", b"x"), 0.3)
     store.watch("locks/a", None, 0.3)
@@ -193,7 +193,7 @@ def _replaced(store: EtcdStore, old: bytes, new: bytes) -> bool:
 # The namespace -------------------------------------------------------------------------------------------------------
 
 
-def test_ten_processes_make_one_namespace(opened: Opened, url: str) -> None:
+def test_ten_processes_create_one_namespace(opened: Opened, url: str) -> None:
     fork = multiprocessing.get_context("fork")
     cursors, together = fork.Queue(), fork.Barrier(10)
 
@@ -212,7 +212,7 @@ def test_ten_processes_make_one_namespace(opened: Opened, url: str) -> None:
     assert sorted(lines_of(opened(url))) == [b"%d" % me for me in range(10)]
 
 
-def test_a_namespace_that_another_makes_at_the_same_moment_is_its(
+def test_a_namespace_that_another_process_creates_at_the_same_moment_is_used(
     opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = opened(url), opened(url)
@@ -230,7 +230,7 @@ def test_a_namespace_that_another_makes_at_the_same_moment_is_its(
 
 
 @pytest.mark.parametrize("meta", [b"", b"hello", b"[1]", b'{"version": 2}', b'{"version": 2, "incarnation": "me"}'])
-def test_a_namespace_of_somebody_else_is_refused(opened: Opened, url: str, namespace: str, meta: bytes) -> None:
+def test_a_foreign_namespace_is_refused_and_left_alone(opened: Opened, url: str, namespace: str, meta: bytes) -> None:
     say(url, put(f"{namespace}/meta", meta))
     with pytest.raises(StoreError, match=r"not created by swarm.*another namespace"):
         opened(url).create("locks/a", b"x")
@@ -244,7 +244,7 @@ def test_a_namespace_of_another_layout_is_refused(layout: int, age: str, opened:
         opened(url).read("locks/a")
 
 
-def test_two_namespaces_are_kept_apart(opened: Opened, server: EtcdServer, store: EtcdStore, namespace: str) -> None:
+def test_etcd_namespaces_are_separate(opened: Opened, server: EtcdServer, store: EtcdStore, namespace: str) -> None:
     other = opened(server.url(f"{namespace}0"))
     for each, data in ((store, b"one"), (other, b"two")):
         assert each.create("locks/a", data)
@@ -253,7 +253,7 @@ def test_two_namespaces_are_kept_apart(opened: Opened, server: EtcdServer, store
     assert lines_of(store) == [b"one"] and lines_of(other) == [b"two"]
 
 
-def test_a_namespace_that_is_removed_is_made_anew(url: str, namespace: str, store: EtcdStore) -> None:
+def test_a_removed_namespace_is_created_again(url: str, namespace: str, store: EtcdStore) -> None:
     store.create("locks/a", b"one")
     cursors = [store.append("status", b"%d" % number) for number in range(3)]
     say(url, delete(f"{namespace}/", f"{namespace}0"))
@@ -263,7 +263,7 @@ def test_a_namespace_that_is_removed_is_made_anew(url: str, namespace: str, stor
     assert store.read_log("status", cursors[2]) == ([b"new"], after)
 
 
-def test_whoever_reads_notices_that_the_namespace_was_made_anew(opened: Opened, url: str, namespace: str) -> None:
+def test_a_reader_notices_that_the_namespace_was_created_again(opened: Opened, url: str, namespace: str) -> None:
     reader = opened(url)
     for number in range(3):
         cursor = reader.append("status", b"%d" % number)
@@ -283,7 +283,7 @@ def test_whoever_reads_notices_that_the_namespace_was_made_anew(opened: Opened, 
     assert reader.read_log("status", newest)[0] == [] and not reader.wait("status", newest, 0)
 
 
-def test_the_first_change_in_a_namespace_that_is_removed_makes_it_anew(opened: Opened, url: str, namespace: str) -> None:
+def test_the_first_change_after_a_removal_creates_the_namespace(opened: Opened, url: str, namespace: str) -> None:
     changes: list[Callable[[EtcdStore], object]] = [
         lambda store: store.create("locks/a", b"one"),
         lambda store: store.append("status", b"one"),
@@ -297,7 +297,7 @@ def test_the_first_change_in_a_namespace_that_is_removed_makes_it_anew(opened: O
         assert store.tail("status", 1)[1] == opened(url).tail("status", 1)[1]
 
 
-def test_old_sessions_are_cleared_and_those_in_use_are_not_missed(
+def test_old_sessions_are_deleted_and_a_deleted_session_is_renewed(
     opened: Opened, url: str, namespace: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("locks/a", b"one")
@@ -315,7 +315,7 @@ def test_old_sessions_are_cleared_and_those_in_use_are_not_missed(
 
 
 class Road:
-    """The way to a server, on which an answer gets lost or a request arrives late."""
+    """A proxy to a server that loses an answer or delays a request."""
 
     def __init__(self, server: EtcdServer) -> None:
         self._server = server.port
@@ -326,7 +326,7 @@ class Road:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def deliver(self) -> bytes:
-        """What was held arrives at last; the answer, which nobody waits for any more."""
+        """Deliver the delayed request, and return its answer, for which no client waits."""
         with socket.create_connection(("127.0.0.1", self._server), 10) as there:
             there.sendall(self.held.pop(0))
             with there.makefile("rb") as answers:
@@ -360,11 +360,11 @@ class Road:
                         return
                     here.sendall(answer)
             except OSError:
-                pass  # somebody has hung up
+                pass  # one side has closed the connection
 
 
 def _message(stream: BinaryIO) -> bytes:
-    """One request or answer of HTTP, b"" at the end."""
+    """Return one request or answer of HTTP; b"" at the end."""
     head, length = b"", 0
     while line := stream.readline():
         head += line
@@ -393,14 +393,14 @@ def road(server: EtcdServer) -> Iterator[Road]:
 
 @pytest.fixture
 def far(opened: Opened, road: Road, namespace: str) -> EtcdStore:
-    """A store at the end of the road, which has been used."""
+    """A store behind the proxy, which has been used once."""
     made = opened(f"etcd://127.0.0.1:{road.port}?namespace={namespace}")
     made.create("locks/other", b"x")
     made.append("status", b"first")
     return made
 
 
-def test_a_change_whose_answer_is_lost_is_made_once_and_told(far: EtcdStore, road: Road) -> None:
+def test_a_change_whose_answer_is_lost_is_made_once_and_reported(far: EtcdStore, road: Road) -> None:
     road.lose_answer = True
     assert far.create("locks/a", b"one") and not road.lose_answer
     road.lose_answer = True
@@ -412,7 +412,7 @@ def test_a_change_whose_answer_is_lost_is_made_once_and_told(far: EtcdStore, roa
     assert far.create("locks/a", b"three")
 
 
-def test_a_long_record_whose_answer_is_lost_is_changed_once_and_told(far: EtcdStore, road: Road) -> None:
+def test_a_long_record_whose_answer_is_lost_is_changed_once_and_reported(far: EtcdStore, road: Road) -> None:
     data = [bytes([number]) * 1_000_000 for number in range(3)]
     road.lose_answer = True
     assert far.create("locks/a", data[0])
@@ -425,16 +425,16 @@ def test_a_long_record_whose_answer_is_lost_is_changed_once_and_told(far: EtcdSt
 
 def test_a_change_that_arrives_late_does_nothing(far: EtcdStore, road: Road) -> None:
     road.hold_request = True
-    assert far.create("locks/a", b"one")  # sent again, after the wire broke
-    assert b'"succeeded":true' not in road.deliver()  # while its turn is the last
+    assert far.create("locks/a", b"one")  # sent again, after the connection was lost
+    assert b'"succeeded":true' not in road.deliver()  # while it is the last request
     road.hold_request = True
     assert far.remove("locks/a", b"one")
-    assert far.create("locks/a", b"one")  # the bytes of the past: only the turn can tell
+    assert far.create("locks/a", b"one")  # the same bytes as before: only the request number differs
     assert b'"succeeded":true' not in road.deliver()
     assert far.read("locks/a") == b"one"
 
 
-def test_a_change_that_was_in_vain_and_arrives_late_does_nothing(far: EtcdStore, road: Road, store: EtcdStore) -> None:
+def test_a_failed_change_that_arrives_late_does_nothing(far: EtcdStore, road: Road, store: EtcdStore) -> None:
     store.create("locks/a", b"one")
     road.hold_request = True
     assert not far.create("locks/a", b"two")
@@ -443,7 +443,7 @@ def test_a_change_that_was_in_vain_and_arrives_late_does_nothing(far: EtcdStore,
     assert far.read("locks/a") is None
 
 
-def test_the_first_change_of_all_that_arrives_late_does_nothing(
+def test_the_first_change_of_a_session_that_arrives_late_does_nothing(
     opened: Opened, road: Road, namespace: str, server: EtcdServer
 ) -> None:
     opened(server.url(namespace)).read("locks/a")  # makes the namespace
@@ -454,7 +454,7 @@ def test_the_first_change_of_all_that_arrives_late_does_nothing(
     assert far.read("locks/a") is None
 
 
-def test_what_was_given_up_and_done_after_all_does_not_hinder_the_next(store: EtcdStore) -> None:
+def test_an_abandoned_change_that_was_made_does_not_block_the_next_one(store: EtcdStore) -> None:
     store.create("locks/b", b"x")
     original = Connection.ask
 
@@ -488,7 +488,7 @@ def test_a_line_that_arrives_late_is_there_once(far: EtcdStore, road: Road, url:
     assert far.tail("status", 5) == ([b"first", b"second"], cursor)
 
 
-def test_a_line_is_found_again_behind_which_others_came(
+def test_a_line_whose_answer_is_lost_is_found_before_later_lines(
     opened: Opened, far: EtcdStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Connection.ask
@@ -513,7 +513,7 @@ def test_a_line_is_found_again_behind_which_others_came(
 # What the members do -------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_not_there_is_told_in_time(opened: Opened, namespace: str) -> None:
+def test_a_server_that_is_down_is_an_error_within_the_timeout(opened: Opened, namespace: str) -> None:
     store = opened(f"etcd://127.0.0.1:{free_port()}?namespace={namespace}&timeout=1")
     began = time.monotonic()
     with pytest.raises(StoreError, match=r"cannot be reached: .*refused.*Is the server running"):
@@ -523,7 +523,7 @@ def test_a_server_that_is_not_there_is_told_in_time(opened: Opened, namespace: s
     assert time.monotonic() - began < 4
 
 
-def test_a_server_that_falls_silent_is_told_in_time_and_used_when_it_is_back(
+def test_a_silent_server_is_an_error_within_the_timeout_and_used_when_it_is_back(
     opened: Opened, own_server: EtcdServer, namespace: str
 ) -> None:
     store = opened(own_server.url(namespace, timeout="1"))
@@ -539,7 +539,7 @@ def test_a_server_that_falls_silent_is_told_in_time_and_used_when_it_is_back(
     assert store.replace("locks/a", b"one", b"two")
 
 
-def test_a_killed_server_that_comes_back_has_what_it_confirmed(opened: Opened, own_server: EtcdServer, namespace: str) -> None:
+def test_confirmed_changes_survive_a_killed_server(opened: Opened, own_server: EtcdServer, namespace: str) -> None:
     store = opened(own_server.url(namespace, timeout="20"))
     token = 0
     for number in range(10):
@@ -554,7 +554,7 @@ def test_a_killed_server_that_comes_back_has_what_it_confirmed(opened: Opened, o
     assert store.token_bound("locks/a") == token < store.next_token("locks/a")
 
 
-def test_a_member_that_is_down_or_silent_is_passed_over(opened: Opened, server: EtcdServer, namespace: str) -> None:
+def test_another_member_is_used_if_one_is_down_or_silent(opened: Opened, server: EtcdServer, namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{free_port()},127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{server.port}"
         store = opened(f"etcd://{hosts}?namespace={namespace}&timeout=6")
@@ -567,7 +567,7 @@ def test_a_member_that_is_down_or_silent_is_passed_over(opened: Opened, server: 
         assert time.monotonic() - began < 0.5  # beginning with the one that answered
 
 
-def test_appending_goes_on_when_the_leader_is_killed(opened: Opened, tmp_path: Path, namespace: str) -> None:
+def test_appends_continue_when_the_leader_is_killed(opened: Opened, tmp_path: Path, namespace: str) -> None:
     cluster = EtcdCluster(tmp_path)
     confirmed: list[tuple[int, bytes]] = []
     stop = threading.Event()
@@ -609,7 +609,7 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_what_is_too_large_is_refused_with_the_cure(store: EtcdStore) -> None:
+def test_a_record_that_is_too_large_is_refused_with_advice(store: EtcdStore) -> None:
     for size in (1_700_000, 3_000_000):
         began = time.monotonic()
         with pytest.raises(StoreError, match=r"refuses: .*larger than etcd takes.*--max-request-bytes"):
@@ -620,7 +620,7 @@ def test_what_is_too_large_is_refused_with_the_cure(store: EtcdStore) -> None:
     assert store.create("locks/a", b"x") and store.append("status", b"x")
 
 
-def test_a_full_database_is_told_with_the_cure(opened: Opened, tmp_path: Path, namespace: str) -> None:
+def test_a_full_database_is_an_error_with_advice(opened: Opened, tmp_path: Path, namespace: str) -> None:
     with running(EtcdServer(tmp_path, flags=["--quota-backend-bytes", "1000000"])) as server:
         store = opened(server.url(namespace))
         with pytest.raises(StoreError, match=r"database space exceeded.*alarm disarm.*--auto-compaction-retention"):
@@ -632,7 +632,7 @@ def test_a_full_database_is_told_with_the_cure(opened: Opened, tmp_path: Path, n
 # The clock -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_clock_is_the_servers_to_the_second_and_better_with_time(store: EtcdStore) -> None:
+def test_the_clock_is_that_of_the_server_and_becomes_more_exact(store: EtcdStore) -> None:
     def width() -> float:
         now, truth, latest = store.clock.now(), time.time(), store.clock.latest()
         assert now <= truth + 0.001 and truth <= latest + 0.001
@@ -658,7 +658,7 @@ def test_the_clocks_of_two_servers_are_not_mixed() -> None:
     assert (clock.now(), clock.latest()) == (3.0, 4.0)
 
 
-def test_another_member_is_another_clock(
+def test_the_clock_is_forgotten_when_another_member_answers(
     opened: Opened, server: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(f"etcd://127.0.0.1:{server.port},localhost:{server.port}?namespace={namespace}")
@@ -691,23 +691,25 @@ def test_a_store_may_be_given_another_clock(url: str) -> None:
 # Who may -------------------------------------------------------------------------------------------------------------
 
 
-def test_user_and_password(opened: Opened, own_server: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etcd_with_user_and_password(
+    opened: Opened, own_server: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret, wrong = "s3cret/:@", "wr0ng"
     own_server.control("user", "add", f"root:{secret}")
     own_server.control("user", "grant-role", "root", "root")
     own_server.control("user", "add", f"guest:{secret}")
     own_server.control("auth", "enable")
-    place = f"127.0.0.1:{own_server.port}?namespace={namespace}"
+    host = f"127.0.0.1:{own_server.port}?namespace={namespace}"
 
     with pytest.raises(StoreError, match=r"user name is empty.*Check user, password and rights, also in ETCDCTL_USER"):
-        opened(f"etcd://{place}").read("locks/a")
+        opened(f"etcd://{host}").read("locks/a")
     with pytest.raises(StoreError, match=r"invalid user ID or password.*Check user, password") as refused:
-        opened(f"etcd://root:{wrong}@{place}").read("locks/a")
+        opened(f"etcd://root:{wrong}@{host}").read("locks/a")
     assert wrong not in str(refused.value)
     with pytest.raises(StoreError, match=r"permission denied.*Check user, password and rights"):
-        opened(f"etcd://guest:s3cret%2F%3A%40@{place}").read("locks/a")
+        opened(f"etcd://guest:s3cret%2F%3A%40@{host}").read("locks/a")
 
-    store = opened(f"etcd://root:s3cret%2F%3A%40@{place}")
+    store = opened(f"etcd://root:s3cret%2F%3A%40@{host}")
     assert store.create("locks/a", b"one")
     threading.Timer(0.2, store.append, ("status", b"x")).start()
     assert store.wait("status", "", 10)
@@ -722,18 +724,18 @@ def test_user_and_password(opened: Opened, own_server: EtcdServer, namespace: st
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            assert opened(f"etcd://{place}").read("locks/a") == b"two"
+            assert opened(f"etcd://{host}").read("locks/a") == b"two"
     monkeypatch.setenv("ETCDCTL_PASSWORD", wrong)
     with pytest.raises(StoreError, match="invalid user ID") as refused:
-        opened(f"etcd://root@{place}").read("locks/a")
+        opened(f"etcd://root@{host}").read("locks/a")
     assert wrong not in str(refused.value)
 
 
-def test_a_login_that_is_not_asked_for_does_no_harm(opened: Opened, server: EtcdServer, namespace: str) -> None:
+def test_a_login_is_ignored_if_the_server_has_no_users(opened: Opened, server: EtcdServer, namespace: str) -> None:
     assert opened(f"etcd://me:secret@127.0.0.1:{server.port}?namespace={namespace}").create("locks/a", b"one")
 
 
-def test_tls(opened: Opened, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etcd_over_tls(opened: Opened, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [
@@ -756,7 +758,7 @@ def test_tls(opened: Opened, tmp_path: Path, namespace: str, monkeypatch: pytest
         assert opened(server.url(namespace)).read("locks/a") == b"one"
 
 
-def test_a_server_that_is_not_etcd_is_told(opened: Opened, namespace: str) -> None:
+def test_a_server_that_is_not_etcd_is_an_error_with_advice(opened: Opened, namespace: str) -> None:
     def answer() -> None:
         here, _ = listener.accept()
         with here, here.makefile("rb") as requests:
@@ -769,14 +771,14 @@ def test_a_server_that_is_not_etcd_is_told(opened: Opened, namespace: str) -> No
             opened(f"etcd://127.0.0.1:{listener.getsockname()[1]}?namespace={namespace}").read("locks/a")
 
 
-def test_an_address_that_says_something_else_is_refused(opened: Opened) -> None:
+def test_an_address_with_unknown_options_is_refused(opened: Opened) -> None:
     for wrong in ("etcd://h/path", "etcd://h?colour=red", "etcds://h?cacert=/no/such/file", "etcd://h:port"):
         with pytest.raises(BadInput):
             opened(wrong)
 
 
-def test_what_only_reads_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hanging up on one of those is the end of an old etcd, for all who use it (its issue 14110); and a full one refuses it."""
+def test_a_read_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old etcd crashes if a client disconnects during one (its issue 14110), and a full etcd refuses it."""
     store.next_token("locks/t")
     store.create("locks/t", b"x")
     store.append("status", b"line")

@@ -1,4 +1,4 @@
-"""The commands, scripts and classes as they are used, with nothing but SWARM_STORE changed."""
+"""Commands, scripts and classes on every server: only SWARM_STORE differs from a state directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
     return {"capture_output": True, "text": True, "timeout": 60, "cwd": ROOT, **options}
 
 
-def test_the_scripts(url: str) -> None:
+def test_the_scripts_work_on_a_server(url: str) -> None:
     taken = script("swarm_lock.sh", "acquire", "task-001", "worker-0", "300")
     assert taken.returncode == 0 and "Lock acquired: task-001" in taken.stdout, taken.stderr
     assert "held by worker-0" in script("swarm_lock.sh", "acquire", "task-001", "worker-1").stderr
@@ -56,12 +56,12 @@ def test_the_scripts(url: str) -> None:
     assert "No locks" in script("swarm_lock.sh", "list").stdout
 
 
-def test_the_end_to_end_check(url: str) -> None:
+def test_the_end_to_end_check_passes_on_a_server(url: str) -> None:
     done = script("swarm_e2e_test.sh")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_queue_with_workers(url: str, isolated_swarm_dir: Path) -> None:
+def test_workers_do_the_tasks_of_a_queue_on_a_server(url: str, isolated_swarm_dir: Path) -> None:
     assert run("task", "add", "first", "--prompt", "one").code == 0
     assert run("task", "add", "second", "--prompt", "two", "--after", "first").code == 0
     assert run("task", "add", "bad", "--prompt", "three", "--max-attempts", "1").code == 0
@@ -78,14 +78,14 @@ def test_a_queue_with_workers(url: str, isolated_swarm_dir: Path) -> None:
     for worker in both:
         out, err = worker.communicate(timeout=60)
         assert worker.returncode in (0, 1), out + err
-    told = run("status", "--json").json
-    assert (told["queue"]["done"], told["queue"]["failed"]) == (2, 1)
+    board = run("status", "--json").json
+    assert (board["queue"]["done"], board["queue"]["failed"]) == (2, 1)
     (result,) = (isolated_swarm_dir / "results").glob("second.*.out")
-    assert result.read_text().split()[1] == url, "what agents start is in the same swarm"
+    assert result.read_text().split()[1] == url, "commands of an agent use the same store"
     assert not (isolated_swarm_dir / "status.log").exists() and not (isolated_swarm_dir / "locks").exists()
 
 
-def test_a_command_that_runs_has_its_task_and_loses_it_when_it_is_broken(url: str) -> None:
+def test_swarm_run_holds_its_lock_and_ends_when_the_lock_is_broken(url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "swarm", "run", "build", "--ttl", "3", "--", "sleep", "60"], cwd=ROOT, stderr=subprocess.PIPE
     ) as running:
@@ -96,7 +96,7 @@ def test_a_command_that_runs_has_its_task_and_loses_it_when_it_is_broken(url: st
     assert swarm("run", "build", "--", "sh", "-c", "exit 7").returncode == 7
 
 
-def test_killed_holders_on_this_machine_are_seen_at_once(url: str) -> None:
+def test_a_killed_holder_on_this_machine_is_noticed_at_once(url: str) -> None:
     with subprocess.Popen([sys.executable, "-m", "swarm", "run", "build", "--", "sleep", "60"], cwd=ROOT) as running:
         _until(lambda: run("lock", "check", "build", "--json").json["locked"])
         running.send_signal(signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_killed_holders_on_this_machine_are_seen_at_once(url: str) -> None:
     _until(lambda: run("lock", "acquire", "build", "me", "5").code == 0)
 
 
-def test_following_and_waiting_wake_up(url: str) -> None:
+def test_log_follow_and_wait_are_woken_by_changes(url: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "swarm", "log", "follow"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as follower:
@@ -122,7 +122,7 @@ def test_following_and_waiting_wake_up(url: str) -> None:
         assert waiter.wait(30) == 0
 
 
-def test_whoever_watches_goes_on_when_the_server_is_back(
+def test_follow_wait_and_status_continue_when_the_server_is_back(
     tmp_path: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(ValkeyServer(tmp_path / "server")) as server, ExitStack() as files:
@@ -153,14 +153,14 @@ def test_whoever_watches_goes_on_when_the_server_is_back(
             assert waiter.wait(30) == 0
             _until(lambda: json.loads(status.stdout.readline())["queue"]["done"] == 1)
             for command in commands:
-                assert (tmp_path / command[0]).read_text().count("Waiting for it") == 1, "it is told once"
+                assert (tmp_path / command[0]).read_text().count("Waiting for it") == 1, "the user is informed once"
         finally:
             for watcher in watchers:
                 watcher.send_signal(signal.SIGKILL)
                 watcher.communicate(timeout=30)
 
 
-def test_a_list_of_locks_that_is_cut_off_ends_at_the_first(
+def test_a_list_of_locks_stops_at_the_first_unreachable_answer(
     tmp_path: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(ValkeyServer(tmp_path / "server", safe=False)) as server:
@@ -183,7 +183,7 @@ def test_a_list_of_locks_that_is_cut_off_ends_at_the_first(
             server.resume()
 
 
-def test_from_python(url: str) -> None:
+def test_the_classes_work_on_a_server(url: str) -> None:
     locks, log = TaskLockManager("worker-0"), StatusBroadcaster("worker-0")
     with locks.hold("task-001", ttl=60) as lease:
         log.broadcast_start("task-001")
@@ -196,7 +196,7 @@ def test_from_python(url: str) -> None:
     assert [record["state"] for record in log.query("task-001")] == ["START", "DONE"]
 
 
-def test_the_doctor_knows_the_server_and_tells_no_secret(url: str) -> None:
+def test_the_doctor_checks_the_server_and_shows_no_secret(url: str) -> None:
     run("log", "append", "START", "w", "t")
     answer = run("doctor", "--json").json
     stores = [check for check in answer["checks"] if check["name"] == "store"]
@@ -205,7 +205,7 @@ def test_the_doctor_knows_the_server_and_tells_no_secret(url: str) -> None:
     assert ":s3cret" not in json.dumps(answer)
 
 
-def test_the_log_is_checked_and_there_is_nothing_to_rotate(url: str) -> None:
+def test_a_log_on_a_server_is_validated_and_not_rotated(url: str) -> None:
     run("log", "append", "START", "w", "t")
     assert run("log", "validate").code == 0
     assert run("log", "rotate", "--json").json["rotated"] is False
@@ -242,13 +242,13 @@ def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swar
         (("lock", "list", "--store", "redis://h/0?namespace=a&namespace=b"), "twice"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_exit_2(args: tuple[str, ...], text: str, isolated_swarm_dir: Path) -> None:
+def test_an_invalid_address_is_exit_2(args: tuple[str, ...], text: str, isolated_swarm_dir: Path) -> None:
     answer = run(*args)
     assert answer.code == 2 and text.encode() in answer.err, answer.err
     assert b"heim" not in answer.err
 
 
-def test_a_server_that_is_not_there_is_exit_3_with_the_reason(
+def test_an_unreachable_server_is_exit_3_with_the_reason(
     isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch, free_ports: dict[str, str]
 ) -> None:
     for url in free_ports.values():
@@ -264,7 +264,7 @@ def test_a_server_that_is_not_there_is_exit_3_with_the_reason(
 
 @pytest.fixture
 def free_ports() -> dict[str, str]:
-    """Addresses where nobody listens."""
+    """Addresses where no server listens."""
     from tests.support.servers.server import free_port
 
     return {

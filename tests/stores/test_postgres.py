@@ -57,7 +57,7 @@ def store(server: PostgresServer, namespace: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def by_hand(server: PostgresServer) -> Iterator[Callable[[], Connection]]:
-    """Opens connections for what is done past the store."""
+    """Return a function that connects to the server directly, without the store."""
     opened: list[Connection] = []
 
     def connect() -> Connection:
@@ -78,7 +78,7 @@ def test_store_keeps_the_contract(check: Callable[[Store], None], store: Postgre
 
 
 class TestMaking:
-    def test_ten_processes_make_one_store(
+    def test_ten_processes_create_one_schema(
         self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
     ) -> None:
         def attempt(me: int, _: int) -> bool:
@@ -89,7 +89,7 @@ class TestMaking:
         assert len(store.keys("locks")) == 10
         assert by_hand().execute(f"select count(*) from {namespace}.meta").fetchone() == (1,)
 
-    def test_a_schema_of_somebody_else_is_left_alone(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_foreign_schema_is_refused_and_left_alone(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
         by_hand().execute(f"create schema {namespace}; create table {namespace}.accounts (owner text)")
         with pytest.raises(StoreError, match=f"schema {namespace} on .* not created by swarm.*another namespace"):
             store.read("locks/a")
@@ -112,7 +112,7 @@ class TestMaking:
         with pytest.raises(StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"):
             PostgresStore(Address(server.url(namespace))).read("locks/a")
 
-    def test_namespaces_are_apart(self, server: PostgresServer, store: PostgresStore, namespace: str) -> None:
+    def test_schemas_are_separate(self, server: PostgresServer, store: PostgresStore, namespace: str) -> None:
         other = PostgresStore(Address(server.url(f"{namespace}_b")))
         store.create("locks/a", b"one")
         store.append("status", b"one")
@@ -120,7 +120,9 @@ class TestMaking:
         assert other.next_token("locks/a") == 1
         other.close()
 
-    def test_who_may_not_make_it_is_told_what_is_needed(self, server: PostgresServer, namespace: str, by_hand: Connect) -> None:
+    def test_a_user_who_may_not_create_a_schema_gets_the_statement_to_run(
+        self, server: PostgresServer, namespace: str, by_hand: Connect
+    ) -> None:
         by_hand().execute(f"create role {namespace}_guest login")
         guest = Address(server.socket_url(namespace).replace("swarm@", f"{namespace}_guest@"))
         with pytest.raises(
@@ -133,8 +135,8 @@ class TestMaking:
         allowed.close()
 
 
-class TestMadeAnew:
-    def test_a_schema_that_vanishes_is_made_again(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+class TestCreatedAgain:
+    def test_a_removed_schema_is_created_again(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
         before = store.append("status", b"old")
         by_hand().execute(f"drop schema {namespace} cascade")
         assert store.read("locks/a") is None
@@ -143,7 +145,7 @@ class TestMadeAnew:
         assert store.read_log("status", before) == ([b"new"], after)
         assert not store.continues(before, after)
 
-    def test_a_change_is_not_made_in_a_store_that_was_not_opened(
+    def test_a_change_is_not_made_in_another_incarnation(
         self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
     ) -> None:
         before = [store.append("status", b"%d" % number) for number in range(5)][-1]
@@ -151,7 +153,7 @@ class TestMadeAnew:
         other = PostgresStore(Address(server.url(namespace)))
         first = other.append("status", b"first")
         assert store.wait("status", before, 0)
-        lines, cursor = store.read_log("status", before)  # the wire is the old one: nobody has told it
+        lines, cursor = store.read_log("status", before)  # on the old connection
         assert (lines, cursor) == ([b"first"], first)
         by_hand().execute(f"drop schema {namespace} cascade")
         other.close()
@@ -161,7 +163,7 @@ class TestMadeAnew:
 
 
 class TestPrepared:
-    """What a wire has said often is prepared: the server understands it once."""
+    """A statement that a connection sends often is prepared: the server parses it once."""
 
     def use(self, store: PostgresStore, times: int) -> None:
         for number in range(times):
@@ -175,7 +177,7 @@ class TestPrepared:
             after = store.append("status", b"%d" % number)
             assert store.wait("status", before, 1) and store.read_log("status", before) == ([b"%d" % number], after)
 
-    def test_it_does_not_outlive_a_schema_that_is_made_anew(
+    def test_a_prepared_statement_does_not_outlive_its_schema(
         self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
     ) -> None:
         self.use(store, 12)
@@ -188,7 +190,7 @@ class TestPrepared:
         other.close()
 
     @pytest.mark.parametrize("analyzed", [True, False])
-    def test_a_plan_is_good_however_little_the_server_knows_of_the_tables(
+    def test_queries_use_the_index_without_statistics(
         self, namespace: str, store: PostgresStore, by_hand: Connect, analyzed: bool
     ) -> None:
         store.append("status", b"few")
@@ -203,20 +205,20 @@ class TestPrepared:
         assert "Index Scan using lines_pkey" in plan and "Sort" not in plan and "Bitmap" not in plan
 
 
-class TestTurns:
+class TestRequests:
     @pytest.fixture
     def append(self, namespace: str, store: PostgresStore) -> Callable[[Connection, int, str], str]:
         incarnation = store.append("status", b"before").partition(".")[0]
 
-        def call(connection: Connection, turn: int, line: str) -> str:
+        def call(connection: Connection, number: int, line: str) -> str:
             query = f"select {namespace}.append(%s, 'session', %s, 'channel', 'status', %s)"
-            found = connection.execute(query, [incarnation, turn, line.encode()]).fetchone()
+            found = connection.execute(query, [incarnation, number, line.encode()]).fetchone()
             assert found is not None
             return str(found[0])
 
         return call
 
-    def test_a_turn_that_is_sent_twice_is_carried_out_once(
+    def test_a_request_that_is_sent_twice_is_carried_out_once(
         self, append: Callable[[Connection, int, str], str], store: PostgresStore, by_hand: Connect
     ) -> None:
         one, two = by_hand(), by_hand()
@@ -226,7 +228,7 @@ class TestTurns:
         assert store.read_log("status")[0] == [b"before", b"a", b"b"]
 
     @pytest.mark.parametrize("late", [3, 2, 1])
-    def test_a_duplicate_stands_until_the_turn_is_done_and_does_nothing(
+    def test_a_duplicate_waits_until_the_request_is_done_and_does_nothing(
         self, late: int, append: Callable[[Connection, int, str], str], store: PostgresStore, by_hand: Connect
     ) -> None:
         one, two = by_hand(), by_hand()
@@ -238,7 +240,7 @@ class TestTurns:
             assert duplicate.result(5) == answer
         assert store.read_log("status")[0] == [b"before", b"a"]
 
-    def test_a_turn_that_was_given_up_does_not_stand_in_the_way(
+    def test_a_request_that_was_rolled_back_can_be_sent_again(
         self, append: Callable[[Connection, int, str], str], store: PostgresStore, by_hand: Connect
     ) -> None:
         one, two = by_hand(), by_hand()
@@ -250,23 +252,23 @@ class TestTurns:
             assert again.result(5) == "2"
         assert store.read_log("status")[0] == [b"before", b"a"]
 
-    def test_swaps_have_turns_too(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_swap_that_is_sent_twice_is_carried_out_once(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
         incarnation = store.append("status", b"").partition(".")[0]
         call = f"select {namespace}.swap('{incarnation}', 'session', %s, 'channel', 'locks/a', %s, %s)"
         one, two = by_hand(), by_hand()
         assert one.execute(call, [1, None, b"x"]).fetchone() == ("1",)
-        assert two.execute(call, [1, None, b"x"]).fetchone() == ("1",), "it was made by this turn"
+        assert two.execute(call, [1, None, b"x"]).fetchone() == ("1",), "this request has made it"
         assert one.execute(call, [2, b"x", None]).fetchone() == ("1",)
         two.execute(call, [1, None, b"late"])
         assert store.read("locks/a") is None
 
-    def test_an_answer_that_is_lost_is_asked_for_again(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_request_whose_answer_is_lost_is_sent_again(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("swarm.stores.postgres.random.random", lambda: 1.0)  # no sweep, which would be counted
         heard = postgres_connection.ask
         lost: list[str] = []
 
-        def deaf(wire: Any, statement: str, *values: object) -> Any:
-            answer = heard(wire, statement, *values)
+        def deaf(connection: Any, statement: str, *values: object) -> Any:
+            answer = heard(connection, statement, *values)
             if "(%s" in statement and len(lost) % 3 < 2:
                 lost.append(statement)
                 raise ConnectionLost("lost")
@@ -274,7 +276,7 @@ class TestTurns:
             return answer
 
         monkeypatch.setattr(postgres, "ask", deaf)
-        assert store.create("locks/a", b"one"), "a turn that was carried out is answered, not refused"
+        assert store.create("locks/a", b"one"), "a request that was carried out is answered, not refused"
         for number in range(5):
             store.append("status", b"%d" % number)
         assert store.read_log("status")[0] == [b"%d" % number for number in range(5)]
@@ -282,7 +284,7 @@ class TestTurns:
 
 
 class TestLateCommits:
-    """A writer is slow between taking its number and committing; meanwhile another one is done, and a reader reads."""
+    """A writer is slow between taking its number and the commit. Meanwhile another writer commits, and a reader reads."""
 
     def test_a_reader_never_skips_a_line(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
         cursor = store.append("status", b"first")
@@ -295,7 +297,7 @@ class TestLateCommits:
 
         assert _read_while_writing(lambda line: store.append("status", line), read) == [b"slow", b"fast"]
 
-    def test_and_it_would_if_numbers_came_from_a_sequence(self, namespace: str, by_hand: Connect) -> None:
+    def test_a_reader_would_skip_a_line_if_numbers_came_from_a_sequence(self, namespace: str, by_hand: Connect) -> None:
         by_hand().execute(f"create schema {namespace}; create table {namespace}.lines (ordinal bigserial, line bytea)")
         _slow_down(by_hand(), f"{namespace}.lines")
         reader, last = by_hand(), 0
@@ -314,7 +316,7 @@ class TestLateCommits:
 
 
 class TestRefusals:
-    def test_a_wrong_password_is_told_at_once_and_without_it(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_wrong_password_is_refused_at_once_and_not_shown(self, server: PostgresServer, namespace: str) -> None:
         url = server.url(namespace).replace(server.quoted_password, "hush%2Fhush")
         start = time.monotonic()
         with pytest.raises(StoreError, match=r"password authentication failed.*Check user, password") as refused:
@@ -331,7 +333,7 @@ class TestRefusals:
         with _closing(PostgresStore(Address(url))) as made:
             assert made.create("locks/a", b"x")
 
-    def test_a_missing_database_is_told_at_once(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_missing_database_is_an_error_at_once(self, server: PostgresServer, namespace: str) -> None:
         start = time.monotonic()
         with pytest.raises(StoreError, match='database "nowhere" does not exist'):
             PostgresStore(Address(server.url(namespace).replace("/postgres?", "/nowhere?"))).read("locks/a")
@@ -348,7 +350,7 @@ class TestSettings:
         with _closing(PostgresStore(Address(url))) as made:
             assert made._ask("select current_setting('synchronous_commit'), current_setting('work_mem')") == [("on", "5MB")]
 
-    def test_what_somebody_chose_for_synchronous_commit_stays(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_stricter_synchronous_commit_stays(self, server: PostgresServer, namespace: str) -> None:
         with _closing(PostgresStore(Address(server.url(namespace, options="-csynchronous_commit%3Dremote_write")))) as made:
             assert made._ask("select current_setting('synchronous_commit')") == [("remote_write",)]
 
@@ -367,7 +369,7 @@ class TestSettings:
             with _closing(PostgresStore(Address(url))) as made:
                 assert made.create("locks/a", b"x")
 
-    def test_of_several_hosts_it_must_be_one_that_can_be_written_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_several_hosts_a_writable_one_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def wanted(url: str) -> object:
             return PostgresStore(Address(url))._settings.get("target_session_attrs")
 
@@ -379,7 +381,7 @@ class TestSettings:
         monkeypatch.setenv("PGTARGETSESSIONATTRS", "primary")
         assert wanted("postgresql://a,b/db") is None, "the variable says it"
 
-    def test_sessions_that_have_fallen_silent_are_cleared_away(
+    def test_sessions_past_their_ttl_are_deleted(
         self, namespace: str, store: PostgresStore, by_hand: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.create("locks/a", b"x")
@@ -390,13 +392,13 @@ class TestSettings:
         store.read("locks/a")
         assert by_hand().execute(f"select count(*) from {namespace}.sessions").fetchone() == (1,)
 
-    def test_the_clock_is_the_servers(self, store: PostgresStore) -> None:
+    def test_the_clock_is_that_of_the_server(self, store: PostgresStore) -> None:
         before = time.time()
         assert before - 0.5 < store.clock.now() < time.time() + 0.5
 
 
 class TestWaking:
-    def test_a_line_wakes_who_waits(self, store: PostgresStore) -> None:
+    def test_a_new_line_wakes_a_waiter(self, store: PostgresStore) -> None:
         def late(number: int) -> float:
             cursor = store.tail("status", 0)[1]
             return _lateness(lambda: store.append("status", b"news"), lambda: store.wait("status", cursor, 20), 0.02 * number)
@@ -404,7 +406,7 @@ class TestWaking:
         latenesses = [late(number) for number in range(1, 8)]
         assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, "looking again would take almost a second"
 
-    def test_a_change_wakes_who_watches(self, store: PostgresStore) -> None:
+    def test_a_change_wakes_a_watcher(self, store: PostgresStore) -> None:
         def late(number: int) -> float:
             now, then = b"%d" % number, b"%d" % (number + 1)
             return _lateness(lambda: store.replace("locks/a", now, then), lambda: store.watch("locks/a", now, 20), 0.02 * number)
@@ -414,21 +416,21 @@ class TestWaking:
         assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, "looking again would take almost a second"
 
     @pytest.mark.parametrize("when", ["after the answer", "with the answer"])
-    def test_no_line_comes_between_looking_and_listening(
+    def test_a_line_between_look_and_listen_is_not_missed(
         self, when: str, server: PostgresServer, namespace: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         cursor = store.append("status", b"first")
         other = PostgresStore(Address(server.url(namespace)))
         look, looks = postgres_connection.ask, []
 
-        def look_and_then_it_comes(wire: Any, statement: str, *values: object) -> Any:
-            found = look(wire, statement, *values)
+        def look_and_then_it_comes(connection: Any, statement: str, *values: object) -> Any:
+            found = look(connection, statement, *values)
             if "case incarnation" in statement:
                 looks.append(found)
                 if len(looks) == 2:  # the first one is made before anybody listens
                     other.append("status", b"news")
                     if when == "with the answer":
-                        wire.execute("select")
+                        connection.execute("select")
             return found
 
         monkeypatch.setattr(postgres, "ask", look_and_then_it_comes)
@@ -437,7 +439,7 @@ class TestWaking:
         assert time.monotonic() - start < 0.5 and len(looks) == 3
         other.close()
 
-    def test_what_nobody_announces_is_found_by_looking_again(
+    def test_a_line_without_a_notification_is_found_by_polling(
         self, namespace: str, store: PostgresStore, by_hand: Connect
     ) -> None:
         cursor = store.append("status", b"first")
@@ -448,7 +450,7 @@ class TestWaking:
 
         assert 0.3 < _lateness(unannounced, lambda: store.wait("status", cursor, 20), 0.1) < 2
 
-    def test_who_waits_is_in_nobodys_way_and_leaves_nothing(self, store: PostgresStore) -> None:
+    def test_a_waiter_blocks_no_other_call_and_leaves_no_listener(self, store: PostgresStore) -> None:
         with ThreadPoolExecutor(8) as pool:
             waiting = [pool.submit(store.wait, "status", "", 0.5) for _ in range(8)]
             start = time.monotonic()
@@ -476,7 +478,7 @@ class TestInterruptions:
         assert store.read("locks/a") in (b"one", b"two")
         assert store.create("locks/b", b"one")
 
-    def test_a_child_leaves_its_parents_wires_alone(self, store: PostgresStore) -> None:
+    def test_a_child_leaves_the_connections_of_its_parent_alone(self, store: PostgresStore) -> None:
         store.create("locks/a", b"one")
         backend = store._ask("select pg_backend_pid()")
 
@@ -492,13 +494,13 @@ class TestInterruptions:
 
 
 class TestServerTrouble:
-    def test_a_server_that_is_down_is_told_in_time(self) -> None:
+    def test_a_server_that_is_down_is_an_error_within_the_timeout(self) -> None:
         start = time.monotonic()
         with pytest.raises(StoreError, match=r"cannot be reached: .*Connection refused.*tried for 1 seconds"):
             PostgresStore(Address(f"postgresql://swarm@127.0.0.1:{free_port()}/postgres?timeout=1")).read("locks/a")
         assert time.monotonic() - start < 2
 
-    def test_a_server_that_falls_silent_is_given_up_in_time(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_silent_server_is_an_error_within_the_timeout(self, server: PostgresServer, namespace: str) -> None:
         used, fresh = (PostgresStore(Address(server.url(namespace, timeout="1"))) for _ in range(2))
         cursor = used.append("status", b"x")
         server.pause()
@@ -519,9 +521,7 @@ class TestServerTrouble:
         used.close()
         fresh.close()
 
-    def test_a_change_that_nobody_waits_for_any_more_is_not_made_later(
-        self, server: PostgresServer, namespace: str, by_hand: Connect
-    ) -> None:
+    def test_an_abandoned_change_is_not_made_later(self, server: PostgresServer, namespace: str, by_hand: Connect) -> None:
         with _closing(PostgresStore(Address(server.url(namespace, timeout="1")))) as hurried:
             hurried.create("locks/a", b"one")
             with by_hand().transaction() as held:
@@ -530,7 +530,7 @@ class TestServerTrouble:
                     hurried.replace("locks/a", b"one", b"two")
             assert hurried.read("locks/a") == b"one"
 
-    def test_an_ended_session_is_begun_anew(self, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_terminated_connection_is_replaced(self, store: PostgresStore, by_hand: Connect) -> None:
         store.create("locks/a", b"one")
         by_hand().execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'swarm'")
         assert store.replace("locks/a", b"one", b"two")
@@ -560,7 +560,7 @@ class TestServerTrouble:
 
 
 def _slow_down(connection: Connection, table: str) -> None:
-    """Who inserts the line `slow` into the table takes a while, after its number was given."""
+    """Make the insert of the line `slow` take a while, after it has its number."""
     connection.execute(
         f"create function {table}_wait() returns trigger language plpgsql as "
         "$$ begin if new.line = 'slow' then perform pg_sleep(0.4); end if; return new; end $$;"
@@ -582,7 +582,7 @@ def _read_while_writing(append: Callable[[bytes], object], read: Callable[[], li
 
 
 def _lateness(change: Callable[[], object], wait: Callable[[], object], after: float) -> float:
-    """Seconds from a change, made `after` so many, to the end of a wait for it."""
+    """Return the seconds from a change, made `after` so many, to the end of a wait for it."""
     changed: list[float] = []
 
     def make_it() -> None:
@@ -617,7 +617,7 @@ def _closing(store: PostgresStore) -> Iterator[PostgresStore]:
 
 @contextmanager
 def _silent_port() -> Iterator[int]:
-    """Where connections are taken, and nothing is ever said."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 

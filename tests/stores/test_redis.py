@@ -1,4 +1,4 @@
-"""What is special about the store on Redis and Valkey: what it sends, and what becomes of it when the server does not behave."""
+"""The store on Redis and Valkey: lost answers, late requests, servers in trouble, logins and settings."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def store(server: ValkeyServer, name: str) -> Iterator[RedisStore]:
 
 
 def command(server: ValkeyServer, *words: str) -> bytes:
-    """What the server says to a command, without any client of ours."""
-    with socket.create_connection(("127.0.0.1", server.port)) as wire:
-        wire.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
-        return wire.recv(1 << 16)
+    """Return the answer to a command, without a client library."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
+        return connection.recv(1 << 16)
 
 
 def lines(store: Store) -> list[bytes]:
@@ -63,7 +63,7 @@ def lines(store: Store) -> list[bytes]:
 
 
 class TestLostAnswers:
-    """The server has done it, or will, and nobody was told."""
+    """The server makes a change, and its answer is lost or late."""
 
     @pytest.fixture
     def proxy(self, server: ValkeyServer) -> Iterator[Proxy]:
@@ -77,7 +77,7 @@ class TestLostAnswers:
         yield store
         store.close()
 
-    def test_an_append_is_not_doubled(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+    def test_a_line_whose_answer_is_lost_is_appended_once(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
         far.append("status", b"before")  # from now on the server knows the script
         proxy.losing = 1
         cursor = far.append("status", b"once")
@@ -97,7 +97,7 @@ class TestLostAnswers:
             (lambda store: store.remove("locks/there", b"other"), False),
         ],
     )
-    def test_what_became_of_a_change_is_found_out(
+    def test_the_outcome_of_a_change_whose_answer_is_lost_is_found_out(
         self, change: Callable[[Store], bool], expected: bool, proxy: Proxy, far: RedisStore
     ) -> None:
         far.create("locks/there", b"old")
@@ -105,13 +105,13 @@ class TestLostAnswers:
         assert change(far) is expected
         assert proxy.lost == 2
 
-    def test_a_ticket_may_be_drawn_twice_but_none_is_given_twice(self, proxy: Proxy, far: RedisStore) -> None:
+    def test_a_token_is_never_returned_twice_after_a_lost_answer(self, proxy: Proxy, far: RedisStore) -> None:
         first = far.next_token("locks/a")
         proxy.losing = 1
         assert far.next_token("locks/a") > first
 
     def test_a_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
-        """A lock is taken at the second try, and given back; then the first try arrives. It must not leave a lock behind."""
+        """A lock is acquired at the second attempt and released. Then the first attempt arrives: it must not leave a lock."""
         proxy.holding = True
         threading.Timer(0.3, setattr, (proxy, "holding", False)).start()
         assert far.create("locks/a", b"mine")
@@ -126,7 +126,7 @@ class TestLostAnswers:
         assert len(proxy.let_through()) >= 1
         assert lines(store) == [b"once"]
 
-    def test_who_gave_up_and_did_something_else_is_not_overtaken(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+    def test_an_abandoned_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
         proxy.holding = True
         with pytest.raises(StoreError, match="may have been made: look before you repeat it"):
             far.create("locks/a", b"mine")
@@ -137,7 +137,7 @@ class TestLostAnswers:
 
 
 class TestTrouble:
-    def test_one_that_is_not_there_is_an_error_in_time(self) -> None:
+    def test_a_server_that_is_down_is_an_error_within_the_timeout(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         begun = time.monotonic()
@@ -146,7 +146,7 @@ class TestTrouble:
         assert time.monotonic() - begun < 5
         assert caught.value.exit_code == 3
 
-    def test_one_that_is_silent_is_an_error_in_time(self, server: ValkeyServer, name: str) -> None:
+    def test_a_silent_server_is_an_error_within_the_timeout(self, server: ValkeyServer, name: str) -> None:
         store = RedisStore(Address(server.url(name, timeout="0.6")))
         store.read("locks/a")
         server.pause()
@@ -161,7 +161,7 @@ class TestTrouble:
         assert store.read("locks/a") is None, "it goes on by itself"
         store.close()
 
-    def test_what_was_confirmed_survives_a_kill_and_the_store_goes_on(self, tmp_path: Path) -> None:
+    def test_confirmed_changes_survive_a_killed_server(self, tmp_path: Path) -> None:
         with running(ValkeyServer(tmp_path)) as server:
             store = RedisStore(Address(server.url()))
             for number in range(50):
@@ -180,7 +180,7 @@ class TestTrouble:
             assert store.read_log("status", cursor) == ([b"after"], after)
             store.close()
 
-    def test_a_server_that_was_emptied_is_noticed_by_whoever_is_connected(
+    def test_a_connected_store_notices_that_the_server_was_emptied(
         self, server: ValkeyServer, store: RedisStore, name: str
     ) -> None:
         before = store.append("status", b"old")
@@ -190,14 +190,14 @@ class TestTrouble:
         found, cursor = store.read_log("status", before)
         assert found == [b"new"] and not store.continues(before, cursor)
 
-    def test_a_replica_takes_no_writes_and_says_so(self, server: ValkeyServer, tmp_path: Path, name: str) -> None:
+    def test_a_write_to_a_replica_is_refused(self, server: ValkeyServer, tmp_path: Path, name: str) -> None:
         options = ("--replicaof", f"127.0.0.1 {server.port}")
         with running(ValkeyServer(tmp_path, options=options)) as replica:
             store = RedisStore(Address(replica.url(name, timeout="0.5")))
             with pytest.raises(StoreError, match="read only replica"):
                 store.create("locks/a", b"x")
 
-    def test_an_address_that_makes_no_sense_says_so_and_not_its_secret(self) -> None:
+    def test_an_invalid_address_is_refused_without_its_secret(self) -> None:
         for url in (
             "redis://:geheim@h:port/0",
             "redis://h/0?socket_timeout=geheim",
@@ -221,23 +221,23 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
 
 
 class TestSecrets:
-    def test_by_url(self, guarded: ValkeyServer) -> None:
+    def test_the_password_may_be_in_the_address(self, guarded: ValkeyServer) -> None:
         store = open_store(guarded.url().replace("redis://", f"redis://:{QUOTED}@"))
         assert store.create("locks/url", b"x")
         assert "p@ss" not in store.where("locks/url") and QUOTED not in store.where("locks/url")
 
-    def test_by_the_variable_of_its_own_tools(self, guarded: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_password_may_be_in_rediscli_auth(self, guarded: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("REDISCLI_AUTH", SECRET)
         assert open_store(guarded.url()).create("locks/variable", b"x")
 
-    def test_a_wrong_one_is_refused_at_once_and_not_shown(self, guarded: ValkeyServer) -> None:
+    def test_a_wrong_password_is_refused_at_once_and_not_shown(self, guarded: ValkeyServer) -> None:
         begun = time.monotonic()
         with pytest.raises(StoreError, match=r"refuses: .*Check user and password") as caught:
             open_store(guarded.url().replace("redis://", "redis://:wrong-secret@")).read("locks/a")
         assert "wrong-secret" not in str(caught.value)
         assert time.monotonic() - begun < 5, "it is not tried again"
 
-    def test_none_is_refused(self, guarded: ValkeyServer) -> None:
+    def test_a_missing_password_is_refused(self, guarded: ValkeyServer) -> None:
         with pytest.raises(StoreError, match="REDISCLI_AUTH"):
             open_store(guarded.url()).read("locks/a")
 
@@ -253,7 +253,7 @@ class TestDoctor:
             ("maxmemory", "100kb", "fault", "its memory is full"),
         ],
     )
-    def test_a_setting_that_breaks_a_promise_is_told_with_the_command_that_mends_it(
+    def test_the_doctor_reports_an_unsafe_setting_with_the_command_that_fixes_it(
         self, setting: str, value: str, state: str, text: str, tmp_path: Path
     ) -> None:
         with running(ValkeyServer(tmp_path)) as server:
@@ -262,12 +262,12 @@ class TestDoctor:
             command(server, "CONFIG", "SET", setting, value)
             (concern,) = [check for check in check_server(store) if check.state != "ok"]
             assert concern.state == state and text in concern.text
-            subject, name, mended = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.fix).groups()  # type: ignore[union-attr]
-            command(server, *subject.split(), name, mended)
+            subject, name, safe = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.fix).groups()  # type: ignore[union-attr]
+            command(server, *subject.split(), name, safe)
             assert {check.state for check in check_server(store)} == {"ok"}
             store.close()
 
-    def test_where_settings_may_not_be_read_that_is_told(self, server: ValkeyServer, name: str) -> None:
+    def test_the_doctor_warns_if_the_settings_cannot_be_read(self, server: ValkeyServer, name: str) -> None:
         command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
         store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
         assert any("settings cannot be read" in check.text for check in check_server(store))
@@ -284,14 +284,14 @@ class TestDoctor:
         store.close()
 
 
-def test_over_a_unix_socket(server: ValkeyServer, name: str) -> None:
+def test_redis_over_a_unix_socket(server: ValkeyServer, name: str) -> None:
     store = open_store(f"redis+unix://{server.socket}?namespace={name}")
     assert store.create("locks/a", b"x")
     store.close()
 
 
-def test_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None:
-    """The server of the wheel cannot speak it: something in front of it does, as in many a data centre."""
+def test_redis_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None:
+    """The server of the wheel has no TLS: a proxy in front of it has, as in many data centres."""
     path = certificate(tmp_path)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(path)
@@ -303,7 +303,7 @@ def test_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None:
 
 
 class TestSchema:
-    def test_ten_processes_make_it_at_once(self, server: ValkeyServer, name: str, tmp_path: Path) -> None:
+    def test_ten_processes_create_one_namespace(self, server: ValkeyServer, name: str, tmp_path: Path) -> None:
         begin = tmp_path / "begin"
 
         def make() -> None:
@@ -327,7 +327,7 @@ class TestSchema:
             store.read("locks/a")
 
     @pytest.mark.parametrize("words", [("SET", "x"), ("HSET", "name", "value"), ("HSET", "version", "one")])
-    def test_what_is_not_swarms_is_refused_and_left_alone(
+    def test_a_foreign_namespace_is_refused_and_left_alone(
         self, words: tuple[str, ...], server: ValkeyServer, store: RedisStore, name: str
     ) -> None:
         verb, *rest = words
@@ -336,14 +336,14 @@ class TestSchema:
             store.append("status", b"x")
         assert command(server, "EXISTS", f"{{{name}}}:log:status") == b":0\r\n"
 
-    def test_namespaces_are_apart(self, server: ValkeyServer, store: RedisStore, name: str) -> None:
+    def test_redis_namespaces_are_separate(self, server: ValkeyServer, store: RedisStore, name: str) -> None:
         other = open_store(server.url(f"{name}b"))
         assert store.create("locks/a", b"1") and other.create("locks/a", b"2")
         store.append("status", b"mine")
         assert lines(other) == [] and other.keys("locks") == ["locks/a"]
 
 
-def test_a_waiter_is_woken_and_does_not_look_again_and_again(store: RedisStore) -> None:
+def test_a_waiter_is_woken_and_does_not_poll(store: RedisStore) -> None:
     for _ in range(3):
         cursor = store.tail("status", 0)[1]
         threading.Timer(0.1, store.append, ("status", b"news")).start()
@@ -358,14 +358,14 @@ def test_a_waiter_is_woken_and_does_not_look_again_and_again(store: RedisStore) 
         assert 0.05 < time.monotonic() - begun < 0.7
 
 
-def test_who_has_watched_goes_on_with_the_same_wires(server: ValkeyServer, store: RedisStore) -> None:
-    """Also when more was announced than was waited for: it is not taken for an answer to what is asked next."""
+def test_a_watch_leaves_its_connections_usable(server: ValkeyServer, store: RedisStore) -> None:
+    """Also after more notifications than were waited for: none is mistaken for the answer to the next command."""
 
     def dialled() -> int:
         return int(command(server, "INFO", "stats").partition(b"total_connections_received:")[2].split()[0])
 
     store.create("locks/a", b"0")
-    store.watch("locks/a", b"another", 30)  # from here on there are two wires
+    store.watch("locks/a", b"another", 30)  # from here on there are two connections
     before = dialled()
     for number in range(20):
         old, new = b"%d" % number, b"%d" % (number + 1)
@@ -379,7 +379,7 @@ def test_who_has_watched_goes_on_with_the_same_wires(server: ValkeyServer, store
 
 
 def flicker(server: ValkeyServer, namespace: str, old: bytes, new: bytes) -> None:
-    """Changes a lock in steps, each of which is announced."""
+    """Change a lock in steps, each of which sends a notification."""
     other = open_store(server.url(namespace))
     other.read("locks/a")
     for step in (b"x", b"y", new):
@@ -388,7 +388,7 @@ def flicker(server: ValkeyServer, namespace: str, old: bytes, new: bytes) -> Non
     other.close()
 
 
-def test_a_forked_child_has_wires_of_its_own(store: RedisStore) -> None:
+def test_a_forked_child_has_connections_of_its_own(store: RedisStore) -> None:
     store.append("status", b"parent")
 
     def work() -> None:
@@ -402,7 +402,7 @@ def test_a_forked_child_has_wires_of_its_own(store: RedisStore) -> None:
     assert len(lines(store)) == 41 and len(set(lines(store))) == 41
 
 
-def test_without_the_client_it_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_client_is_an_error_with_the_install_command(tmp_path: Path) -> None:
     program = "import sys; sys.modules['redis'] = None; from swarm.stores.registry import open_store; open_store('redis://h/0')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "-m pip install 'swarm-coordination[redis]'" in done.stderr
@@ -411,21 +411,21 @@ def test_without_the_client_it_says_what_to_install(tmp_path: Path) -> None:
 class TestPrivateParts:
     """The socket of a connection is private to redis-py."""
 
-    def test_it_is_found_so_that_nothing_arrives_after_hanging_up(self, server: ValkeyServer) -> None:
-        wire = connected(server)
-        assert isinstance(wire._sock, socket.socket)
-        with wire._sock.dup() as same:
-            redis_store._abort(wire)
+    def test_the_private_socket_of_redis_py_is_found_and_reset(self, server: ValkeyServer) -> None:
+        connection = connected(server)
+        assert isinstance(connection._sock, socket.socket)
+        with connection._sock.dup() as same:
+            redis_store._abort(connection)
             assert struct.unpack("ii", same.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
 
-    def test_where_it_has_another_name_the_connection_is_closed(self, server: ValkeyServer) -> None:
-        wire = connected(server)
-        redis_store._abort(SimpleNamespace(disconnect=wire.disconnect))
-        assert not wire.is_connected
+    def test_a_connection_without_the_private_socket_is_closed(self, server: ValkeyServer) -> None:
+        connection = connected(server)
+        redis_store._abort(SimpleNamespace(disconnect=connection.disconnect))
+        assert not connection.is_connected
 
 
 def connected(server: ValkeyServer) -> Any:
     kind: Any = redis.Connection  # its methods have no types
-    wire = kind(port=server.port)
-    wire.connect()
-    return wire
+    connection = kind(port=server.port)
+    connection.connect()
+    return connection

@@ -25,7 +25,7 @@ from tests.support.processes import fork
 
 
 class TestAddress:
-    def test_its_parts(self) -> None:
+    def test_an_address_is_split_into_its_parts(self) -> None:
         address = Address("postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require")
         assert (address.scheme, address.user, address.password, address.path) == ("postgresql", "me", "p@ss", "/db")
         assert (address.namespace, address.timeout, address.options) == ("team_a", 2.5, {"sslmode": "require"})
@@ -33,7 +33,7 @@ class TestAddress:
         assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
         assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
 
-    def test_without_anything_said_it_is_the_usual(self) -> None:
+    def test_an_address_without_options_has_the_defaults(self) -> None:
         address = Address("redis://")
         assert (address.namespace, address.timeout, address.hosts_and_ports(6379)) == ("swarm", 10.0, [("localhost", 6379)])
         assert address.shown == "redis://" and not address.has_secret
@@ -42,17 +42,17 @@ class TestAddress:
         assert Address("etcd://[::1]:2379,[fe80::2]").hosts_and_ports(1) == [("::1", 2379), ("fe80::2", 1)]
 
     @pytest.mark.parametrize("hosts", ["h:0", "h:65536", "h:x", ":5", "h:²"])
-    def test_a_port_that_is_none_is_refused(self, hosts: str) -> None:
+    def test_an_invalid_port_is_refused(self, hosts: str) -> None:
         with pytest.raises(BadInput, match="is not a host and port"):
             Address(f"etcd://{hosts}").hosts_and_ports(2379)
 
     @pytest.mark.parametrize("name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
-    def test_a_namespace_that_some_server_would_not_take_is_refused(self, name: str) -> None:
+    def test_a_namespace_that_is_invalid_on_some_server_is_refused(self, name: str) -> None:
         with pytest.raises(BadInput, match="namespace is"):
             Address(f"redis://h/0?namespace={name}")
 
     @pytest.mark.parametrize("timeout", ["", "0", "-1", "nan", "inf", "1e3", "99999", "1.0000", "x"])
-    def test_a_timeout_that_is_no_time_is_refused(self, timeout: str) -> None:
+    def test_an_invalid_timeout_is_refused(self, timeout: str) -> None:
         with pytest.raises(BadInput, match="timeout is"):
             Address(f"redis://h/0?timeout={timeout}")
 
@@ -62,18 +62,18 @@ class TestAddress:
             Address(url)
         assert "pa" not in str(caught.value).replace("password", "") and "ss@" not in str(caught.value)
 
-    def test_what_others_say_is_shown_without_secrets(self) -> None:
+    def test_secrets_are_removed_from_messages_of_servers(self) -> None:
         address = Address("postgresql://u:p%20%40x@h/db?sslpassword=key%2Fword&password=third")
         for text in ("bad: p @x", "bad: p%20%40x", "key/word is wrong", "third"):
             assert not any(secret in address.scrubbed(text) for secret in ("p @x", "p%20%40x", "key/word", "third"))
         assert address.has_secret
 
-    def test_a_secret_of_nothing_or_of_a_letter_does_not_garble_what_others_say(self) -> None:
+    def test_an_empty_or_short_secret_does_not_garble_messages(self) -> None:
         assert Address("redis://h/0?password=").scrubbed("cannot execute") == "cannot execute"
         assert not Address("redis://h/0?password=").has_secret
         assert Address("redis://:x@h/0").scrubbed("cannot execute x") == "cannot execute …"
 
-    def test_what_is_shown_leads_to_the_same_store(self) -> None:
+    def test_the_shown_address_names_the_same_store(self) -> None:
         url = "postgresql://me@/db?namespace=a&host=/run/my%20sockets&port=5433"
         assert Address(Address(url).shown).url("x") == Address(url).url("x")
         assert "geheim" not in Address("redis://h/0?password=geheim&client_secret=geheim").shown
@@ -93,31 +93,31 @@ class TestClock:
         clock.steady = hand.steady  # type: ignore[method-assign]
         return clock
 
-    def test_what_this_machine_believes_does_not_matter(self, hand: HandClock) -> None:
+    def test_the_server_clock_ignores_the_clock_of_this_machine(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)])
         assert clock.now() == clock.latest() == pytest.approx(1000)
         hand.pass_time(5)
         hand.jump(10_000)
         assert 1004.99 < clock.now() < 1005 < clock.latest() < 1005.01, "the two clocks may run apart a little"
 
-    def test_an_answer_that_took_long_is_worth_less(self, hand: HandClock) -> None:
+    def test_a_slow_answer_widens_the_bounds_of_the_time(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)], took=3)
         assert clock.now() == pytest.approx(1000) and clock.latest() == pytest.approx(1003)
 
-    def test_bounds_narrow_with_every_answer(self, hand: HandClock) -> None:
+    def test_the_bounds_of_the_time_narrow_with_every_answer(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1001.0)])
         clock.now()
         hand.pass_time(0.7)
         clock.learn(hand.steady(), hand.steady(), 1001.0, 1002.0)
         assert clock.now() == pytest.approx(1001, abs=0.001) and clock.latest() == pytest.approx(1001.7, abs=0.001)
 
-    def test_a_clock_that_was_set_is_believed_anew(self, hand: HandClock) -> None:
+    def test_a_server_clock_that_was_set_is_followed(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)])
         clock.now()
         clock.learn(hand.steady(), hand.steady(), 500.0, 500.0)
         assert clock.now() == clock.latest() == pytest.approx(500)
 
-    def test_it_asks_again_after_a_while_and_after_the_steady_clock_went_back(self, hand: HandClock) -> None:
+    def test_the_server_is_asked_again_after_a_while_and_after_the_steady_clock_went_back(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0), (2000.0, 2000.0), (3000.0, 3000.0)])
         assert clock.now() == pytest.approx(1000)
         hand.pass_time(10.1)
@@ -126,7 +126,7 @@ class TestClock:
         assert clock.now() == pytest.approx(3000)
 
     @pytest.mark.parametrize("took", [0.0, 0.4, 2.0])
-    def test_a_lease_is_never_over_for_others_before_it_is_for_its_holder(self, hand: HandClock, took: float) -> None:
+    def test_a_lease_never_ends_for_others_before_it_ends_for_its_holder(self, hand: HandClock, took: float) -> None:
         """However long the answers took, on either side."""
         real = hand.steady
 
@@ -146,7 +146,7 @@ class TestClock:
         assert judge(lock, other, lambda: 0.0).is_held, "its holder still believes in it"
 
     @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.0005, 0.0009, 0.00099])
-    def test_what_is_cut_off_a_time_in_writing_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
+    def test_rounding_to_milliseconds_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
         """A record tells whole milliseconds; the answer of a server next door takes less."""
         holder, other = (self.clock(hand, [(1000 + fraction, 1000 + fraction)]) for _ in range(2))
         for clock, host in ((holder, "one"), (other, "two")):
@@ -172,12 +172,12 @@ class TestSessionPool:
 
         return SessionPool(Address(f"redis://h/0?timeout={timeout}"), connect, abort)
 
-    def test_a_wire_is_used_again(self, connections: list[str]) -> None:
+    def test_a_connection_is_used_again(self, connections: list[str]) -> None:
         pool = self.pool(connections)
         assert pool.call(lambda session: session.connection) == pool.call(lambda session: session.connection) == "open 0"
         assert connections == ["open 0"]
 
-    def test_what_is_broken_is_tried_with_another_as_the_same_turn(self, connections: list[str]) -> None:
+    def test_a_lost_connection_is_replaced_and_the_request_number_stays(self, connections: list[str]) -> None:
         seen: list[tuple[str, str, int]] = []
 
         def work(session: Session[str]) -> str:
@@ -193,7 +193,7 @@ class TestSessionPool:
         pool.call(work)
         assert seen[-1][1] == seen[0][1] and seen[-1][2] == seen[0][2] + 1
 
-    def test_time_is_up_sometime(self, connections: list[str]) -> None:
+    def test_a_call_ends_with_an_error_after_the_timeout(self, connections: list[str]) -> None:
         def work(_: Session[str]) -> None:
             raise ConnectionLost("cut\n  twice.")
 
@@ -204,7 +204,7 @@ class TestSessionPool:
         opened, closed = (sum(each.startswith(what) for each in connections) for what in ("open", "closed"))
         assert opened == closed > 2
 
-    def test_where_nothing_was_sent_it_says_nothing_of_changes(self) -> None:
+    def test_an_unreachable_server_is_not_said_to_have_made_a_change(self) -> None:
         def connect(_: float) -> str:
             raise ConnectionLost("refused")
 
@@ -213,7 +213,9 @@ class TestSessionPool:
         assert "may have been made" not in str(caught.value)
 
     @pytest.mark.parametrize("error", [StoreError("no"), KeyboardInterrupt()])
-    def test_any_other_error_hangs_up_and_the_session_goes_on(self, error: BaseException, connections: list[str]) -> None:
+    def test_any_other_error_closes_the_connection_and_the_session_goes_on(
+        self, error: BaseException, connections: list[str]
+    ) -> None:
         pool = self.pool(connections)
         session = pool.call(lambda session: session.name)
 
@@ -225,7 +227,7 @@ class TestSessionPool:
         assert connections == ["open 0", "closed open 0"]
         assert pool.call(lambda session: (session.name, session.request_number)) == (session, 3)
 
-    def test_threads_do_not_wait_for_each_other(self, connections: list[str]) -> None:
+    def test_each_thread_has_a_session_of_its_own(self, connections: list[str]) -> None:
         pool = self.pool(connections, timeout="10")
         meet = threading.Barrier(4, timeout=10)
         sessions: list[str] = []
@@ -241,7 +243,9 @@ class TestSessionPool:
             thread.join(10)
         assert len(set(sessions)) == 4
 
-    def test_a_forked_child_opens_its_own_and_closes_none_of_its_parents(self, connections: list[str], tmp_path: Path) -> None:
+    def test_a_forked_child_opens_connections_of_its_own_and_closes_none_of_its_parent(
+        self, connections: list[str], tmp_path: Path
+    ) -> None:
         pool = self.pool(connections)
         session = pool.call(lambda session: session.name)
 
@@ -253,13 +257,13 @@ class TestSessionPool:
         assert os.waitpid(fork(child), 0)[1] == 0
         assert pool.call(lambda session: session.connection) == "open 0"
 
-    def test_closed_it_opens_again(self, connections: list[str]) -> None:
+    def test_a_closed_pool_connects_again(self, connections: list[str]) -> None:
         pool = self.pool(connections)
         session = pool.call(lambda session: session.name)
         pool.close()
         assert pool.call(lambda session: (session.name, session.connection)) == (session, "open 2")
 
-    def test_tries_become_rarer(self, connections: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_pause_between_attempts_grows(self, connections: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         pauses: list[float] = []
         monkeypatch.setattr(time, "sleep", pauses.append)
         monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
@@ -273,7 +277,7 @@ class TestSessionPool:
 
 
 class TestCursors:
-    def test_cursors(self) -> None:
+    def test_a_cursor_is_parsed_as_it_was_formatted(self) -> None:
         for position in ((0,), (7,), (1700000000000, 3)):
             text = cursors.format_cursor("0123abcd", position)
             assert cursors.parse_cursor(text) == ("0123abcd", position)
@@ -282,11 +286,11 @@ class TestCursors:
     @pytest.mark.parametrize(
         "text", ["12", "0123abcd", "0123abcd.", "0123ABCD.1", "0123abcd.-1", "0123abcd.1-", "0123abcd.1 ", "1:0", "²"]
     )
-    def test_what_is_no_cursor_is_refused(self, text: str) -> None:
+    def test_an_invalid_cursor_is_refused(self, text: str) -> None:
         with pytest.raises(BadInput, match="is not a cursor of this store"):
             cursors.parse_cursor(text)
 
-    def test_a_cursor_of_another_store_does_not_resume(self) -> None:
+    def test_a_read_does_not_continue_in_another_incarnation(self) -> None:
         assert cursors.continues("", "0123abcd.5")
         assert cursors.continues("0123abcd.5", "0123abcd.5") and cursors.continues("0123abcd.9", "0123abcd.10")
         assert not cursors.continues("0123abcd.10", "0123abcd.9")
@@ -294,7 +298,7 @@ class TestCursors:
 
     @pytest.mark.parametrize("size", [1, 100, 5_000, 300_000])
     @pytest.mark.parametrize("limit", [0, 1, 1 << 20])
-    def test_portions_are_as_large_as_they_should_be(self, size: int, limit: int) -> None:
+    def test_a_batch_holds_about_as_many_bytes_as_the_limit(self, size: int, limit: int) -> None:
         log = [b"%d " % number + b"x" * size for number in range(60)]
         asked: list[int] = []
 
@@ -315,7 +319,7 @@ class TestCursors:
             read += lines
         assert read == log and at == (60,)
 
-    def test_of_a_log_with_short_lines_more_are_fetched_at_first(self) -> None:
+    def test_the_first_batch_of_a_log_with_short_lines_is_larger(self) -> None:
         log: list[tuple[cursors.Position, bytes]] = [((number,), b"short") for number in range(1, 10)]
         asked: list[int] = []
 
@@ -341,14 +345,14 @@ class TestFileCache:
     def cache(self, tmp_path: Path, whose: str) -> FileCache:
         return FileCache(str(tmp_path), StateDir(str(tmp_path), trusted=True), whose=whose)
 
-    def test_each_store_has_its_own(self, tmp_path: Path) -> None:
+    def test_each_store_has_cache_entries_of_its_own(self, tmp_path: Path) -> None:
         for whose in ("redis://a", "redis://b", ""):
             self.cache(tmp_path, whose).put("status", whose.encode())
         for whose in ("redis://a", "redis://b", ""):
             assert self.cache(tmp_path, whose).get("status") == whose.encode()
         assert len(list((tmp_path / ".cache").iterdir())) == 3
 
-    def test_what_cannot_be_kept_is_an_error_that_says_why(self, tmp_path: Path) -> None:
+    def test_a_cache_that_cannot_be_written_is_an_error_with_the_reason(self, tmp_path: Path) -> None:
         (tmp_path / ".cache").write_text("in the way")
         with pytest.raises(StoreError, match="cannot be used"):
             self.cache(tmp_path, "x").put("status", b"1")
@@ -356,7 +360,7 @@ class TestFileCache:
             self.cache(tmp_path, "x").get("status")
 
 
-def test_a_clone_of_this_machine_is_not_taken_for_this_one_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clone_of_this_machine_is_not_mistaken_for_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines made from one image often have the same name and machine-id; their boots differ."""
     monkeypatch.setattr(process, "_machine", lambda: "cloned")
     server = ServerClock(lambda: (1000.0, 1000.0))
