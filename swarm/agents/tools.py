@@ -262,8 +262,7 @@ class AgentTools:
 
 _UNCLAIMED = "Stop: do not work on a task that you have not claimed."
 _HELD_HERE = (
-    "If you did that, go on. If another agent of this session may have done it, stop. "
-    "If neither did, release it and ask again."
+    "If you did that, go on. If another agent of this session may have done it, stop. If neither did, release it and ask again."
 )
 
 
