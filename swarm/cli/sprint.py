@@ -9,8 +9,8 @@ from swarm.errors import BadInput, CannotRun, StoreError
 from swarm.formats import yaml_codec
 from swarm.inputs import whole
 from swarm.sprint.messages import failure
-from swarm.sprint.mutex import LOCK_FILE_NAME, SprintMutex
-from swarm.terminal import output
+from swarm.sprint.mutex import LOCK_FILE_NAME, USER_CONFIRM_TIMEOUT_SECONDS, SprintMutex
+from swarm.terminal import output, prompt
 from swarm.terminal.text import quoted, shown
 
 TYPE_CHECKING = False
@@ -41,7 +41,10 @@ def check(call: Call, mutex: SprintMutex) -> Answer:
 
 
 def run(call: Call) -> int:
-    """The sprint is the command, so the lock is bound to its process, and outlives this one if only this one is killed."""
+    """Run a command as the sprint.
+
+    The lock is bound to the process of the command. It stays if only `run` is killed.
+    """
     from swarm.system import job_control
     from swarm.system.child import GatedProcess
 
@@ -58,23 +61,23 @@ def run(call: Call) -> int:
         return job_control.Foreground(child).run(call.command_line) or 0
     except BadInput as error:
         if (code := child.poll()) is not None:
-            return code  # somebody has ended it before it could begin
+            return code  # it was ended before it could start its command
         _print(call, failure("acquire", str(error)))
         return BadInput.exit_code
     except CannotRun as error:
         output.error(str(error))
         return error.exit_code
     finally:
-        job_control.hold_signals()  # nothing keeps us from giving it back
+        job_control.hold_signals()  # nothing may interrupt the release
         child.discard()
-        if mutex and mutex.holds and not mutex.give_back():
+        if mutex and mutex.holds and not mutex.release_own():
             _warn(
-                "the lock was not given back: it was not this sprint's any more, or could not be removed. See: swarm sprint check"
+                "the lock was not released: another sprint has overwritten it, or it cannot be removed. See: swarm sprint check"
             )
 
 
 def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
-    """A command that prints its answer. Input that breaks a rule has one too."""
+    """Return a command that prints its answer. Input that breaks a rule has one too."""
 
     def run(call: Call) -> int:
         mutex = None
@@ -88,7 +91,7 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
             _print(call, answer)
         except BaseException:
             if mutex:
-                mutex.give_back()  # nobody was told, so nobody must have it
+                mutex.release_own()  # the answer was not printed, so no sprint may have the lock
             raise
         if mutex and mutex.holds:
             _hint_at_gitignore(mutex)
@@ -107,7 +110,7 @@ def _print(call: Call, answer: Answer) -> None:
         if not call.answer(answer):
             output.out(yaml_codec.dumps(answer))
     except BrokenPipeError:
-        pass  # the exit code tells it
+        pass  # the exit code says it too
     _tell(answer)
 
 
@@ -123,11 +126,17 @@ def _warn(text: str) -> None:
 
 
 def _mutex(call: Call) -> SprintMutex:
-    return SprintMutex(call.options.get("--project-root", "."), call.options.get("--lock-file-name", LOCK_FILE_NAME))
+    name = call.options.get("--lock-file-name", LOCK_FILE_NAME)
+    return SprintMutex(call.options.get("--project-root", "."), name, ask=_ask)
+
+
+def _ask(question: str) -> bool:
+    """Ask the user at the terminal. Without a terminal the answer is no, at once."""
+    return prompt.is_possible() and prompt.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
 
 
 def _shell() -> int:
-    """The process that called us, for which the lock stands unless another is named."""
+    """Return the calling process: the lock is bound to it unless --pid names another."""
     parent = os.getppid()
     if parent == 0:
         raise BadInput("the calling process is not in this pid namespace: name the sprint's process with --pid")
@@ -135,7 +144,10 @@ def _shell() -> int:
 
 
 def _hint_at_gitignore(mutex: SprintMutex) -> None:
-    """A lock file that is committed blocks everybody who clones it."""
+    """Print a hint if git does not ignore the lock file.
+
+    A lock file that is committed blocks the sprints of every clone.
+    """
     folder = mutex.project_root
     while not os.path.exists(f"{folder}/.git"):
         if folder == "/":

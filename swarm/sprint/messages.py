@@ -1,5 +1,8 @@
-"""What the sprint mutex says: the `return` mapping of the workflow, and the question before a lock is overwritten, in the
-workflow's own words where the locale is Chinese."""
+"""The results and questions of the sprint mutex.
+
+Results are the `return` mapping of the workflow. Questions are the workflow's Chinese
+text under a Chinese locale, else English.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-_LONGEST = 200  # characters
+_MAX_SHOWN = 200  # characters of a text from the lock file
 
 _ZOMBIE = """\
 Zombie lock detected:
@@ -49,7 +52,7 @@ _RUNNING_IN_CHINESE = """\
 
 
 def question(sprint: Sprint | None, verdict: Verdict) -> str:
-    """The question, with everything that came out of the file made fit to be shown."""
+    """Return the question, with texts from the lock file made safe to show."""
     words = (_ZOMBIE_IN_CHINESE, _RUNNING_IN_CHINESE) if _speaks_chinese() else (_ZOMBIE, _RUNNING)
     return words[0 if verdict.is_zombie else 1].format(
         pid=sprint.pid if sprint else "?",
@@ -81,7 +84,7 @@ def answer(
 
 
 def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
-    """The answer for something that went wrong."""
+    """Return the mapping for an operation that failed."""
     return answer("failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error])
 
 
@@ -114,10 +117,13 @@ def named(sprint: Sprint | None) -> str:
 
 
 def _fit(text: str) -> str:
-    """A text from the file as it may be shown: it cannot forge a line, nor push the question off the screen."""
-    return shown(shorten(text, _LONGEST))
+    """Make a text from the file safe to show.
+
+    It cannot add a line, nor push the question off the screen.
+    """
+    return shown(shorten(text, _MAX_SHOWN))
 
 
 def _speaks_chinese() -> bool:
-    """Whether the locale is a Chinese one."""
+    """Return whether the locale is Chinese."""
     return settings.language().lower().startswith("zh")

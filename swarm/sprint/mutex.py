@@ -1,10 +1,15 @@
 """One sprint at a time in a project: the mutex `.sprint-running`.
 
-`concurrency_control` takes the inputs of the workflow that defines it and returns its mapping; `SprintMutex` is the same as an
-object. Of any number that start at once, one gets the lock. A lock whose process is gone, or that is older than a day, is a
-*zombie*: it is overwritten with `force`, or when somebody says yes; and what is overwritten is exactly the file that was judged,
-however long that somebody thought about it. Everything that can happen has a status; only input that breaks a rule raises
-BadInput.
+`concurrency_control` takes the inputs of the workflow that defines it and returns its
+mapping. `SprintMutex` is the same as an object. Of any number of sprints that start at
+once, one gets the lock.
+
+A lock is a zombie if its process has ended or if it is older than a day. It is
+overwritten with `force`, or if `ask` returns True. Only the file that was judged is
+overwritten: if it changes while a user thinks about the question, the new file is judged.
+
+Nothing is printed here. Every result is a mapping with a status; only input that breaks
+a rule raises BadInput.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from swarm.stores.busy import patiently
 from swarm.stores.file.single_record import LoneRecord, RenameFailed
 from swarm.system import process
 from swarm.system.clock import Clock
-from swarm.terminal import prompt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     Args = TypeVarTuple("Args")
     Answer = dict[str, Any]
+    Ask = Callable[[str], bool]  # shows a question; returns whether the user said yes
 
 __all__ = [
     "LOCK_FILE_NAME",
@@ -40,24 +45,27 @@ __all__ = [
 ]
 
 LOCK_FILE_NAME = ".sprint-running"
-USER_CONFIRM_TIMEOUT_SECONDS = 30
+USER_CONFIRM_TIMEOUT_SECONDS = 30  # for `ask`
 WRITE_TIMEOUT_SECONDS = 10  # with all that it waits for
-_INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid")
+_INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid", "ask")
 _MAX_TEXT = 1000  # characters of a session or an epic
 _MAX_NAME = 200  # bytes of the lock file's name
-_ROUNDS = 100
+_MAX_TRIES = 100
 
 
 def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: Any) -> Answer:
-    """The workflow: its `inputs` by name, its `return` mapping. Beyond it, `yes` answers every question and `pid` is the sprint's
-    process, by default this one."""
+    """Run the workflow with its `inputs` by name, and return its `return` mapping.
+
+    Beyond the workflow, `yes` answers every question, `pid` is the sprint's process, by
+    default this one, and `ask` is as in `SprintMutex`.
+    """
     try:
         if mode not in ("acquire", "release", "check"):
             raise BadInput("Invalid mode")
         unknown = sorted(set(inputs) - set(_INPUTS))
         if unknown:
             raise BadInput(f"Unknown input: {', '.join(unknown)}")
-        mutex = SprintMutex(project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME))
+        mutex = SprintMutex(project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME), ask=inputs.pop("ask", None))
         if mode == "check":
             return mutex.check()
         session_id = inputs.pop("session_id", None)
@@ -69,7 +77,7 @@ def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: 
 
 
 class _Failed(Exception):
-    """An operation cannot go on: an error of the workflow, and what the system says of it."""
+    """An operation failed: an error of the workflow, and the system's reason."""
 
     def __init__(self, error: str, detail: str = "") -> None:
         super().__init__(error)
@@ -78,7 +86,11 @@ class _Failed(Exception):
 
 
 class SprintMutex:
-    """The mutex of one project. `ask` is shown a question and says yes or no; by default, somebody at the terminal does."""
+    """The mutex of one project.
+
+    `ask` is called with a question and returns whether the user said yes. Without it no
+    question is asked, and the answer is no.
+    """
 
     def __init__(
         self,
@@ -86,13 +98,13 @@ class SprintMutex:
         lock_file_name: str = LOCK_FILE_NAME,
         *,
         clock: Clock | None = None,
-        ask: Callable[[str], bool] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.project_root = _checked_root(project_root)
         self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
         self._record = LoneRecord(self.path)
         self._clock = clock or Clock()
-        self._ask = ask or _ask_at_the_terminal
+        self._ask = ask or _say_no
         self._mine = b""
 
     def acquire(
@@ -104,35 +116,46 @@ class SprintMutex:
         yes: bool = False,
         pid: int | None = None,
     ) -> Answer:
-        """Takes the lock for a session: `acquired`, `blocked` or `failure`. It is bound to `pid`, by default this process; `yes`
-        answers every question."""
+        """Acquire the lock for a session: `acquired`, `blocked` or `failure`.
+
+        The lock is bound to `pid`, by default this process. `yes` answers every question.
+        """
         session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
         pid = os.getpid() if pid is None else _checked_pid(pid)
         if not isinstance(force, bool) or not isinstance(yes, bool):
             raise BadInput("force and yes must be true or false")
-        return self._answered("acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes)
+        return self._run("acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes)
 
     def release(self, session_id: str | None = None) -> Answer:
-        """Gives the lock back, whoever has it; also where there is none: `released` or `failure`."""
+        """Remove the lock, whichever session has it: `released` or `failure`.
+
+        The status is `released` also if there is no lock.
+        """
         if session_id is not None and not isinstance(session_id, str):
             raise BadInput("session_id must be text")
-        return self._answered("release", self._release, session_id)
+        return self._run("release", self._release, session_id)
 
     def check(self) -> Answer:
-        """`clean`, `blocked`, `zombie-detected` or `failure`. Changes nothing."""
-        return self._answered("check", self._check)
+        """Return `clean`, `blocked`, `zombie-detected` or `failure`, and change nothing."""
+        return self._run("check", self._check)
 
     @property
     def holds(self) -> bool:
-        """Whether this object has acquired a lock and not given it back; it may have been taken from it."""
+        """Whether this object has acquired the lock and not released it.
+
+        Another sprint may have overwritten the lock since.
+        """
         return bool(self._mine)
 
-    def give_back(self) -> bool:
-        """Gives back the lock that this object has acquired, and no other; False if it is gone or another's now."""
-        mine, self._mine = self._mine, b""
-        return bool(mine) and self._withdraw(mine)
+    def release_own(self) -> bool:
+        """Remove the lock that this object has acquired, and no other.
 
-    def _answered(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
+        Return False if it was removed or overwritten, or cannot be removed.
+        """
+        mine, self._mine = self._mine, b""
+        return bool(mine) and self._undo(mine)
+
+    def _run(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
         if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
             return failure(mode, "Project root not accessible", self.project_root)
         try:
@@ -153,10 +176,10 @@ class SprintMutex:
         return answer(status, "check", info(sprint, verdict), message, warnings=warnings_of(verdict))
 
     def _acquire(self, new: Callable[[], Sprint], force: bool, yes: bool) -> Answer:
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_TRIES):
             data = self._read()
             if data is None:
-                mine = self._put(new, self._record.create)
+                mine = self._write(new, self._record.create)
                 if mine:
                     return self._acquired(mine, [])
                 continue
@@ -164,14 +187,14 @@ class SprintMutex:
             refusal = self._refusal(sprint, verdict, force, yes)
             if refusal:
                 return answer("blocked", "acquire", info(sprint, verdict), refusal, warnings=warnings_of(verdict))
-            mine = self._put(new, self._record.replace, data)
+            mine = self._write(new, self._record.replace, data)
             if mine:
                 what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
                 return self._acquired(mine, [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"])
         raise _Failed("Failed to write lock file", "it changes faster than it can be read")
 
     def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
-        """Why a lock may not be overwritten, "" if it may."""
+        """Return why the lock may not be overwritten, "" if it may."""
         if verdict.is_zombie:
             if force or yes or self._ask(question(sprint, verdict)):
                 return ""
@@ -182,34 +205,34 @@ class SprintMutex:
             return ""
         return f"{running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
 
-    def _put(self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args) -> Sprint | None:
-        """Writes a lock and makes sure that it stands before anybody is told so; None if somebody else was faster."""
+    def _write(self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args) -> Sprint | None:
+        """Write a lock, and read it back. Return None if another sprint was faster."""
         mine = b""
         try:
             sprint = new()
             mine = sprint.encode()
             if not self._patiently(change, *judged, mine):
                 return None
-            stands = self._record.read() == mine
+            verified = self._record.read() == mine
         except BaseException as error:
             if mine:
-                self._withdraw(mine)
+                self._undo(mine)
             if isinstance(error, RenameFailed):
-                raise _Failed("Atomic rename failed", self._said(error)) from error
+                raise _Failed("Atomic rename failed", self._reason(error)) from error
             if isinstance(error, OSError | StoreError):
-                raise _Failed("Failed to write lock file", self._said(error)) from error
+                raise _Failed("Failed to write lock file", self._reason(error)) from error
             raise
-        if not stands:
-            self._withdraw(mine)
+        if not verified:
+            self._undo(mine)
             raise _Failed("Lock file verification failed", "it is not what was written")
         self._mine = mine
         return sprint
 
     def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
-        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)  # it may have ended while somebody was asked
+        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)  # it may have ended during the question
 
-    def _withdraw(self, mine: bytes) -> bool:
-        """Removes a lock of ours, if it still is; on the way out also one that may have been written."""
+    def _undo(self, mine: bytes) -> bool:
+        """Remove the lock if it is the one that we wrote, or may have written."""
         try:
             return self._patiently(self._record.remove, mine)
         except (OSError, StoreError):
@@ -228,19 +251,19 @@ class SprintMutex:
         warnings = self._doubts(data, session_id)
         try:
             removed = self._patiently(self._record.remove, data)
-            _discard_file(f"{self.path}.tmp")  # of another program that follows the workflow to the letter
+            _remove_file(f"{self.path}.tmp")  # left by a program that follows the workflow literally
         except (OSError, StoreError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
                 raise _Failed("Cannot delete lock file: permission denied") from error
-            raise _Failed("Cannot delete lock file", self._said(error)) from error
+            raise _Failed("Cannot delete lock file", self._reason(error)) from error
         if data == self._mine:
             self._mine = b""
         if not removed and self._read() is not None:
-            warnings.append("Another sprint has taken the lock meanwhile, and keeps it")
+            warnings.append("Another sprint has acquired the lock meanwhile and keeps it")
         return answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
 
     def _doubts(self, data: bytes, session_id: str | None) -> list[str]:
-        """What is to be said of a lock that is released all the same."""
+        """Return warnings about a lock that is released in any case."""
         try:
             sprint = decode(data)
         except StoreError:
@@ -255,17 +278,17 @@ class SprintMutex:
         try:
             return self._record.read()
         except OSError as error:
-            raise _Failed("Cannot read lock file", self._said(error)) from error
+            raise _Failed("Cannot read lock file", self._reason(error)) from error
 
     def _judged(self, data: bytes) -> tuple[Sprint | None, Verdict]:
         try:
             sprint = decode(data)
             return sprint, judge(sprint, self._clock)
         except StoreError as error:
-            raise _Failed("Cannot read lock file", f"{error} (To be rid of it: swarm sprint release)") from error
+            raise _Failed("Cannot read lock file", f"{error} To remove the lock: swarm sprint release") from error
 
-    def _said(self, error: Exception) -> str:
-        """What the system says, about which file if it is not the lock, and what can be done."""
+    def _reason(self, error: Exception) -> str:
+        """Return the system's reason, the file if it is not the lock, and what to do."""
         if not isinstance(error, OSError):
             return str(error)
         if error.errno == errno.ELOOP:
@@ -278,11 +301,11 @@ class SprintMutex:
         return patiently(self._clock, WRITE_TIMEOUT_SECONDS, change, *args)
 
 
-def _ask_at_the_terminal(question: str) -> bool:
-    return prompt.is_possible() and prompt.ask(question, USER_CONFIRM_TIMEOUT_SECONDS)
+def _say_no(question: str) -> bool:
+    return False
 
 
-def _discard_file(path: str) -> None:
+def _remove_file(path: str) -> None:
     try:
         if not os.path.islink(path) and os.path.isfile(path):
             os.unlink(path)
@@ -291,14 +314,14 @@ def _discard_file(path: str) -> None:
 
 
 def _checked_root(root: object) -> str:
-    """The path of a project, absolute; "" for what cannot be one."""
+    """Return the absolute path of a project, "" if there can be no such path."""
     path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
     if not isinstance(path, str):
         raise BadInput("project_root must be the path of a directory")
     try:
         return path and os.path.realpath(path)
     except (OSError, ValueError):
-        return ""  # the working directory is gone, or nothing can have this name
+        return ""  # the working directory is gone, or no file can have this name
 
 
 def _checked_name(name: object) -> str:
@@ -307,7 +330,7 @@ def _checked_name(name: object) -> str:
     if len(name.encode(errors="replace")) > _MAX_NAME:
         raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
     if name.endswith((".tmp", ".work")):
-        raise BadInput("lock_file_name must not end in .tmp or .work: what stands beside a lock while it changes has such a name")
+        raise BadInput("lock_file_name must not end in .tmp or .work: files beside the lock have such names while it changes")
     return name
 
 
@@ -325,5 +348,5 @@ def _checked_pid(pid: object) -> int:
     if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
         raise BadInput("pid must be the number of a running process")
     if process.probe({"pid": pid}, "", "") != process.ALIVE:
-        raise BadInput(f"pid must be the number of a running process, and {pid} is none")
+        raise BadInput(f"pid must be the number of a running process, but {pid} is not running")
     return pid

@@ -1,8 +1,10 @@
-"""What a sprint's lock file says, and whether the sprint is still running.
+"""The lock file of a sprint, and whether the sprint is still running.
 
-The file is YAML with five keys that anybody may write: `pid`, `session_id`, `started_at`, `epic_spec`, `lock_version`. swarm adds
-who the process is beyond its pid, and a *stamp*: a reading of a clock that does not jump, beside a copy of the `started_at` that
-it vouches for. A file without them is judged by what it has. `lock_id` makes sure that no two files are ever the same.
+The file is YAML with five keys that any program may write: `pid`, `session_id`,
+`started_at`, `epic_spec` and `lock_version`. swarm adds the identity of the process
+beyond its pid, and a stamp: a reading of a clock that does not jump, with a copy of the
+`started_at` it belongs to. A file without them is judged by the keys it has. `lock_id`
+makes every file different.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 ZOMBIE_THRESHOLD_HOURS = 24
 LOCK_VERSION = 1
-MAX_BYTES = 65536  # of a lock file; what is larger was not meant to be one
+MAX_BYTES = 65536  # a larger file is not a lock file
 
 INVALID_FORMAT = "Lock file exists but has invalid format"
 
@@ -28,7 +30,7 @@ _TEXTS = ("host", "machine", "boot", "pid_ns", "time_ns")
 
 
 class Sprint:
-    """A sprint as its lock file says."""
+    """A sprint as its lock file describes it."""
 
     __slots__ = ("epic_spec", "lock_id", "pid", "session_id", "stamp", "started_at", "who")
 
@@ -66,7 +68,11 @@ class Sprint:
 
 
 class Verdict:
-    """Whether a sprint is still running. `pid_alive` is None where we cannot look, `age_hours` None where nothing tells."""
+    """Whether a sprint is still running, and why.
+
+    `pid_alive` is None if the process cannot be looked up from here. `age_hours` is None
+    if the lock file is unreadable.
+    """
 
     __slots__ = ("age_hours", "pid_alive", "warning", "why")
 
@@ -96,7 +102,10 @@ def new_sprint(pid: int, session_id: str, epic_spec: str, clock: Clock) -> Sprin
 
 
 def decode(data: bytes) -> Sprint | None:
-    """The sprint in a lock file, None if it makes no sense. Raises StoreError where only a reader that is missing could tell."""
+    """Return the sprint in a lock file, None if the file is invalid.
+
+    Raises StoreError if the file needs a YAML reader that is not installed.
+    """
     if len(data) > MAX_BYTES:
         return None
     try:
@@ -125,11 +134,11 @@ def decode(data: bytes) -> Sprint | None:
 
 def judge(sprint: Sprint | None, clock: Clock) -> Verdict:
     if sprint is None:
-        return Verdict(False, None, "the lock file cannot be understood", INVALID_FORMAT)
+        return Verdict(False, None, "the lock file is invalid", INVALID_FORMAT)
     age = _age(sprint, clock) / 3600
     found = process.probe(sprint.who, *clock.identity())
     if found == process.ELSEWHERE:
-        verdict = Verdict(None, age, f"PID {sprint.pid} is of another host or pid namespace: it is judged by its age alone")
+        verdict = Verdict(None, age, f"PID {sprint.pid} belongs to another host or pid namespace: age alone decides")
     elif found == process.UNKNOWN:
         verdict = Verdict(False, age, "its process could not be looked up", f"PID check failed for PID {sprint.pid}")
     else:
@@ -142,15 +151,19 @@ def judge(sprint: Sprint | None, clock: Clock) -> Verdict:
 _REASONS = {
     process.ALIVE: "its process is running",
     process.GONE: "its process is gone",
-    process.REUSED: "its process is gone: the PID is another process's now",
+    process.REUSED: "its process is gone: the PID belongs to another process now",
     process.RESTARTED: "its process is gone: the machine was restarted",
 }
 
 
 def _age(sprint: Sprint, clock: Clock) -> float:
-    """Seconds since it began, by a clock that does not jump where the file has a reading of it and was not edited since."""
-    said, _, at = sprint.stamp.partition(" ")
-    if said == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():
+    """Return the seconds since the start.
+
+    Use the clock that does not jump if the file has a reading of it, and `started_at`
+    was not edited since.
+    """
+    started_at, _, at = sprint.stamp.partition(" ")
+    if started_at == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():
         passed = clock.since({"at": float(at), "boot": sprint.who.get("boot"), "time_ns": sprint.who.get("time_ns")})
         if passed is not None:
             return passed

@@ -354,7 +354,7 @@ class TestTheLock:
             before = project.lock.read_bytes()
             code, out, err = finish(wrapper)
         assert (code, out) == (3, "")
-        assert err.startswith("Warning: the lock was not given back: it was not this sprint's any more")
+        assert err.startswith("Warning: the lock was not released: another sprint has overwritten it")
         assert project.lock.read_bytes() == before
 
     def test_that_was_released_meanwhile_is_missed(self, project: Project) -> None:
@@ -363,7 +363,7 @@ class TestTheLock:
             project.swarm("release")
             code, _, err = finish(wrapper)
         assert code == 0
-        assert err.startswith("Warning: the lock was not given back: ")
+        assert err.startswith("Warning: the lock was not released: ")
         assert project.is_as_it_was()
 
     def test_of_a_running_sprint_keeps_the_command_from_being_run(self, project: Project, tmp_path: Path) -> None:

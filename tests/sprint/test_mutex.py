@@ -449,10 +449,17 @@ class TestStep3AcquireDecision:
         write(lock_file)
         assert take(mutex, force=True, yes=True)["status"] == "acquired"
 
-    def test_without_a_terminal_nobody_is_asked(self, project: Path, lock_file: Path) -> None:
+    def test_the_workflow_asks_whom_it_is_told_to(self, project: Path, lock_file: Path) -> None:
         data = zombie(lock_file)
-        answer = concurrency_control(mode="acquire", project_root=project, session_id="s", epic_spec="e")
-        assert answer["status"] == "blocked" and lock_file.read_bytes() == data
+        asked: list[str] = []
+
+        def ask(question: str) -> bool:
+            asked.append(question)
+            return len(asked) > 1
+
+        inputs: dict[str, Any] = {"mode": "acquire", "project_root": project, "session_id": "s", "epic_spec": "e"}
+        assert concurrency_control(**inputs, ask=ask)["status"] == "blocked" and lock_file.read_bytes() == data
+        assert concurrency_control(**inputs, ask=ask)["status"] == "acquired" and len(asked) == 2
 
     def test_what_is_overwritten_is_what_was_judged(self, project: Path, lock_file: Path, clock: HandClock) -> None:
         """While somebody thinks about a zombie, another sprint begins: the yes was not meant for that one."""
@@ -557,27 +564,27 @@ class TestStep5Release:
         take(SprintMutex(project))
         monkeypatch.setattr(single_record, "_Placing", Overtaken)
         answer = SprintMutex(project).release()
-        assert answer["status"] == "released" and "Another sprint has taken the lock" in answer["warnings"][0]
+        assert answer["status"] == "released" and "Another sprint has acquired the lock" in answer["warnings"][0]
         assert lock_file.read_bytes().startswith(b"#")
 
     def test_what_was_released_is_not_held_any_more(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
         take(mutex)
         SprintMutex(project, clock=clock).release()
         assert mutex.holds, "which it cannot know"
-        assert mutex.give_back() is False
+        assert mutex.release_own() is False
         take(mutex)
         mutex.release()
         assert not mutex.holds
 
     def test_giving_back_touches_nobody_elses(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
-        assert (mutex.give_back(), mutex.holds) == (False, False)
+        assert (mutex.release_own(), mutex.holds) == (False, False)
         take(mutex)
         assert (mutex.holds, "mine") == (True, mutex.check()["lock_info"]["session_id"])
         other = SprintMutex(project, clock=clock)
         assert take(other, "other", force=True, yes=True)["status"] == "acquired"
-        assert (mutex.give_back(), mutex.holds) == (False, False)
+        assert (mutex.release_own(), mutex.holds) == (False, False)
         assert other.check()["lock_info"]["session_id"] == "other"
-        assert other.give_back() is True and os.listdir(project) == []
+        assert other.release_own() is True and os.listdir(project) == []
 
 
 class TestErrorMatrix:
@@ -722,10 +729,9 @@ class TestWords:
         mutex, asked = answering(project, clock, False)
         answer = take(mutex)
         unknown = "PID: unknown, session: unknown, started: unknown"
-        why = (
-            f"Zombie lock not overwritten ({unknown}): the lock file cannot be understood. To overwrite it, use --force or --yes"
-        )
-        assert (answer["message"], answer["warnings"]) == (why, ["Lock file exists but has invalid format"])
+        assert answer["message"].startswith(f"Zombie lock not overwritten ({unknown}): the lock file is invalid.")
+        assert "--force or --yes" in answer["message"]
+        assert answer["warnings"] == ["Lock file exists but has invalid format"]
         assert asked[0].startswith("Zombie lock detected:\n- PID: ?")
 
     def test_of_a_running_sprint_that_stays(self, project: Path, lock_file: Path, clock: HandClock) -> None:
@@ -803,7 +809,16 @@ class TestWords:
         answer = concurrency_control(mode="release", project_root=project, session_id="other")
         assert answer["warnings"] == ["Lock session mismatch (expected: other, actual: sprint-2026-02-07-001)"]
 
-    def test_at_a_terminal_it_is_asked_for_as_long_as_the_document_says(
+    def test_no_primitive_asks_at_the_terminal(self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = zombie(lock_file)
+        monkeypatch.setattr(prompt, "is_possible", lambda: True)
+        monkeypatch.setattr(prompt, "ask", lambda question, seconds: pytest.fail("it asked"))
+        assert take(SprintMutex(project))["status"] == "blocked"
+        answer = concurrency_control(mode="acquire", project_root=project, session_id="s", epic_spec="e")
+        assert answer["status"] == "blocked" and "--force or --yes" in answer["message"]
+        assert lock_file.read_bytes() == data
+
+    def test_the_command_asks_at_a_terminal_for_as_long_as_the_document_says(
         self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[tuple[str, float]] = []
@@ -815,9 +830,10 @@ class TestWords:
         zombie(lock_file)
         monkeypatch.setattr(prompt, "ask", ask)
         monkeypatch.setattr(prompt, "is_possible", lambda: False)
-        assert take(SprintMutex(project))["status"] == "blocked" and asked == []
+        command = ("sprint", "acquire", "--session-id", "s", "--epic-spec", "e", "--project-root", str(project))
+        assert run(*command).code == 1 and asked == []
         monkeypatch.setattr(prompt, "is_possible", lambda: True)
-        assert take(SprintMutex(project))["status"] == "acquired"
+        assert run(*command).code == 0
         assert asked[0][0].startswith("Zombie lock detected:") and asked[0][1] == 30
 
 
@@ -837,7 +853,7 @@ class TestWhatIsKept:
             answer = take(mutex, "second", force=True, yes=True)
         assert answer["errors"] == ["Atomic rename failed"] and answer["lock_info"] == {"exists": True}
         assert mutex.holds and mutex.check()["lock_info"]["session_id"] == "first"
-        assert mutex.give_back() is True
+        assert mutex.release_own() is True
 
     def test_an_empty_file_while_nothing_could_be_written(
         self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch

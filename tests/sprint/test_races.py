@@ -101,7 +101,7 @@ def test_turns_of_many_never_overlap(tmp_path: Path) -> None:
                 inside.mkdir()
                 inside.rmdir()
                 taken += 1
-                assert mutex.give_back() is True
+                assert mutex.release_own() is True
 
     children = [fork(turns, me) for me in range(6)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6

@@ -173,7 +173,7 @@ def sprints(root: Path, ask: Callable[[str], bool]) -> None:
     assert_type(mutex.acquire("session", "epic5", force=True, yes=True, pid=1), dict[str, Any])
     assert_type(mutex.check(), dict[str, Any])
     assert_type(mutex.release("session"), dict[str, Any])
-    assert_type((mutex.holds, mutex.give_back()), tuple[bool, bool])
+    assert_type((mutex.holds, mutex.release_own()), tuple[bool, bool])
     assert_type(sprint.concurrency_control(mode="check", project_root=str(root)), dict[str, Any])
 
 
