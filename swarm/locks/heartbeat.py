@@ -1,4 +1,7 @@
-"""How often a lease is refreshed. A module of its own, so that a hook can ask without loading the locks."""
+"""How often a lock is refreshed.
+
+This is a module of its own, so that a hook can ask without importing the locks.
+"""
 
 from __future__ import annotations
 
@@ -6,5 +9,8 @@ HEARTBEAT_INTERVAL = 10  # seconds
 
 
 def heartbeat_interval(ttl: float | None) -> float:
-    """Seconds between two heartbeats of a lease: three fit into a short one. None or 0: a lease that never ends."""
+    """Return the seconds between two heartbeats: three fit into a short lease.
+
+    `ttl` is None or 0 for a lock that never expires.
+    """
     return min(HEARTBEAT_INTERVAL, ttl / 3) if ttl else HEARTBEAT_INTERVAL

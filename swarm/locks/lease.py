@@ -2,13 +2,13 @@
 
 The contract:
 
-- **Lost before others take over.** The lease counts from the clock reading in the lock's
-  record, and ends a margin before others may take the lock over. From then on it is lost,
-  whether or not the store can be reached.
+- **Lost before others take over.** The lease counts from the clock reading in the
+  lock's record, and ends a margin before others may take the lock over. From then on it
+  is lost, whether or not the store can be reached.
 - **Reported once.** `on_lost` is called, or `check()` raises LockLost. If neither has
   happened when the block ends, `stop()` raises LockLost.
-- **Never delayed by the store.** Calls to the store run in threads for which the lease need
-  not wait. A heartbeat whose answer comes too late is undone.
+- **Never delayed by the store.** Calls to the store run in threads for which the lease
+  need not wait. A heartbeat whose answer comes too late is undone.
 - **Of one process.** A forked child has no lease: `check()` raises LockLost there, and
   `stop()` does nothing.
 """
@@ -28,9 +28,11 @@ from swarm.locks.table import LockTable
 from swarm.system.background import BackgroundCall
 from swarm.system.timer import Handle
 
-_MARGIN_FRACTION = 0.05  # of the ttl: how long before others the holder counts its lease as over
+# The holder counts its lease as over a margin before others do: this part of the ttl.
+_MARGIN_FRACTION = 0.05
 _MAX_MARGIN = 1.0  # seconds
-_CLOCK_POLL_INTERVAL = 0.5  # seconds; a wait would not end by itself after the machine was suspended
+# Seconds. A longer wait could outlast the lease after the machine was suspended.
+_CLOCK_POLL_INTERVAL = 0.5
 _RETRY_INTERVAL = 0.1  # seconds between heartbeats while the store does not answer
 
 R = TypeVar("R")
@@ -56,10 +58,10 @@ class Lease:
     ) -> None:
         """Prepare a lease; `start()` acquires the lock.
 
-        `group` is a process group that works for the holder: the lock is not free before it has
-        ended. `wait`: how many seconds to wait for the lock. `on_lost` is called once, in the
-        thread that finds the lease lost. `taken` is the lock if this process has acquired it
-        already.
+        `group` is a process group that works for the holder: the lock is not free
+        before it has ended. `wait`: how many seconds to wait for the lock. `on_lost` is
+        called once, in the thread that finds the lease lost. `taken` is the lock if
+        this process has acquired it already.
         """
         self.task_id = task_id
         self.worker = worker
@@ -79,7 +81,7 @@ class Lease:
         self._is_detached = False
         self._stopping = threading.Event()
         self._guard = threading.Lock()
-        self._first_beat: Handle | None = None  # most leases end before it, and need no thread
+        self._first_beat: Handle | None = None  # most leases end before it
         self._thread: threading.Thread | None = None
 
     @property
@@ -90,15 +92,15 @@ class Lease:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the lease is lost without a further heartbeat; 0 if it is lost."""
+        """Seconds until the lease is lost without a heartbeat; 0 if it is lost."""
         return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._time_left())
 
     @property
     def seconds_to_stop(self) -> float:
         """Seconds that processes of the holder have to stop in, once the lease is lost.
 
-        They end half a margin before others may take over. Infinity if the loss was noticed
-        too late for that: another worker may hold the lock already.
+        They end half a margin before others may take over. Infinity if the loss was
+        noticed too late for that: another worker may hold the lock already.
         """
         if self._was_noticed_late:
             return math.inf
@@ -112,10 +114,10 @@ class Lease:
         self.stop(failing=kind is not None)
 
     def start(self) -> Self:
-        """Acquire the lock, unless it was passed as `taken`, and refresh it from now on.
+        """Acquire the lock, unless it was passed as `taken`, and start to refresh it.
 
-        Raise LockHeld if another worker holds it. Raise RuntimeError for a lease that was
-        started before.
+        Raise LockHeld if another worker holds it. Raise RuntimeError for a lease that
+        was started before.
         """
         if self._first_beat is not None:
             raise RuntimeError("a lease is used once: call hold() again")
@@ -131,9 +133,9 @@ class Lease:
     def stop(self, *, failing: bool = False) -> None:
         """End the heartbeats, and release the lock unless the lease is detached.
 
-        Raise LockLost if the lease was lost and that was not reported yet. Raise StoreError if
-        the lock could not be released. `failing`: another exception is on its way, so raise
-        neither.
+        Raise LockLost if the lease was lost and that was not reported yet. Raise
+        StoreError if the lock could not be released. `failing`: another exception is on
+        its way, so raise neither.
         """
         if os.getpid() != self._pid:
             return
@@ -173,7 +175,8 @@ class Lease:
     def detach(self) -> None:
         """Do not release the lock in `stop()`: another process releases it or works on.
 
-        The lock is then free when that process and this one have ended, or when its ttl is over.
+        The lock is then free when that process and this one have ended, or when its ttl
+        is over.
         """
         self._is_detached = True
 
@@ -181,14 +184,20 @@ class Lease:
         return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
 
     def _begin(self, lock: Lock) -> None:
-        """Count the lease from this state of the lock. A user may have edited its ttl."""
+        """Count the lease from this state of the lock.
+
+        A user may have edited its ttl.
+        """
         self._lock = lock
         ttl = self.ttl = lock.ttl or self.ttl
         self._began = lock.holder.get("at", self._table.clock.steady())
         self._deadline = self._began + ttl - min(_MAX_MARGIN, ttl * _MARGIN_FRACTION)
 
     def _give_up(self) -> None:
-        """Stop and release while another exception is on its way. Ignore errors of the store."""
+        """Stop and release while another exception is on its way.
+
+        Ignore errors of the store.
+        """
         self._stopping.set()
         self._cancel_first_beat()
         if self._lock is not None and not self._is_detached:
@@ -197,10 +206,13 @@ class Lease:
             except (NotYours, StoreError):
                 pass
 
-    # Heartbeats ----------------------------------------------------------------------------
+    # Heartbeats -----------------------------------------------------------------------
 
     def _start_thread(self) -> None:
-        """Start the thread that sends heartbeats. The timer calls this when the first one is due."""
+        """Start the thread that sends heartbeats.
+
+        The timer calls this when the first one is due.
+        """
         with self._guard:
             if self._stopping.is_set():
                 return
@@ -217,7 +229,10 @@ class Lease:
             self._lose(self._ran_out())
 
     def _cancel_first_beat(self) -> threading.Thread | None:
-        """Cancel the start of the heartbeat thread. Return the thread if it was started before."""
+        """Cancel the start of the heartbeat thread.
+
+        Return the thread if it was started before.
+        """
         if self._first_beat is not None:
             self._first_beat.cancel()
         with self._guard:
@@ -226,8 +241,8 @@ class Lease:
     def _send_heartbeats(self) -> None:
         """Refresh the lock until the lease is stopped or lost.
 
-        The pause counts from the time that is written in the lock, not from the answer, which
-        may have come late.
+        The pause counts from the time that is written in the lock, not from the answer,
+        which may have come late.
         """
         is_retry = False
         while not self._stopping.wait(self._pause(is_retry)):
@@ -252,10 +267,11 @@ class Lease:
         return max(0.0, min(pause, self._time_left()))
 
     def _send_heartbeat(self) -> bool:
-        """Send one heartbeat. Return False if the lease was lost before the answer came.
+        """Send one heartbeat.
 
-        Raise StoreError if the store failed, or no thread could be started. Raise LockLost if
-        the lock is another's.
+        Return False if the lease was lost before the answer came. Raise StoreError if
+        the store failed, or no thread could be started. Raise LockLost if the lock is
+        another's.
         """
         if self._time_left() <= 0:
             return False
@@ -270,18 +286,21 @@ class Lease:
         return self._table.heartbeat(self.task_id, self.worker, self.token, known=self._lock)
 
     def _release_after_takeover_time(self, _: Lock) -> None:
-        """Release a lock that was refreshed too late. Otherwise it would stay held until its TTL ends.
+        """Release a lock that was refreshed too late.
 
-        Wait until others could have taken it over: processes of the holder may still be
-        stopping.
+        Otherwise it would stay held until its TTL ends. Wait until others could have
+        taken it over: processes of the holder may still be stopping.
         """
         time.sleep(max(0.0, self._takeover_time() - self._table.clock.steady()))
         self._table.release(self.task_id, self.worker, self.token)
 
-    # Losing the lease ----------------------------------------------------------------------
+    # Losing the lease -----------------------------------------------------------------
 
     def _compare_with_store(self) -> None:
-        """Read the lock. Lose the lease if the lock is another's, or the time is over."""
+        """Read the lock.
+
+        Lose the lease if the lock is another's, or the time is over.
+        """
         try:
             call = _start_call(lambda: self._table.status(self.task_id), f"look at {self.task_id}")
             status = call.result() if self._ends_in_time(call) else None
@@ -290,14 +309,17 @@ class Lease:
         if self._time_left() <= 0:
             self._lose(self._ran_out())
         elif status is None or status.is_held_by(self.worker, self.token):
-            return  # without an answer: no other worker can have taken the lock over yet
+            return  # without an answer: no other worker can have taken it over yet
         elif status.lock is not None and status.lock.belongs_to(self.worker, self.token):
             self._lose(f"The lock for {self.task_id} was edited, and has expired by its new content.")
         else:
             self._lose(f"The lock for {self.task_id} was removed, or taken by another worker.")
 
     def _ends_in_time(self, call: BackgroundCall[R]) -> bool:
-        """Wait for a call, at most until the lease is lost. Return whether the call has ended."""
+        """Wait for a call, at most until the lease is lost.
+
+        Return whether the call has ended.
+        """
         while (left := self._time_left()) > 0:
             if call.wait(min(left, _CLOCK_POLL_INTERVAL)):
                 return True
@@ -320,7 +342,7 @@ class Lease:
     def _ran_out(self) -> str:
         return f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
 
-    # Times ---------------------------------------------------------------------------------
+    # Times ----------------------------------------------------------------------------
 
     def _until_next_beat(self) -> float:
         return self._began + heartbeat_interval(self.ttl) - self._table.clock.steady()
@@ -334,7 +356,10 @@ class Lease:
 
 
 def _start_call(work: Callable[[], R], name: str, undo: Callable[[R], object] | None = None) -> BackgroundCall[R]:
-    """Start a call to the store. Raise StoreError if the system allows no more threads."""
+    """Start a call to the store.
+
+    Raise StoreError if the system allows no more threads.
+    """
     try:
         return BackgroundCall(work, name, undo=undo).start()
     except RuntimeError as error:

@@ -1,7 +1,9 @@
-"""Task locks for Python programs: `TaskLockManager` takes, keeps and gives back locks in the name of one worker.
+"""Task locks for Python programs: acquire, refresh and release them as one worker.
 
-Without a store it uses the state directory that the environment names, asked at each call. A lock that this object acquired is
-recognised by its token: once another has taken it over, releasing or refreshing it fails, even under the same worker name.
+Without a store, `TaskLockManager` uses the state directory that the environment names,
+and reads the environment at each call. It recognises a lock that it acquired by the
+token. Once another process has taken that lock over, `release_lock` and
+`update_heartbeat` return False, even if that process uses the same worker name.
 """
 
 import os
@@ -27,7 +29,10 @@ __all__ = ["DEFAULT_TTL", "HEARTBEAT_INTERVAL", "Lease", "LockHeld", "LockInfo",
 
 @dataclass
 class LockInfo:
-    """A lock as its file says. `ttl` is None for one that never expires by it; `token` is None where none was given."""
+    """A lock, as its record says.
+
+    `ttl` is None for a lock without one. `token` is None for a record without one.
+    """
 
     worker_id: str
     task_id: str
@@ -41,7 +46,7 @@ class LockInfo:
 
 
 class TaskLockManager:
-    """Locks in the name of one worker."""
+    """The task locks of one worker."""
 
     HEARTBEAT_INTERVAL = HEARTBEAT_INTERVAL
     DEFAULT_TTL = DEFAULT_TTL
@@ -51,10 +56,13 @@ class TaskLockManager:
         self._default_store = DefaultStore(store)
         self._default_store.prepare(NAMESPACE)
         self._opened: LockTable | None = None
-        self._locks: dict[str, Lock] = {}  # as this object has taken and refreshed them
+        self._locks: dict[str, Lock] = {}  # as this object wrote them last
 
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
-        """Takes the lock if it is free or expired; False at once if somebody holds it, also this worker."""
+        """Acquire the lock if it is free or expired.
+
+        Return False at once if any worker holds it, this one included.
+        """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl)
         try:
@@ -65,7 +73,7 @@ class TaskLockManager:
         return True
 
     def release_lock(self, task_id: str) -> bool:
-        """Gives the lock back; False if it is not this worker's (any more)."""
+        """Release the lock. Return False if this worker does not hold it (any more)."""
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
         try:
@@ -76,29 +84,37 @@ class TaskLockManager:
         return True
 
     def update_heartbeat(self, task_id: str) -> bool:
-        """Begins the lease anew; False if the lock is not this worker's (any more): stop working on the task then."""
+        """Start the lease of the lock again.
+
+        Return False if this worker does not hold it (any more). Stop working on the
+        task then.
+        """
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
         try:
             lock = self._table().heartbeat(task_id, self.worker_id, known.token if known else None, known=known)
         except LockLost:
             return False
-        if known and self._locks.get(task_id) is known:  # else another thread has given it back since
+        # Another thread may have released it meanwhile.
+        if known and self._locks.get(task_id) is known:
             self._locks[task_id] = lock
         return True
 
     def is_locked(self, task_id: str) -> bool:
-        """Whether anybody holds the task now; an expired lock does not count."""
+        """Return whether any worker holds the task now, by a lock that counts."""
         return self._table().status(check_name(task_id, "task_id")).is_held
 
     def get_lock_info(self, task_id: str) -> LockInfo | None:
-        """What the lock says, also an expired one; None if there is none, or one that makes no sense."""
+        """Return the task's lock, even if it has expired.
+
+        Return None if there is none, or if its record is invalid.
+        """
         lock = self._table().status(check_name(task_id, "task_id")).lock
         return _info(lock) if lock else None
 
     def is_expired(self, lock: LockInfo) -> bool:
-        """Whether a lock that says this has expired by now."""
-        said = Lock(
+        """Return whether a lock with these fields has expired by now."""
+        record = Lock(
             task_id=lock.task_id,
             worker=lock.worker_id,
             acquired_at=lock.acquired_at,
@@ -108,7 +124,7 @@ class TaskLockManager:
             token=lock.token,
             holder=lock.holder,
         )
-        return not judge(said, self._default_store.store().clock, lambda: 0.0).is_held
+        return not judge(record, self._default_store.store().clock, lambda: 0.0).is_held
 
     def hold(
         self,
@@ -118,18 +134,23 @@ class TaskLockManager:
         wait: float = 0.0,
         on_lost: Callable[[LockLost], object] | None = None,
     ) -> Lease:
-        """A context manager that holds the task while its block runs, heartbeats by itself and releases at the end.
+        """Return a context manager that holds the task while its block runs.
 
-        Raises LockHeld if it is taken, after waiting `wait` seconds. `on_lost` is called once when the lease is lost,
-        by whoever notices first: the heartbeat's thread, `check()`, or the end of the block.
+        It sends heartbeats by itself and releases the lock at the end. `on_lost` is
+        called once if the lease is lost: by the heartbeat thread, by `check()`, or at
+        the end of the block. Entering it raises LockHeld if another worker still holds
+        the task after `wait` seconds.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
-        self._locks.pop(task_id, None)  # of an acquisition before this one
+        self._locks.pop(task_id, None)  # of an earlier acquisition
         return Lease(self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost)
 
     def token(self, task_id: str) -> int | None:
-        """The fencing token of the lock that this object acquired for the task, None if it did not."""
+        """Return the fencing token of the lock that this object acquired for the task.
+
+        Return None if it acquired none.
+        """
         lock = self._locks.get(task_id)
         return lock.token if lock else None
 

@@ -1,9 +1,13 @@
-"""What a lock file says, and whether that still counts.
+"""The record of a lock, and whether it still counts.
 
-A record carries both vocabularies (`worker` and `worker_id`, `ttl` and `expires_at`), so that a program written for
-either can read it. Reading takes either alone, and what people write or edit by hand. Beside them stands `holder`:
-who holds it, and a *stamp*, the reading of a clock that does not jump. The stamp carries copies of what it vouches
-for; where they differ from the record, somebody has edited it, and the wall clock judges.
+A record carries two sets of names (`worker` and `worker_id`, `ttl` and `expires_at`),
+so that a program written for either can read it. Reading accepts either set alone, and
+records that users wrote or edited.
+
+The field `holder` names the process that the lock is bound to, if any. It also has a
+*stamp*: the reading of a clock that does not jump. The stamp comes with copies of the
+worker, the heartbeat and the ttl. Where a copy differs from the record, a user has
+edited the record, and the wall clock decides instead.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # of `holder`: the process that the lock is bound to
-_MAX_SECONDS = 1e12  # seconds; what people write to say for ever cannot be added to a date
+_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # in `holder`
+_MAX_SECONDS = 1e12  # a ttl above it counts as endless: it could not be added to a date
 _set = object.__setattr__
-UNREADABLE_GRACE = 5.0  # seconds in which a lock that makes no sense may still be being written
+UNREADABLE_GRACE = 5.0  # seconds in which an invalid record may still be half written
 
 
 class Lock:
@@ -77,7 +81,7 @@ class Lock:
         return Lock(**{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes)
 
     def fields(self) -> dict[str, Any]:
-        """The record's fields, in their order in the file."""
+        """Return the record's fields, in their order in the file."""
         fields: dict[str, Any] = {
             "task_id": self.task_id,
             "worker": self.worker,
@@ -95,29 +99,35 @@ class Lock:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the lock ends with a process, not only with its lease."""
+        """Whether the lock also ends with a process, not only with its lease."""
         return "pid" in self.holder
 
     def belongs_to(self, worker: str, token: int | None) -> bool:
-        """Return whether the record names this worker and this very token. It may have expired."""
+        """Return whether the record names this worker and this very token.
+
+        It may have expired.
+        """
         return (self.worker, self.token) == (worker, token)
 
     def encode(self) -> bytes:
+        """Return the record's bytes."""
         if not self._encoded:
             _set(self, "_encoded", json_codec.dumps(self.fields(), own=True).encode() + b"\n")
         return self._encoded
 
 
-FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as people and programs are told
+FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as commands print them
 HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
 
 
 class LockStatus:
-    """A task's lock and whether it counts, as of one look.
+    """A task's lock and whether it counts, at the time it was read.
 
-    `lock` is None where there is none, or where its record is unreadable. `state` is FREE if there is no record, HELD if
-    it counts, EXPIRED if it does not. `reason` says why not, "" for a lease that ran out; it is UNREADABLE for such a
-    record also while that counts as held. `seconds_left` is None for a lease that never ends.
+    `state` is FREE without a record, HELD if the record counts, and EXPIRED if it does
+    not. `lock` is None without a record, or if the record is invalid. `reason` says why
+    a lock does not count: "" if its lease ran out, HOLDER_GONE or UNREADABLE. An
+    invalid record has UNREADABLE also while it counts. `seconds_left` is None for a
+    lease that never ends.
     """
 
     __slots__ = ("lock", "reason", "seconds_left", "state")
@@ -130,7 +140,7 @@ class LockStatus:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a record, which may be expired or unreadable."""
+        """Whether there is a record, which may be expired or invalid."""
         return self.state != FREE
 
     @property
@@ -139,7 +149,7 @@ class LockStatus:
 
     @property
     def holder(self) -> str:
-        """The worker that the record names, "" if there is no record or none that can be read."""
+        """The worker that the record names, "" without a valid record."""
         return self.lock.worker if self.lock else ""
 
     def is_held_by(self, worker: str, token: int | None) -> bool:
@@ -153,15 +163,21 @@ class LockStatus:
 def new_lock(
     task_id: str, worker: str, ttl: float | None, token: int | None, clock: Clock, who: Mapping[str, object] | None = None
 ) -> Lock:
-    """A lock taken now; `who` is the process it is bound to, if any."""
+    """Return a lock that is acquired now.
+
+    `who` is the identity of the process that it is bound to, if any.
+    """
     return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
 
 
 def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
-    """The same lock, its lease begun anew. Never equal to the one before: it counts the beats. `group`: a process group that
-    works for its holder from now on."""
+    """Return the same lock with a lease that begins now.
+
+    The result always differs from `lock`, since it counts the heartbeats. `group` is a
+    process group that works for the holder from now on.
+    """
     who = {key: value for key, value in lock.holder.items() if key in _PROCESS_KEYS}
-    if group and "pid" in who:
+    if group and lock.is_bound:
         who["group"] = group
     if not stamp_counts(lock) or holder_gone(lock, clock):
         who = {}
@@ -184,7 +200,10 @@ def decode(data: bytes, task_id: str) -> Lock | None:
 
 
 def from_fields(record: object, task_id: str) -> Lock | None:
-    """Return the lock with these fields, as `Lock.fields` names them. Return None for invalid fields."""
+    """Return the lock with these fields, as `Lock.fields` names them.
+
+    Return None if they are invalid.
+    """
     if not isinstance(record, dict):
         return None
     holder = record.get("holder")
@@ -206,7 +225,10 @@ def from_fields(record: object, task_id: str) -> Lock | None:
 
 
 def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStatus:
-    """Whether a lock counts now. `age` tells how old the record is, for one that is unreadable (None)."""
+    """Return whether a lock counts now.
+
+    `lock` is None for an invalid record, and `age` returns that record's age.
+    """
     if lock is None:
         grace = UNREADABLE_GRACE - age()
         return LockStatus(HELD if grace >= 0 else EXPIRED, reason=UNREADABLE, seconds_left=grace)
@@ -217,19 +239,26 @@ def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStat
 
 
 def stamp_counts(lock: Lock) -> bool:
-    """Whether the stamp vouches for what the record says now."""
+    """Return whether the stamp belongs to the record as it is now, which a user may
+    have edited.
+    """
     copies = (lock.holder.get("worker"), lock.holder.get("heartbeat_at"), lock.holder.get("ttl"))
     return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
 
 
 def orphaned(lock: Lock, clock: Clock) -> bool:
-    """Whether the process is gone that kept the lock alive, and somebody of its group works on."""
+    """Return whether the holder's process has ended while a process of its group still
+    runs.
+    """
     if "group" not in lock.holder or not stamp_counts(lock) or holder_gone(lock, clock):
         return False
     return _gone({name: value for name, value in lock.holder.items() if name != "group"}, clock)
 
 
 def holder_gone(lock: Lock, clock: Clock) -> bool:
+    """Return whether the process that the lock is bound to has surely ended, with its
+    group.
+    """
     if not lock.is_bound or not stamp_counts(lock):
         return False
     return _gone(lock.holder, clock)
@@ -242,8 +271,10 @@ def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
 def _dated(
     task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
 ) -> Lock:
-    """A lock whose lease begins now; without `acquired_at` it is taken now, or nobody wrote down when."""
-    stamp = clock.stamp()  # before the wall clock: the lease ends no later for others than for its holder
+    """Return a lock whose lease begins now. An empty `acquired_at` means now."""
+    # The stamp is read before the wall clock. So the lease ends for its holder, which
+    # uses the stamp, no later than for others.
+    stamp = clock.stamp()
     now = clock.latest()
     heartbeat_at = clock.written(now)
     holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
@@ -274,7 +305,10 @@ def _time_left(lock: Lock, clock: Clock) -> float | None:
 
 
 def _length(lock: Lock, now: float) -> float | None:
-    """How long the lease is, also where only its two ends are written; what a person wrote is put within bounds."""
+    """Return the ttl, or the time between heartbeat and expiry if no ttl is written.
+
+    Keep it within the limits.
+    """
     length = lock.ttl
     ends = from_iso(lock.expires_at)
     if length is None and ends is not None:
@@ -284,13 +318,18 @@ def _length(lock: Lock, now: float) -> float | None:
 
 
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
-    """Either vocabulary. Where they disagree one of them was edited: the one that the stamp does not know."""
+    """Return the worker's name.
+
+    If the two fields differ, a user edited the one that the stamp does not confirm.
+    """
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker
 
 
 def _is_plain(value: object) -> bool:
-    """Whether swarm could have written this into `holder`: text, a number that is one, or nothing."""
+    """Return whether swarm could have written this into `holder`: text, a finite
+    number, or null.
+    """
     return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and value - value == 0)
 
 

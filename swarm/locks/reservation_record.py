@@ -1,9 +1,9 @@
 """The record of one reservation, as a store keeps it.
 
-The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. It names
-the pattern, the worker and, if the worker reserved it for a task, that task and the token
-of the worker's claim. Its `lease` has the form of a lock. So the rules for times,
-heartbeats and ended processes are those of locks.
+The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. It
+names the pattern, the worker and, if the worker reserved it for a task, that task and
+the token of the worker's claim. Its `lease` has the form of a lock. So the rules for
+times, heartbeats and ended processes are those of locks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from swarm.formats import json_codec
 from swarm.locks.record import Lock, from_fields, new_lock, refreshed
 from swarm.system.clock import Clock
 
-ASKING = "asking"  # written, but its worker has not looked at the other reservations yet
+ASKING = "asking"  # its worker has not looked at the other reservations yet
 HELD = "held"
 
 
@@ -59,9 +59,9 @@ class ReservationRecord:
 class Terms:
     """The terms on which a worker wants a pattern.
 
-    Either `task` and `token` name its claim, and the reservation ends with that claim. Or
-    the reservation has a lease of `ttl` seconds. It then also ends with `process`, the
-    identity of a process, where that is not empty.
+    Either `task` and `token` name its claim, and the reservation ends with that claim.
+    Or the reservation has a lease of `ttl` seconds. It then also ends with `process`,
+    the identity of a process, where that is not empty.
     """
 
     pattern: str
@@ -72,7 +72,10 @@ class Terms:
     process: Mapping[str, object] | None = None
 
     def record(self, phase: str, request: str, clock: Clock, since: str = "") -> ReservationRecord:
-        """Return a record on these terms with a lease that begins now. `since`: when the worker reserved it first."""
+        """Return a record on these terms with a lease that begins now.
+
+        `since`: when the worker reserved it first.
+        """
         lease = new_lock(self.pattern, self.worker, self.ttl, None, clock, self.process)
         if since:
             lease = lease.replace(acquired_at=since)
@@ -80,7 +83,10 @@ class Terms:
 
 
 def decode(data: bytes, pattern: str) -> ReservationRecord | None:
-    """Return the record of a pattern. Return None for an invalid one, or one of another pattern."""
+    """Return the record of a pattern.
+
+    Return None for an invalid one, or one of another pattern.
+    """
     try:
         fields = json_codec.loads(data)
     except ValueError:

@@ -1,23 +1,24 @@
-"""Reserved files: path patterns such as `src/api/**` that one worker may edit and others may not.
+"""Reserved files: path patterns that one worker may edit and others may not.
 
 No two workers hold patterns that have a file in common. To reserve, a worker
 
 1. writes a record that says it is asking,
 2. looks at the records of all other patterns,
-3. replaces its record by one that says it holds the pattern, if its record is unchanged.
+3. replaces its record by one that says it holds the pattern, if its record is
+   unchanged.
 
-Of two workers that ask at once, the later one to write sees the record of the other. One
-of them gives way. A worker that holds a pattern never gives way to one that asks.
+Of two workers that ask at once, the later one to write sees the record of the other.
+One of them gives way. A worker that holds a pattern never gives way to one that asks.
 
-A record that does not count any more is removed before it is ignored. So a worker that was
-suspended between the steps 1 and 3 finds its record gone and starts again.
+A record that does not count any more is removed before it is ignored. So a worker that
+was suspended between the steps 1 and 3 finds its record gone and starts again.
 
-A reservation for a task lasts as long as the claim of that task. It ends without any further
-call when the task is done, released or taken over. A reservation without a task has a lease
-of its own, and ends with its agent at the latest.
+A reservation for a task lasts as long as the claim of that task. It ends without any
+further call when the task is done, released or taken over. A reservation without a task
+has a lease of its own, and ends with its agent at the latest.
 
-Reservations bind workers that ask: `swarm hook` asks before each edit. They cannot stop a
-program that writes without asking.
+Reservations bind workers that ask: `swarm hook` asks before each edit. They cannot stop
+a program that writes without asking.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from swarm.stores.contract import Store
 Args = TypeVarTuple("Args")
 
 NAMESPACE = "paths"
-_RIVAL_TIMEOUT = 0.5  # seconds to wait for a worker that asks at the same time to give way
+_RIVAL_TIMEOUT = 0.5  # seconds to wait for a rival to give way
 _RETRY_INTERVAL = 0.01  # seconds
 _MAX_ATTEMPTS = 100
 _BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same record
@@ -49,8 +50,8 @@ _BUSY_TIMEOUT = 10.0  # seconds to wait while another process changes the same r
 class Reservation:
     """A pattern and the worker that holds it.
 
-    `task_id` is "" and `token` None for a reservation with a lease of its own. Only such a
-    one has an `expires_at`.
+    `task_id` is "" and `token` None for a reservation with a lease of its own. Only
+    such a one has an `expires_at`.
     """
 
     pattern: str
@@ -66,7 +67,10 @@ class Reservation:
 
 @dataclass(frozen=True)
 class _Entry:
-    """The bytes under one key, as they were read. They are invalid unless this is a `_Valid`."""
+    """The bytes under one key, as they were read.
+
+    They are invalid unless this is a `_Valid`.
+    """
 
     key: str
     data: bytes
@@ -102,17 +106,19 @@ class Reservations:
     def reserve_for_task(self, pattern: str, worker: str, task_id: str, token: int | None = None) -> Reservation:
         """Reserve a pattern for as long as the worker holds the task.
 
-        Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if the
-        worker does not hold the task, or not with this token.
+        Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if
+        the worker does not hold the task, or not with this token.
         """
         lock = self._task_lock(worker, task_id, token)
         return self._reserve(Terms(pattern, worker, task=task_id, token=lock.token))
 
     def reserve(self, pattern: str, worker: str, ttl: float, process: Mapping[str, object] | None = None) -> Reservation:
-        """Reserve a pattern for `ttl` seconds. A second call for the same pattern starts the lease again.
+        """Reserve a pattern for `ttl` seconds.
 
-        `process` is the identity of a process: the reservation ends with it. Raise LockHeld if
-        another worker holds an overlapping pattern.
+        A second call for the same pattern starts the lease again.
+
+        `process` is the identity of a process: the reservation ends with it. Raise
+        LockHeld if another worker holds an overlapping pattern.
         """
         return self._reserve(Terms(pattern, worker, ttl=ttl, process=process))
 
@@ -120,11 +126,13 @@ class Reservations:
         """Start every lease of the worker's own reservations again."""
         for entry in self._held():
             if entry.worker == worker and entry.record.lease.ttl is not None:
-                # A record that has changed was refreshed by another call, or does not count any more.
+                # A changed record was refreshed by another call, or has ended.
                 self._replace(entry, entry.record.refreshed(self._clock))
 
     def release(self, worker: str, pattern: str | None = None) -> list[Reservation]:
-        """Release one pattern, or all that the worker holds. Return the released reservations.
+        """Release one pattern, or all that the worker holds.
+
+        Return the released reservations.
 
         Raise NotYours if the worker does not hold the pattern.
         """
@@ -142,13 +150,13 @@ class Reservations:
         return sorted((_reservation(entry.record) for entry in self._held()), key=lambda each: each.pattern)
 
     def held_by_others(self, path: str, worker: str) -> Reservation | None:
-        """Return another worker's reservation that a path, or a pattern, overlaps with."""
+        """Return another worker's reservation that overlaps with a path or pattern."""
         for entry in self._held(lambda pattern: overlap(pattern, path)):
             if entry.worker != worker:
                 return _reservation(entry.record)
         return None
 
-    # Reserving ---------------------------------------------------------------------------
+    # Reserving ------------------------------------------------------------------------
 
     def _reserve(self, terms: Terms) -> Reservation:
         for _ in range(_MAX_ATTEMPTS):
@@ -160,7 +168,9 @@ class Reservations:
         raise StoreError(f"the record of {terms.pattern} keeps changing. Look at it with: swarm reserve --list")
 
     def _find_own(self, terms: Terms) -> _Valid | None:
-        """Return the record of this very pattern if it is the worker's. Return None if there is none.
+        """Return the record of this very pattern if it is the worker's.
+
+        Return None if there is none.
 
         Raise LockHeld if it is another worker's.
         """
@@ -172,7 +182,10 @@ class Reservations:
         return entry
 
     def _ask(self, terms: Terms) -> _Valid | None:
-        """Write that the worker asks for the pattern. Return None if another process wrote first."""
+        """Write that the worker asks for the pattern.
+
+        Return None if another process wrote first.
+        """
         record = terms.record(ASKING, os.urandom(8).hex(), self._clock)
         entry = _Valid(_key(terms.pattern), record.encode(), is_over=False, record=record)
         try:
@@ -184,8 +197,8 @@ class Reservations:
     def _hold(self, own: _Valid, terms: Terms) -> ReservationRecord | None:
         """Write that the worker holds the pattern on these terms.
 
-        Return None if the worker's record has changed or was removed. Raise LockHeld if another
-        worker's pattern overlaps.
+        Return None if the worker's record has changed or was removed. Raise LockHeld if
+        another worker's pattern overlaps.
         """
         is_asking = own.record.phase == ASKING
         try:
@@ -201,8 +214,8 @@ class Reservations:
     def _check_others(self, pattern: str, worker: str) -> None:
         """Raise LockHeld if another worker's pattern overlaps.
 
-        Of two workers that ask at the same time, the one whose pattern sorts last gives way at
-        once. The other one waits for that.
+        Of two workers that ask at the same time, the one whose pattern sorts last gives
+        way at once. The other one waits for that.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):
@@ -212,7 +225,10 @@ class Reservations:
             time.sleep(_RETRY_INTERVAL)
 
     def _rival(self, pattern: str, worker: str) -> _Entry | None:
-        """Return another worker's record that counts and overlaps. Remove records that do not count."""
+        """Return another worker's record that counts and overlaps.
+
+        Remove records that do not count.
+        """
         for key in self._store.keys(NAMESPACE):
             if key != _key(pattern):
                 entry = self._read_counting(key)
@@ -220,7 +236,7 @@ class Reservations:
                     return entry
         return None
 
-    # Records -----------------------------------------------------------------------------
+    # Records --------------------------------------------------------------------------
 
     def _held(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
         return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
@@ -250,7 +266,10 @@ class Reservations:
         return _Valid(key, data, is_over=not (status.is_held and self._has_task(record)), record=record)
 
     def _has_task(self, record: ReservationRecord) -> bool:
-        """Return whether the worker still has the task that it reserved for. True if it was for none."""
+        """Return whether the worker still has the task that it reserved for.
+
+        True if it was for none.
+        """
         return not record.task or self._tasks.status(record.task).is_held_by(record.worker, record.token)
 
     def _replace(self, entry: _Entry, record: ReservationRecord) -> bool:

@@ -356,7 +356,7 @@ class TestKilled:
                 f"The end of its process and of every process of group {command} frees it"
                 in place.swarm("lock", "why", "t").stdout
             )
-            assert f"(gone; some of its group {command} work on)" in place.swarm("lock", "why", "t").stdout
+            assert f"(ended; its process group {command} still runs)" in place.swarm("lock", "why", "t").stdout
             seen = place.swarm("status").stdout
             assert f"its process is gone; its group {command}" in seen
             assert place.run("touch", "ran").returncode == 1
