@@ -10,7 +10,7 @@ from bench.peers import missing
 from bench.report import Report
 
 _PARTS = {"startup": startup, "locks": locks, "log": log, "reading": reading, "queue": queue, "growth": growth}
-_SERVERS = {"stores": stores, "carries": carries}  # of which docs/reference/stores.md tells
+_SERVERS = {"stores": stores, "carries": carries}  # docs/design/store-performance.md has their figures
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [*_PARTS, *_SERVERS]

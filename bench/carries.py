@@ -1,7 +1,7 @@
 """How far each store carries: what one server on this machine takes in a second, and what it costs to have many at one time.
 
 The clients run on the same cores as the server, so these are lower bounds of what it takes. What grows with the number of
-workers is measured at several numbers, to be reckoned on from there: see docs/reference/stores.md.
+workers is measured at several numbers, to be reckoned on from there: see docs/design/store-performance.md.
 """
 
 from __future__ import annotations
