@@ -1,8 +1,9 @@
 #!/bin/bash
-# The end-to-end run: worker A locks a task, logs START and DONE, and releases; worker B locks the same task; the log is complete.
+# End-to-end test: worker A locks a task, logs START and DONE, and releases it; then worker B
+# locks the same task; the log is complete.
 # Usage: swarm_e2e_test.sh          in a throwaway directory
 #        SWARM_STATE_DIR=DIR swarm_e2e_test.sh   in DIR, which must not have the task yet
-# Exit codes: 0 every step passed, 1 one did not.
+# Exit codes: 0 all steps passed, 1 a step failed.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)

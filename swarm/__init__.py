@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from swarm.tmux.manager import TmuxSwarmManager
     from swarm.workers.worker import SmartWorker
 else:  # hidden from type checkers: to them a module with __getattr__ has every name
-    _HOMES = {
+    _MODULES = {
         "AgentPane": "tmux.agent",
         "AgentStatus": "tmux.agent",
         "AgentUnavailable": "errors",
@@ -102,10 +102,10 @@ else:  # hidden from type checkers: to them a module with __getattr__ has every 
     }
 
     def __getattr__(name: str) -> object:
-        """Import a public name from its module and keep it here. Raise AttributeError for any other name."""
-        if name not in _HOMES:
+        """Import a public name from its module and store it here. Raise AttributeError for any other name."""
+        if name not in _MODULES:
             raise AttributeError(f"module 'swarm' has no attribute {name!r}")
-        found = getattr(__import__(f"swarm.{_HOMES[name]}", fromlist=[name]), name)
+        found = getattr(__import__(f"swarm.{_MODULES[name]}", fromlist=[name]), name)
         globals()[name] = found
         return found
 

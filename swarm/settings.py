@@ -1,8 +1,8 @@
-"""What the environment says. It is read at each call, never at import."""
+"""The environment. It is read here and nowhere else, at each call and never at import."""
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # `import os` would take a tenth of a command's time
 import sys
 
 from swarm.errors import BadInput, StoreError
@@ -13,7 +13,11 @@ DEFAULT_LOCK_TTL = 300
 
 
 def state_dir() -> tuple[str, bool]:
-    """The state directory as an absolute path, and whether somebody chose it (the default is not trusted blindly)."""
+    """Return the state directory as an absolute path, and whether the user chose it.
+
+    The default directory is predictable, so the store checks whether it can be trusted. Raise
+    BadInput if two variables name different directories.
+    """
     chosen = variable("SWARM_STATE_DIR")
     other = variable("AI_SWARM_DIR")
     if chosen and other and chosen != other and _real(chosen) != _real(other):
@@ -27,67 +31,70 @@ def state_dir() -> tuple[str, bool]:
     try:
         return absolute_path(path), True
     except FileNotFoundError:
-        raise StoreError(f"the state directory is {path!r}, but the working directory is gone. Go to one that exists.") from None
+        raise StoreError(
+            f"the state directory is {path!r}, but the working directory has been removed. Change to another one."
+        ) from None
 
 
 def store() -> str:
-    """SWARM_STORE as it was typed, "" if it is not set. `stores.default.store_url` understands it."""
+    """Return SWARM_STORE as the user set it, "" if it is not set. `stores.default` checks it."""
     return variable("SWARM_STORE")
 
 
 def lock_ttl() -> int:
-    """The lease of a lock taken from Python: AI_SWARM_LOCK_TTL, else 300 seconds."""
+    """Return the default lease in seconds: AI_SWARM_LOCK_TTL, else 300."""
     text = variable("AI_SWARM_LOCK_TTL")
     return parse_ttl(text, "AI_SWARM_LOCK_TTL") if text else DEFAULT_LOCK_TTL
 
 
 def log_max_bytes() -> int:
-    """The size at which the status log is rotated by itself, 0 for never."""
+    """Return the size at which the status log rotates by itself, 0 for never."""
     text = variable("SWARM_LOG_MAX_BYTES")
     return whole(text, "SWARM_LOG_MAX_BYTES", 1, unit="bytes") if text else 0
 
 
 def durable() -> bool:
-    """Whether every change is to be on disk before it is confirmed."""
+    """Return whether each change must be on disk before it is confirmed."""
     text = variable("SWARM_DURABLE")
     if text not in ("", "0", "1"):
-        raise BadInput(f"SWARM_DURABLE is {text[:40]!r}, but must be 1, or 0 for no.")
+        raise BadInput(f"SWARM_DURABLE is {text[:40]!r}, but must be 1 for yes or 0 for no.")
     return text == "1"
 
 
 def worker() -> str:
+    """Return the worker that this process acts for, "" if none is named."""
     return variable("SWARM_WORKER")
 
 
 def task() -> str:
-    """The task that whoever started us holds, "" if it holds none."""
+    """Return the assigned task, "" if there is none."""
     return variable("SWARM_TASK_ID")
 
 
 def web_token() -> str:
-    """The token of `swarm web` that somebody has chosen, "" if one is to be drawn."""
+    """Return the token that the user chose for `swarm web`, "" if it is to be random."""
     return variable("SWARM_WEB_TOKEN")
 
 
 def token_for(task: str) -> str:
-    """The token that whoever started us holds this very task with, "" if it holds another or none."""
+    """Return the token of the assigned task, "" if `task` is not the assigned one."""
     return variable("SWARM_TOKEN") if variable("SWARM_TASK_ID") == task else ""
 
 
 def agent_config_dir(agent: str) -> str:
-    """Where an agent keeps its user's settings, as an absolute path; "" if in the usual directory."""
+    """Return the directory of an agent's user settings as an absolute path, "" for the usual one."""
     chosen = variable("CLAUDE_CONFIG_DIR") if agent == "claude" else variable("CODEX_HOME")
     return absolute_path(chosen) if chosen else ""
 
 
 def assigned_task() -> tuple[str, int] | None:
-    """The task that whoever started us holds, and its token; None if nobody said so, or not so that it can be believed."""
+    """Return the assigned task and its token, None if there is none or its token is not a number."""
     task, token = variable("SWARM_TASK_ID"), variable("SWARM_TOKEN")
     return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None
 
 
 def user() -> str:
-    """Who runs this, as a name that may stand in a log."""
+    """Return the name of the user of this process, `uid-N` if there is no valid one."""
     import pwd
 
     try:

@@ -1,4 +1,4 @@
-"""`swarm doctor`: what is wrong, and the command that fixes it."""
+"""`swarm doctor`: print faults and warnings, each with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from swarm.terminal import output
 from swarm.terminal.text import shown
 
 _COLOURS = {OK: "green", WARNING: "yellow", FAULT: "red"}
-_MOST = 8  # findings of one kind that are told one by one
+_MAX_ROWS = 8  # findings of one kind that are listed one by one
 
 
 def doctor(call: Call) -> int:
@@ -19,8 +19,9 @@ def doctor(call: Call) -> int:
     fields = {"ok": not faults, "faults": faults, "warnings": warnings, "checks": [asdict(check) for check in checks]}
     if not call.answer(fields):
         output.out("".join(_lines(checks)) + "\n")
+        s = "s" * (warnings != 1)
         if not faults:
-            output.out(f"Nothing is wrong{f', {warnings} to look at' if warnings else ''}.\n")
+            output.out(f"No faults found{f', {warnings} warning{s}' if warnings else ''}.\n")
     if faults:
         output.error(f"{faults} fault{'s' * (faults != 1)} found. Each is shown with the command that fixes it.")
     return 1 if faults else 0
@@ -28,18 +29,18 @@ def doctor(call: Call) -> int:
 
 def _lines(checks: list[Check]) -> list[str]:
     lines: list[str] = []
-    told: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for check in checks:
         kind = (check.name, check.state)
-        told[kind] = told.get(kind, 0) + 1
-        if told[kind] > _MOST:
+        counts[kind] = counts.get(kind, 0) + 1
+        if counts[kind] > _MAX_ROWS:
             continue
         lines.append(f"{output.paint(f'{check.state:<7}', _COLOURS[check.state])}  {check.name:<15}  {shown(check.text)}\n")
         if check.fix:
             lines.append(f"{'':24}  {output.paint(shown(check.fix), 'bold')}\n")
-    for (name, state), count in told.items():
-        if count > _MOST:
-            lines.append(f"{state:<7}  {name:<15}  … and {count - _MOST} more, see: swarm doctor --json\n")
+    for (name, state), count in counts.items():
+        if count > _MAX_ROWS:
+            lines.append(f"{state:<7}  {name:<15}  … and {count - _MAX_ROWS} more, see: swarm doctor --json\n")
     return lines
 
 

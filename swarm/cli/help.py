@@ -75,7 +75,7 @@ def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
 
 
 def _example(command: str, columns: int) -> list[str]:
-    """Return a command line. One that is too long is continued at its options, for pasting."""
+    """Return a command line. If it is too long, break it before its options, as a shell reads it."""
     first, *options = command.split(" --")
     parts = [first, *(f"--{option}" for option in options)]
     lines = _wrap(parts, columns - 2, "  ", "      ")

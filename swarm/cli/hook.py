@@ -1,7 +1,8 @@
-"""`swarm hook`: what Claude Code and Codex call at their events.
+"""`swarm hook`: entry point for Claude Code and Codex hooks.
 
-It must never hold an agent up. Whatever goes wrong is said on standard error and lets the agent go on; nothing takes longer than
-the agent allows; and no error exits with 2, which agents read as "block" (`cli` sees to that).
+A hook must never stop an agent. Errors are printed on standard error, and the agent goes on. No
+event takes longer than the agent allows. No error exits with 2, because agents read 2 as an
+order to block: `cli.main` takes care of that.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | No
 
 
 def _name_the_worker(worker: str) -> None:
-    """Commands that Claude Code runs later in its shell are then of the same worker, whatever starts them."""
+    """Set SWARM_WORKER for the commands that Claude Code will run in its shell."""
     path = settings.claude_env_file()
     if path and not settings.worker():
         try:

@@ -1,4 +1,4 @@
-"""`swarm lock`: task locks from a shell."""
+"""`swarm lock`: acquire, renew, release and show task locks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def acquire(call: Call) -> int:
             if not call.answer({"acquired": True, "task_id": task, "lock": lock.fields()}):
                 output.out(f"Lock acquired: {task}\n{_details(lock)}")
         except BrokenPipeError:
-            raise  # exit 0 tells it
+            raise  # the exit code 0 is the answer
         except OSError:
-            table.release(task, worker, lock.token)  # nobody was told, so nobody must have it
+            table.release(task, worker, lock.token)  # the caller could not read that it has the lock
             raise
     except LockHeld as held:
         other = table.status(task).lock if call.json else None
@@ -84,7 +84,7 @@ def list_locks(call: Call) -> int:
         try:
             status = table.status(task)
         except Unreachable:
-            raise  # every other one would take as long
+            raise  # reading every other lock would time out too
         except StoreError as error:
             trouble = str(error)
             rows.append(
@@ -94,13 +94,13 @@ def list_locks(call: Call) -> int:
                 output.out(f"{shown(task)}: {output.paint('Unknown', 'red')} (cannot be read)\n")
             continue
         if not status.exists:
-            continue  # released since we listed
+            continue  # released since it was listed
         rows.append({"task_id": task, **_status(status)})
         if not call.json:
             output.out(f"{shown(task)}: {_line(status)}\n")
     if not call.answer({"locks": rows}) and not rows:
         output.out("No locks\n")
-    return _told(trouble)
+    return _exit_code(trouble)
 
 
 def release_all(call: Call) -> int:
@@ -128,13 +128,13 @@ def release_all(call: Call) -> int:
         table.store.close()
     if not call.answer({"worker": worker, "released": released}) and not released:
         output.out(f"No locks held by {worker}\n")
-    return _told(trouble)
+    return _exit_code(trouble)
 
 
 def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
-        raise BadInput(f"break frees {task} even while its holder works on it. If you mean it, add --yes.")
+        raise BadInput(f"break frees {task} even while its holder works on it. To confirm, add --yes.")
     from swarm.agents.identity import whoami
     from swarm.status.events import log_break
 
@@ -150,9 +150,9 @@ def break_lock(call: Call) -> int:
     finally:
         table.store.close()
     if not call.answer({"broken": True, "task_id": task, "lock": _fields(lock)}):
-        holder = shown(lock.worker) if lock else "nobody that can be named"
+        holder = shown(lock.worker) if lock else "an unknown worker"
         output.out(f"Lock broken: {task} (was held by {holder})\n")
-    return _told(trouble)
+    return _exit_code(trouble)
 
 
 def why(call: Call) -> int:
@@ -164,10 +164,10 @@ def why(call: Call) -> int:
     if call.answer({"task_id": task, **_status(status), "frees": ways_to_free(task, status)}):
         return 0
     if not status.exists:
-        output.out(f"Nobody holds {task}: there is no lock.\n")
+        output.out(f"No worker holds {task}: there is no lock.\n")
         return 0
     if status.lock is None:
-        output.out(f"The lock of {task} cannot be understood ({table.store.where('locks/' + task)}).\n")
+        output.out(f"The lock of {task} is invalid ({table.store.where('locks/' + task)}).\n")
     else:
         output.out(holder_text(task, status.lock, is_held=status.is_held, clock=table.clock))
     output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status)))
@@ -187,8 +187,8 @@ def _token(call: Call) -> int | None:
     return None if text is None else parse_token(text)
 
 
-def _told(trouble: str) -> int:
-    """The exit code of a command that has done what it could."""
+def _exit_code(trouble: str) -> int:
+    """Print an error that did not stop the command, and return its exit code."""
     if trouble:
         output.error(trouble)
     return StoreError.exit_code if trouble else 0
@@ -217,8 +217,8 @@ def _line(status: LockStatus) -> str:
     if status.lock is None:
         return _painted(status, str(status))
     reason = f"{status.reason}; " if status.reason else ""
-    said = f"worker: {shown(status.holder)}, acquired: {shown(status.lock.acquired_at) or 'unknown'}"
-    return f"{_painted(status, status.state)} ({reason}{said})"
+    holder = f"worker: {shown(status.holder)}, acquired: {shown(status.lock.acquired_at) or 'unknown'}"
+    return f"{_painted(status, status.state)} ({reason}{holder})"
 
 
 def _details(lock: Lock) -> str:

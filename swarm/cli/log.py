@@ -1,4 +1,4 @@
-"""`swarm log`: the shared status log from a shell."""
+"""`swarm log`: write, read, check and rotate the shared status log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tail(call: Call) -> int:
     count = whole(call.get(0, "10"), "N", 0, _MAX_TAIL)
     log = _log()
     output.out(b"".join(line + b"\n" for line in log.tail(count)))
-    _tell_damage(log)
+    _warn_of_damage(log)
     return 0
 
 
@@ -35,7 +35,7 @@ def query(call: Call) -> int:
     log = _log()
     for line, _ in log.query(check_name(call.get(0), "task_id")):
         output.out(line + b"\n")
-    _tell_damage(log)
+    _warn_of_damage(log)
     return 0
 
 
@@ -56,12 +56,12 @@ def validate(call: Call) -> int:
 
     count = 0
     found = []
-    for place, fault in faults(default_store(), _show_progress):
+    for where, fault in faults(default_store(), _show_progress):
         count += 1
         if call.json:
-            found.append({"place": place, "fault": fault})
+            found.append({"place": where, "fault": fault})
         else:
-            output.out(shown(f"{place}: {fault}") + "\n")
+            output.out(shown(f"{where}: {fault}") + "\n")
     output.transient("")
     if not call.answer({"valid": not count, "faults": found}):
         output.err(f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n")
@@ -71,7 +71,7 @@ def validate(call: Call) -> int:
 def rotate(call: Call) -> int:
     rotated = default_store().rotate(LOG)
     if not call.answer({"rotated": rotated}):
-        output.out("Log rotated: every reader still sees all of it\n" if rotated else "Nothing to rotate\n")
+        output.out("Log rotated: readers still see all records\n" if rotated else "Nothing to rotate\n")
     return 0
 
 
@@ -83,7 +83,7 @@ def _show_progress(count: int) -> None:
     output.transient(f"{count} records checked")
 
 
-def _tell_damage(log: StatusLog) -> None:
+def _warn_of_damage(log: StatusLog) -> None:
     if log.damaged:
         what = "1 damaged line was" if log.damaged == 1 else f"{log.damaged} damaged lines were"
         output.err(f"Warning: {what} skipped. See: swarm log validate\n")

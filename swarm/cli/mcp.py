@@ -1,4 +1,4 @@
-"""`swarm mcp`: tools for an agent, over the Model Context Protocol."""
+"""`swarm mcp`: serve tools to an agent over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(call: Call) -> int:
         install = f"{sys.executable} -m pip install 'swarm-coordination[mcp]'"
         raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
     if os.isatty(0):
-        output.err("This speaks to agents, in JSON, until its input ends. See: swarm mcp --help\n")
+        output.err("swarm mcp talks to an agent in JSON, until its input ends. To set it up, see: swarm mcp --help\n")
     serve(AgentSession(default_store(), worker, ttl, assigned_task=settings.assigned_task()))
     return 0
 

@@ -1,4 +1,4 @@
-"""`swarm migrate`: moves a swarm from one store to another."""
+"""`swarm migrate`: copy the log and the queue from one store to another."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from swarm.stores.registry import open_store
 from swarm.terminal import output
 from swarm.terminal.text import quoted
 
-_EVERY = 1000  # lines between two words about it
+_PROGRESS_EVERY = 1000  # lines
 
 
 def move(call: Call) -> int:
     old, new = (_opened(call.get(index), name) for index, name in ((0, "FROM"), (1, "TO")))
-    if _place(old) == _place(new):
-        raise BadInput(f"FROM and TO are the same store, {_place(old)}.")
+    if _name(old) == _name(new):
+        raise BadInput(f"FROM and TO are the same store, {_name(old)}.")
     try:
         moved = migrate(old, new, _show_progress)
     finally:
         old.close()
         new.close()
-    if not call.answer({"migrated": True, "from": _place(old), "to": _place(new), **moved._asdict()}):
+    if not call.answer({"migrated": True, "from": _name(old), "to": _name(new), **moved._asdict()}):
         output.out(
-            f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_place(new)}.\n"
+            f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_name(new)}.\n"
             f"The next token there is later than {moved.token}. The old store is as it was. Use the new one with:\n"
-            f"  export SWARM_STORE={quoted(_place(new))}\n"
+            f"  export SWARM_STORE={quoted(_name(new))}\n"
         )
     return 0
 
@@ -39,23 +39,23 @@ def move(call: Call) -> int:
 def _opened(text: str, what: str) -> Store:
     url = settings.variable(text[4:]) if text.startswith("env:") else text
     if not url:
-        raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE that has it.")
+        raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE.")
     if url == text:
         refuse_secret(url, what)
     url = parse_store(url, what)
     if "://" not in url and what == "FROM" and not os.path.isdir(url):
-        raise BadInput(f"FROM is {url[:200]!r}, and there is no such directory.")
+        raise BadInput(f"FROM is {url[:200]!r}, but there is no such directory.")
     return open_store(url)
 
 
-def _place(store: Store) -> str:
-    """What a person calls the store."""
+def _name(store: Store) -> str:
+    """Return the store's address without a password, or its directory."""
     address = getattr(store, "address", None)
     return address.shown if address else os.path.realpath(getattr(store, "root", ""))
 
 
 def _show_progress(log: str, count: int) -> None:
-    if count % _EVERY == 0:
+    if count % _PROGRESS_EVERY == 0:
         output.transient(f"{count} lines of the log of {log} copied")
 
 

@@ -1,4 +1,4 @@
-"""`swarm prime`: what an agent needs to know now."""
+"""`swarm prime`: print what an agent needs to know now."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from swarm.terminal import output
 
 def prime(call: Call) -> int:
     worker = whoami(call.options.get("--worker"))
-    told = brief(default_store(), worker, settings.task())
-    if not call.answer(told.fields()):
-        output.out(told.text())
+    found = brief(default_store(), worker, settings.task())
+    if not call.answer(found.fields()):
+        output.out(found.text())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`swarm reserve`: files that are one worker's to change."""
+"""`swarm reserve`: reserve files for a worker, release, list and check reservations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def reserve(call: Call) -> int:
     asked = [option for option in ("--list", "--check", "--release") if option in call.options]
     if len(asked) > 1:
-        raise BadInput(f"{asked[0]} and {asked[1]} cannot be had at once.")
+        raise BadInput(f"{asked[0]} and {asked[1]} exclude each other. Give one of them.")
     if asked in (["--list"], ["--check"]) and call.positional:
         raise BadInput(f"{asked[0]} takes no patterns.")
     reservations = Reservations(default_store())
@@ -39,12 +39,12 @@ def reserve(call: Call) -> int:
     if asked == ["--release"]:
         return _release(call, reservations, patterns)
     if not patterns:
-        raise BadInput("reserve needs a pattern, such as 'src/api/**'; or --list, --check PATH or --release.")
+        raise BadInput("reserve needs a pattern, such as 'src/api/**', or one of --list, --check PATH and --release.")
     return _reserve(call, reservations, patterns)
 
 
 def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int:
-    """All patterns or none."""
+    """Reserve all patterns, or none if another worker has reserved one of them."""
     worker = identity.whoami(call.options.get("--worker"))
     task, token = _task(call, worker)
     ttl = call.ttl() or settings.lock_ttl()
@@ -52,7 +52,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
     try:
-        for pattern in sorted(patterns):  # in one order for all: two who want the same files would refuse each other
+        for pattern in sorted(patterns):  # the same order for all workers: otherwise two could refuse each other
             if task:
                 made.append(reservations.reserve_for_task(pattern, worker, task, token))
             else:
@@ -77,7 +77,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     if not call.answer({"reserved": True, "reservations": [each.fields() for each in made]}):
         ends = f", or until {agent.name} ends" if agent.name else ""
         for each in made:
-            until = f"until {task} is done or given back" if task else f"until {each.expires_at}{ends}"
+            until = f"until {task} is done or released" if task else f"until {each.expires_at}{ends}"
             output.out(f"Reserved: {shown(each.pattern)} for {shown(worker)} {shown(until)}\n")
     return 0
 
@@ -88,7 +88,7 @@ def _release(call: Call, reservations: Reservations, patterns: list[str]) -> int
     if not patterns:
         gone = reservations.release(worker)
     if not call.answer({"released": [each.fields() for each in gone]}):
-        output.out("".join(f"Released: {shown(each.pattern)}\n" for each in gone) or f"{shown(worker)} has reserved nothing\n")
+        output.out("".join(f"Released: {shown(each.pattern)}\n" for each in gone) or f"{shown(worker)} has no reservations\n")
     return 0
 
 
@@ -117,13 +117,16 @@ def _check(call: Call, reservations: Reservations) -> int:
             output.error(text)
             return 1
     if not call.answer({"free": True, "must_stop": False, "path": path, "reservation": None}):
-        output.out(f"{shown(path)} is yours to change\n")
+        output.out(f"{shown(worker)} may change {shown(path)}\n")
     return 0
 
 
 def _task(call: Call, worker: str) -> tuple[str, int | None]:
-    """The task that it is for, "" for none: the one that was named, or that this process works on, or the only one of the
-    worker's."""
+    """Return the task that a reservation is for with its token, "" and None if there is no task.
+
+    It is the task of --task, else the assigned task, else the only task of the worker. Raise
+    BadInput if the worker has several.
+    """
     task = call.options.get("--task") or settings.task()
     if task:
         token = settings.token_for(task)
@@ -133,7 +136,7 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]
     if len(mine) > 1:
         names = ", ".join(each.id for each in mine)
-        raise BadInput(f"{worker} has {len(mine)} tasks: {names}. Say with --task which of them it is for.")
+        raise BadInput(f"{worker} has {len(mine)} tasks: {names}. Name one of them with --task.")
     return (mine[0].id, mine[0].token) if mine else ("", None)
 
 

@@ -1,8 +1,9 @@
-"""`swarm run`: a command that has a task while it runs, from a shell.
+"""`swarm run`: run a command while holding a task's lock.
 
-Its lock is bound to this process and to the process group of the command: after a kill of this one the task is free as soon as
-nobody of the group is left. On Linux the command itself dies with us. What it leaves running in its group is ended before the
-lock is given back; what has made a group or a session of its own, as daemons do, is not touched.
+The lock is bound to this process and to the process group of the command. If this process is
+killed, the task is free as soon as the group is empty; on Linux the command dies with this
+process. Processes that the command left in its group are ended before the lock is released. A
+process with a group or session of its own, such as a daemon, is not touched.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def run(call: Call) -> int:
         code = work.run(call.command_line, grace)
     except LockHeld as held:
         StatusLog(table.store).append("SKIP", worker, task, str(held), {"held_by": held.holder})
-        _tell(call, table, held)
+        _report_held(call, table, held)
         return held_exit
     finally:
-        job_control.hold_signals()  # nothing comes between us and the end
+        job_control.hold_signals()  # a signal must not interrupt the clean-up
         child.discard()
         table.store.close()
     work.foreground.end_as_it_did()
@@ -57,7 +58,7 @@ def run(call: Call) -> int:
 
 
 class _Work:
-    """A command at work on a task: it has the lease, and its beginning and end are in the log."""
+    """A command that runs with a lease. Its start and its end are written to the status log."""
 
     def __init__(self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float) -> None:
         self.foreground = Foreground(child)
@@ -67,7 +68,10 @@ class _Work:
         self._lost: LockLost | None = None
 
     def run(self, command: Sequence[str], grace: float) -> int:
-        """The command's exit code. Raises LockHeld, LockLost, CannotRun, and StoreError unless the command itself has failed."""
+        """Run the command and return its exit code.
+
+        Raise LockHeld, LockLost or CannotRun. Raise StoreError unless the command itself failed.
+        """
         code: int | None = None
         try:
             with self._lease:
@@ -85,7 +89,7 @@ class _Work:
         return code or 0
 
     def _run(self, command: Sequence[str], grace: float) -> int | None:
-        """Its exit code, None if it was stopped since the lease is lost."""
+        """Return the command's exit code, None if it was stopped because the lease was lost."""
         try:
             environment = task_environment(self._lease.task_id, self._lease.worker, self._lease.token)
             code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
@@ -95,8 +99,8 @@ class _Work:
         if not self._child.is_over():
             self._lease.detach()
             output.error(
-                f"some processes of group {self._child.pid} cannot be ended, such as another user's. "
-                "The task stays locked until they have ended, or its lease has."
+                f"some processes of group {self._child.pid} cannot be ended, such as those of another user. "
+                "The task stays locked until they have ended or the lease is over."
             )
         return code
 
@@ -121,7 +125,7 @@ class _Work:
         return False
 
     def _at_most(self) -> float:
-        """How long the command may still take to end: it has ended before others may take over."""
+        """Return how many seconds the command may take to end. Then other workers may take over."""
         return math.inf if self._lost is None else self._lease.seconds_to_stop
 
     def _on_lost(self, lost: LockLost) -> None:
@@ -129,7 +133,7 @@ class _Work:
         job_control.wake()
 
 
-def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
+def _report_held(call: Call, table: LockTable, held: LockHeld) -> None:
     task = held.task_id
     if call.json:
         other = table.status(task).lock
@@ -137,7 +141,7 @@ def _tell(call: Call, table: LockTable, held: LockHeld) -> None:
         try:
             call.answer({"acquired": False, "task_id": task, "reason": str(held), "lock": lock})
         except BrokenPipeError:
-            pass  # the exit code tells it
+            pass  # the exit code is the answer
     output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
 
 

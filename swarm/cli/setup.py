@@ -1,4 +1,4 @@
-"""`swarm setup`: tells an agent about swarm, and takes that back."""
+"""`swarm setup`: tell Claude Code or Codex about swarm, and undo that."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from swarm.system.own_command import own_command
 from swarm.terminal import output, prompt
 from swarm.terminal.text import shown
 
-_PATIENCE = 600.0  # seconds for an answer
+_ANSWER_TIMEOUT = 600.0  # seconds
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
 _NEXT = {
-    "claude": "Claude Code reads it when it starts next. It asks once whether it may use the MCP server of a project.\n",
-    "codex": "Codex reads it when it starts next, in a project once that is trusted. It runs no hook that you have not\n"
-    "looked at: type /hooks there.\n",
+    "claude": "Claude Code reads this at its next start. It asks once whether it may use the MCP server of a project.\n",
+    "codex": "Codex reads this at its next start. A project must be trusted first. Codex runs a hook only after you\n"
+    "have looked at it: type /hooks there.\n",
 }
 
 
 def setup(call: Call) -> int:
     agent = call.get(0)
     if agent not in AGENTS:
-        raise BadInput(f"there is no agent {agent[:40]!r} that swarm knows how to set up. It knows: {' '.join(AGENTS)}.")
+        raise BadInput(f"swarm cannot set up {agent[:40]!r}. It can set up: {' '.join(AGENTS)}.")
     removing = "--remove" in call.options
     if removing and "--skill" in call.options:
-        raise BadInput("--remove takes everything out, the skill too: leave --skill away.")
+        raise BadInput("--remove removes everything, also the skill. Leave --skill away.")
     where = _places(agent, call)
     if removing:
         made = removals(agent, where)
@@ -57,11 +57,11 @@ def setup(call: Call) -> int:
 def _places(agent: str, call: Call) -> Places:
     if "--user" in call.options:
         if "--project" in call.options:
-            raise BadInput("--user and --project exclude each other: the entries are yours, or a project's.")
+            raise BadInput("--user and --project exclude each other. Give one of them.")
         return places(agent, config=settings.agent_config_dir(agent))
     chosen = call.options.get("--project")
     if chosen is not None and not os.path.isdir(chosen):
-        raise BadInput(f"--project is {chosen[:200]!r}, and there is no such directory.")
+        raise BadInput(f"--project is {chosen[:200]!r}, but there is no such directory.")
     project = os.path.abspath(chosen) if chosen is not None else _project()
     if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
         raise BadInput(f"{project} is your home directory, not a project. Give --user, or --project with another directory.")
@@ -69,10 +69,10 @@ def _places(agent: str, call: Call) -> Places:
 
 
 def _project() -> str:
-    """The checkout around the working directory, else that itself."""
+    """Return the checkout around the working directory, or the directory if it is in none."""
     directory = _here()
     if not directory:
-        raise BadInput("the working directory is gone. Go to one that exists, or name one with --project.")
+        raise BadInput("the working directory has been removed. Change to another one, or name the project with --project.")
     return project_root(directory)
 
 
@@ -87,9 +87,11 @@ def _confirm(made: list[Change], call: Call) -> None:
     if "--yes" in call.options:
         return
     if call.json or not prompt.is_possible():
-        raise SwarmError("nobody can be asked here, so nothing was changed. Say --yes, or see what would change with --dry-run.")
-    if not prompt.ask(f"Change {'this file' if len(made) == 1 else f'these {len(made)} files'}? [y/N]", _PATIENCE):
-        raise SwarmError("nothing was changed.")
+        raise SwarmError(
+            "there is no terminal to ask for confirmation, so nothing was changed. Add --yes, or look first with --dry-run."
+        )
+    if not prompt.ask(f"Change {'this file' if len(made) == 1 else f'these {len(made)} files'}? [y/N]", _ANSWER_TIMEOUT):
+        raise SwarmError("not confirmed, so nothing was changed.")
 
 
 def _kind(change: Change) -> str:
@@ -111,7 +113,7 @@ def _diff(change: Change) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path as a person would type it here; one that is a link, with the file that will be changed."""
+    """Return a path as a user would type it here. For a link, add the file that it leads to."""
     if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
         return _line(f"{path} -> {os.path.realpath(path)}")
     for base, name in ((_here(), ""), (os.path.expanduser("~"), "~/")):
@@ -132,9 +134,9 @@ def _painted(diff: str) -> str:
 
 def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> str:
     if not made:
-        return "There is nothing of swarm's to take out.\n" if removing else f"Nothing to do: {agent} knows swarm.\n"
+        return f"Nothing to remove: {agent} is not set up.\n" if removing else f"Nothing to do: {agent} is set up.\n"
     if not done:
-        return "Nothing was changed: that is what would be.\n"
+        return "Dry run: nothing was changed.\n"
     lines = "".join(f"{_kind(change):<8} {_shown(change.path)}\n" for change in made)
     return lines if removing else lines + _NEXT[agent]
 

@@ -1,4 +1,4 @@
-"""`swarm sprint`: one sprint at a time in a project, from a shell."""
+"""`swarm sprint`: run one sprint at a time in a project."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _EXIT_CODES = {"acquired": 0, "released": 0, "clean": 0, "blocked": 1, "zombie-d
 def acquire(call: Call, mutex: SprintMutex) -> Answer:
     chosen = "--pid" in call.options
     pid = whole(call.options["--pid"], "--pid", 1) if chosen else _shell()
-    answer = _taken(call, mutex, pid)
+    answer = _acquire(call, mutex, pid)
     if answer["status"] == "acquired" and not chosen:
-        answer["message"] += f" (bound to PID {pid}, which called this: if that ends before the sprint, give --pid)"
+        answer["message"] += f" (bound to the calling process, PID {pid}; if it ends before the sprint, use --pid)"
     return answer
 
 
@@ -53,11 +53,11 @@ def run(call: Call) -> int:
     try:
         job_control.leave_when_told()
         mutex = _mutex(call)
-        answer = _taken(call, mutex, child.pid)
+        answer = _acquire(call, mutex, child.pid)
         if answer["status"] != "acquired":
             _print(call, answer)
             return _EXIT_CODES[answer["status"]]
-        _tell(answer)
+        _print_warnings(answer)
         return job_control.Foreground(child).run(call.command_line) or 0
     except BadInput as error:
         if (code := child.poll()) is not None:
@@ -100,7 +100,7 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
     return run
 
 
-def _taken(call: Call, mutex: SprintMutex, pid: int) -> Answer:
+def _acquire(call: Call, mutex: SprintMutex, pid: int) -> Answer:
     session_id, epic_spec = call.options.get("--session-id"), call.options.get("--epic-spec")
     return mutex.acquire(session_id, epic_spec, force="--force" in call.options, yes="--yes" in call.options, pid=pid)
 
@@ -111,10 +111,10 @@ def _print(call: Call, answer: Answer) -> None:
             output.out(yaml_codec.dumps(answer))
     except BrokenPipeError:
         pass  # the exit code says it too
-    _tell(answer)
+    _print_warnings(answer)
 
 
-def _tell(answer: Answer) -> None:
+def _print_warnings(answer: Answer) -> None:
     for warning in answer["warnings"]:
         _warn(warning)
     if answer["status"] == "failure" or (answer["mode"], answer["status"]) == ("acquire", "blocked"):
@@ -139,7 +139,7 @@ def _shell() -> int:
     """Return the calling process: the lock is bound to it unless --pid names another."""
     parent = os.getppid()
     if parent == 0:
-        raise BadInput("the calling process is not in this pid namespace: name the sprint's process with --pid")
+        raise BadInput("the calling process is in another pid namespace: name the process of the sprint with --pid")
     return parent
 
 

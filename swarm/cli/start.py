@@ -1,7 +1,8 @@
-"""Starting the command `swarm`, and ending it.
+"""Start the command `swarm`, and end its process.
 
-Agents call it hundreds of times, and most of such a call is Python's own work before and after ours. So nothing is taken apart
-at the end that ends with the process anyway. Only the command does this: `import swarm` in a program changes nothing there.
+Agents call it hundreds of times, and most of such a call is Python's own work before and after
+the command. So the process ends at once, without destroying its objects first. Only the command
+does this: a program that imports swarm ends as usual.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ import posix as os  # its calls; importing os would cost a command a tenth of it
 
 
 def start() -> None:
-    """Runs the command, and ends the process with its exit code."""
+    """Run the command and end the process with its exit code."""
     _end(_run())
 
 
 def _run() -> int:
     while (spare := os.open("/dev/null", os.O_RDONLY)) <= 2:
-        pass  # a closed standard stream: its number must not go to a file that we write to
+        pass  # a closed standard stream: a file that swarm opens must not get its number
     os.close(spare)
-    if sys.getfilesystemencoding() != "utf-8":  # names of files and what is printed are UTF-8, whatever the locale
+    if sys.getfilesystemencoding() != "utf-8":  # file names and output are UTF-8 in any locale
         os.execv(sys.executable, [sys.executable, "-Xutf8", *sys.orig_argv[1:]])
-    gc.set_threshold(10_000)  # most of what a command makes ends with it
+    gc.set_threshold(10_000)  # a command is over before a collection pays
     try:
         from swarm.cli.main import main
 
@@ -38,13 +39,13 @@ def _run() -> int:
 
 
 def _end(code: int) -> None:
-    """At once, unless an orderly end is waited for: by a thread, at exit, in a debugger or profiler."""
+    """End the process at once, unless a thread, an exit handler, a debugger or a profiler needs more."""
     awaited = "threading" in sys.modules or "atexit" in sys.modules or _is_observed()
     if awaited or sys.flags.inspect or sys.flags.dev_mode:
         sys.exit(code)
     try:
-        sys.stdout.flush()  # swarm leaves nothing there, but it may not be alone
-    except (AttributeError, OSError, ValueError):  # closed, or nobody reads: Python knows what to do
+        sys.stdout.flush()  # swarm writes past it, but other code may have printed
+    except (AttributeError, OSError, ValueError):  # closed, or no reader: Python handles it
         sys.exit(code)
     os._exit(code)
 

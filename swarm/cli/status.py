@@ -1,4 +1,4 @@
-"""`swarm status`: what is wrong, who works on what, and how far the queue is; once, or live."""
+"""`swarm status`: show problems, who works on what, and the queue; once, or live."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from swarm.board.board import Board
     from swarm.cli.arguments import Call
 
-_MANY = 50_000  # records, after which a person wants to know why it takes so long
-_TICK = 1.0  # seconds after which ages are drawn anew, and what no record announces is looked at
+_PROGRESS_AFTER = 50_000  # records; reading fewer is fast enough without a word
+_REFRESH_INTERVAL = 1.0  # seconds
 
 
 def status(call: Call) -> int:
@@ -33,21 +33,21 @@ def status(call: Call) -> int:
         else:
             _watch_live(viewer, board)
     except KeyboardInterrupt:
-        pass  # that is how a person ends it, so nothing went wrong
+        pass  # users end it with Ctrl-C
     return 0
 
 
 def _first_look(viewer: Viewer) -> Board:
     seen = 0
 
-    def tell(count: int) -> None:
+    def show_progress(count: int) -> None:
         nonlocal seen
         seen = count
-        if seen > _MANY:
+        if seen > _PROGRESS_AFTER:
             output.transient(f"{seen:,} records read")
 
-    board = viewer.look(tell)
-    if seen > _MANY:
+    board = viewer.look(show_progress)
+    if seen > _PROGRESS_AFTER:
         output.transient("")
     return board
 
@@ -64,14 +64,14 @@ def _watch_live(viewer: Viewer, first: Board) -> None:
             trouble = [output.paint(cut(shown(away), columns), "red"), ""] if away else []
             screen.draw([*trouble, *text(board, columns, height - len(trouble), output.paint)])
             try:
-                screen.pause(viewer.wait, _TICK)
+                screen.pause(viewer.wait, _REFRESH_INTERVAL)
                 board, away = viewer.look(), ""
             except Unreachable as error:
                 away = f"as of {board.generated_at}: {error}"
 
 
 def _watch_changes(call: Call, viewer: Viewer) -> None:
-    """For a file or a program: a new screen each time that something is different, not only older."""
+    """Print the board each time that it has changed, for a file or a program."""
     last: object = None
     away = output.warn_every_minute()
     while True:
@@ -82,7 +82,7 @@ def _watch_changes(call: Call, viewer: Viewer) -> None:
                     output.out("\n")
                 _print(call, board)
                 last = now
-            viewer.wait(_TICK)
+            viewer.wait(_REFRESH_INTERVAL)
         except Unreachable as error:
             away(error)
 

@@ -1,4 +1,4 @@
-"""`swarm task`: the queue from a shell."""
+"""`swarm task`: add tasks to the queue, claim them, finish them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_tasks(call: Call) -> int:
         mark = output.paint(f"{task.state:<9}", _COLOURS.get(task.state, "yellow"))
         output.out(f"{mark}  {shown(task.id)}{_about(task, blocked.get(task.id, ''))}\n")
     if not tasks:
-        output.out(f"No tasks that are {state}\n" if state else "No tasks\n")
+        output.out(f"No {state} tasks\n" if state else "No tasks\n")
     return 0
 
 
@@ -93,7 +93,7 @@ def show(call: Call) -> int:
     if task.spec.prompt:
         output.out("\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines()))
     if history:
-        output.out("\nHistory:\n" + "".join(f"  {_told(record)}\n" for record in history))
+        output.out("\nHistory:\n" + "".join(f"  {_history_line(record)}\n" for record in history))
     return 0
 
 
@@ -114,7 +114,7 @@ def claim(call: Call) -> int:
     except BrokenPipeError:
         raise
     except OSError:
-        queue.release(claimed.task.id, worker, claimed.token, "nobody could be told")
+        queue.release(claimed.task.id, worker, claimed.token, "the caller could not read the answer")
         raise
     return 0
 
@@ -140,23 +140,23 @@ def fail(call: Call) -> int:
 def release(call: Call) -> int:
     task = TaskQueue().release(call.get(0), _worker(call), _token(call), _text(call, 1))
     if not call.answer({"released": True, "task": task.fields()}):
-        output.out(f"Task given back: {task.id}\n")
+        output.out(f"Task released: {task.id}\n")
     return 0
 
 
 def retry(call: Call) -> int:
     queue = TaskQueue()
     if "--failed" in call.options and call.positional:
-        raise BadInput("retry takes a task or --failed, not both.")
+        raise BadInput("retry takes either a task or --failed. Give one of them.")
     if "--failed" in call.options:
         names = [task.id for task in queue.tasks("failed")]
     elif call.positional:
         names = [call.get(0)]
     else:
-        raise BadInput("retry needs a task, or --failed for all that failed.")
+        raise BadInput("retry needs a task, or --failed for all failed tasks.")
     tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
     if not call.answer({"retried": [task.fields() for task in tasks]}):
-        output.out("".join(f"Task to be tried again: {shown(task.id)}\n" for task in tasks) or "No task has failed\n")
+        output.out("".join(f"Task ready again: {shown(task.id)}\n" for task in tasks) or "No failed tasks\n")
     return 0
 
 
@@ -174,16 +174,16 @@ def _about(task: Task, blocked_by: str) -> str:
     if task.state == "running":
         return f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of {task.spec.max_attempts})"
     if blocked_by:
-        return f" (blocked: comes after {shown(blocked_by)}, which will not be done)"
+        return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
     if task.state == "waiting":
-        return f" (after {shown(', '.join(task.spec.after))})"
+        return f" (waits for {shown(', '.join(task.spec.after))})"
     again = f"again at {task.ready_at}" if task.ready_at else ""
-    said = [text for text in (shown(shorten(task.reason, _MAX_REASON)), again) if text]
-    return f" ({'; '.join(said)})" if said else ""
+    notes = [text for text in (shown(shorten(task.reason, _MAX_REASON)), again) if text]
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _waits(task: Task) -> str:
-    return f" (it comes after {', '.join(task.spec.after)})" if task.state == "waiting" else ""
+    return f" (waits for {', '.join(task.spec.after)})" if task.state == "waiting" else ""
 
 
 def _rows(task: Task) -> dict[str, str]:
@@ -198,16 +198,16 @@ def _rows(task: Task) -> dict[str, str]:
     return rows | {"command": claim_report.command_line(task), "added_at": task.added_at, "since": task.since}
 
 
-def _told(record: dict[str, Any]) -> str:
-    said = f"  {record['reason']}" if record.get("reason") else ""
-    return shown(f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  {record.get('worker', '')}{said}")
+def _history_line(record: dict[str, Any]) -> str:
+    reason = f"  {record['reason']}" if record.get("reason") else ""
+    return shown(f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  {record.get('worker', '')}{reason}")
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-# What was given --------------------------------------------------------------------------------------------------
+# Arguments -------------------------------------------------------------------------------------------------------
 
 
 def _worker(call: Call) -> str:
@@ -215,7 +215,7 @@ def _worker(call: Call) -> str:
 
 
 def _token(call: Call) -> int | None:
-    """The token that was given, or the one that whoever started us has for this very task."""
+    """Return the token of --token, else SWARM_TOKEN if this task is the assigned one, else None."""
     text = call.options.get("--token", settings.token_for(call.get(0)))
     return parse_token(text) if text else None
 
@@ -234,7 +234,7 @@ def _read(path: str) -> str:
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not UTF-8 text.") from None
     except IsADirectoryError:
-        raise BadInput(f"{path} is a directory. Give a file of tasks.") from None
+        raise BadInput(f"{path} is a directory. Name a file with tasks.") from None
     except FileNotFoundError:
         raise BadInput(f"there is no file {path}.") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`swarm up`, `attach`, `down`, `agents`, `send`, `capture`, `restart`: a swarm in tmux panes, from a shell."""
+"""`swarm up`, `attach`, `agents`, `send`, `capture`, `restart`, `down`: agents in tmux panes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from swarm.tmux.agent import AgentPane, AgentStatus, agent_name, describe
 from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManager
 from swarm.tmux.panes import MAX_TEXT_BYTES
 
-_SETTLE = 1.0  # seconds in which a command that cannot work ends
+_SETTLE = 1.0  # seconds; a command that cannot work has ended by then
 _COLOURS = {AgentStatus.RUNNING: "green", AgentStatus.EXITED: "dim", AgentStatus.DEAD: "red", AgentStatus.GONE: "red"}
 
 _NEXT = """\
-Look at them:   swarm attach     (C-b d leaves, and they go on)
-How they are:   swarm agents
-End them all:   swarm down
+Open them:      swarm attach     (C-b d leaves them, and they go on)
+List them:      swarm agents
+End them:       swarm down
 """
 
 
@@ -36,26 +36,26 @@ def up(call: Call) -> int:
     begun = {*report.started, *report.restarted}
     dead = [agent for agent in agents if agent.name in begun and agent.status in (AgentStatus.DEAD, AgentStatus.GONE)]
     if call.json:
-        told = {"started": [*report.started], "restarted": [*report.restarted], "running": [*report.running]}
-        call.answer({**told, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
+        changes = {"started": [*report.started], "restarted": [*report.restarted], "running": [*report.running]}
+        call.answer({**changes, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
     else:
         if report.started:
             output.out(f"Started: {' '.join(report.started)}\n")
         if report.restarted:
-            output.out(f"Started again: {' '.join(report.restarted)}\n")
+            output.out(f"Restarted: {' '.join(report.restarted)}\n")
         if report.running:
-            also = ", with the command they were started with" if begun or "--exec" in call.options else ""
-            output.out(f"Already up{also}: {' '.join(report.running)}\n")
+            also = " with the command of their start" if begun or "--exec" in call.options else ""
+            output.out(f"Already running{also}: {' '.join(report.running)}\n")
         output.out(_NEXT)
     if dead:
         names = " ".join(agent.name for agent in dead)
-        output.error(f"ended as soon as started: {names}. See why with: swarm capture {dead[0].name}")
+        output.error(f"these agents ended at once: {names}. To see why: swarm capture {dead[0].name}")
     return 1 if dead else 0
 
 
 def attach(call: Call) -> int:
     if not call.json and not (os.isatty(0) and os.isatty(1)):
-        raise BadInput("attach shows the swarm in a terminal, but this is none. To read one pane: swarm capture WORKER")
+        raise BadInput("attach needs a terminal. To print an agent's screen: swarm capture AGENT")
     command = TmuxSwarmManager().attach_command()
     if call.answer({"command": command}):
         return 0
@@ -74,7 +74,7 @@ def down(call: Call) -> int:
     if call.answer({"agents": [{**_as_json(one.agent), "killed": one.killed} for one in stopped]}):
         return 0
     if not stopped:
-        output.out("Nothing is up.\n")
+        output.out("No agents are running.\n")
     for one in stopped:
         output.out(f"{one.agent.name}: {_how_it_ended(one, grace)}\n")
     return 0
@@ -85,7 +85,7 @@ def agents(call: Call) -> int:
     if call.answer({"agents": [_as_json(agent) for agent in found]}):
         return 0
     if not found:
-        output.out("Nothing is up. Start a swarm with: swarm up --workers N\n")
+        output.out("No agents are running. Start some with: swarm up --workers N\n")
     width = max((len(agent.name) for agent in found), default=0)
     for agent in found:
         runs = f" (pid {agent.pid}, {shown(agent.command)})" if agent.status is AgentStatus.RUNNING else ""
@@ -118,19 +118,19 @@ def capture(call: Call) -> int:
 def restart(call: Call) -> int:
     agent = TmuxSwarmManager().restart(call.get(0), force="--force" in call.options)
     if not call.answer(_as_json(agent)):
-        output.out(f"Started again: {agent.name} (pid {agent.pid})\n")
+        output.out(f"Restarted: {agent.name} (pid {agent.pid})\n")
     return 0
 
 
 def _how_it_ended(one: StoppedAgent, grace: float) -> str:
     if one.killed:
-        return f"did not end within {grace:g} s, and was killed"
+        return f"killed, because it did not end within {grace:g} s"
     as_told = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
     return "ended" if as_told else describe(one.agent)
 
 
 def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:
-    """The agents a moment later, when a command that cannot work has ended."""
+    """Return the agents after a moment, when a command that cannot work has ended."""
     deadline = time.monotonic() + _SETTLE
     while True:
         found = manager.agents()

@@ -1,4 +1,4 @@
-"""`swarm wait`: sleeps until a task is done, or free, or in some state."""
+"""`swarm wait`: wait until a task is done, or its lock is free, or it is in some state."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def wait(call: Call) -> int:
     timeout = call.timeout()
     away = output.warn_every_minute()
     answer = wait_for(
-        default_store(), task, what, timeout, lambda: output.err(f"Nobody knows {task} yet: waiting for it.\n"), away
+        default_store(), task, what, timeout, lambda: output.err(f"There is no task {task} yet: waiting for it.\n"), away
     )
     fields = {"task_id": task, "for": what, "met": answer.met, "never": answer.never, "text": answer.text}
     if not call.answer(fields) and answer.met:
         output.out(f"{shown(answer.text)}\n")
     if answer.met:
         return 0
-    end = "That will not change by itself." if answer.never else f"Time is up, after {timeout:g} s."
+    end = "Only a user can change this." if answer.never else f"The time of {timeout:g} s is over."
     output.error(f"{answer.text}. {end} See: swarm status")
     return 1
 

@@ -1,4 +1,4 @@
-"""`swarm web`: the swarm as a live page in a browser."""
+"""`swarm web`: show the swarm as a live page in the browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swarm.stores.default import default_store
 from swarm.terminal import output
 
 _PORT = 8765
-_SHORTEST = 16  # characters of a token that somebody chooses
+_MIN_TOKEN = 16  # characters of SWARM_WEB_TOKEN
 
 
 def web(call: Call) -> int:
@@ -30,7 +30,7 @@ def web(call: Call) -> int:
             f"swarm web needs the package {error.name}. Run: {sys.executable} -m pip install 'swarm-coordination[web]'"
         ) from None
     if "--as" in call.options and "--allow-actions" not in call.options:
-        raise BadInput("--as says who acts, but this page is only for looking. Add --allow-actions.")
+        raise BadInput("--as names who acts, but this page cannot act. Add --allow-actions.")
     store = default_store()
     actions = (
         Actions(store, whoami(call.options.get("--as"), fallback="user", option="--as"))
@@ -49,7 +49,7 @@ def web(call: Call) -> int:
             if call.answer({"url": url}):
                 return
             output.out(f"{url}\n")
-            acts = f"Whoever has this address may act, as {actions.person} (web)." if actions else "It is only for looking."
+            acts = f"Anyone with this address may act, logged as {actions.person} (web)." if actions else "The page is read-only."
             output.err(f"{acts} Ctrl-C ends it.\n")
 
         server.serve(store, listening, server.AccessPolicy(host, address, port, token, more), actions, up)
@@ -60,8 +60,8 @@ def _token() -> str:
     chosen = settings.web_token()
     if not chosen:
         return secrets.token_urlsafe(24)
-    if len(chosen) < _SHORTEST or not all(sign.isascii() and (sign.isalnum() or sign in "-_.~") for sign in chosen):
-        raise BadInput(f"SWARM_WEB_TOKEN must have at least {_SHORTEST} characters, of these: A-Z a-z 0-9 - _ . ~")
+    if len(chosen) < _MIN_TOKEN or not all(sign.isascii() and (sign.isalnum() or sign in "-_.~") for sign in chosen):
+        raise BadInput(f"SWARM_WEB_TOKEN must have at least {_MIN_TOKEN} characters, of these: A-Z a-z 0-9 - _ . ~")
     return chosen
 
 

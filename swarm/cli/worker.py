@@ -1,4 +1,4 @@
-"""`swarm worker`: a worker in a terminal or a script."""
+"""`swarm worker`: run a worker that gives queued tasks to an agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(call: Call) -> int:
     agent = call.options.get("--exec")
     if agent is not None:
         _check_agent(agent)
-    told = _Told(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
+    printer = _Printer(name, quiet="--quiet" in call.options or call.json, output=os.isatty(1))
     worker = SmartWorker(
         name,
         agent,
@@ -43,8 +43,8 @@ def run(call: Call) -> int:
         timeout=call.timeout(),
         grace=call.seconds("--grace", GRACE),
         backoff=call.seconds("--backoff", BACKOFF),
-        on_event=told.event,
-        on_line=told.line if told.shows_output else None,
+        on_event=printer.event,
+        on_line=printer.line if printer.shows_output else None,
     )
     stopped_by = 0
 
@@ -53,7 +53,7 @@ def run(call: Call) -> int:
         stopped_by = stopped_by or number
         worker.stop()
         if worker.idle:
-            raise _Stopped  # it waits where only an exception wakes it
+            raise _Stopped  # only an exception ends the wait for a task
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and a shell's & leave some of them
@@ -64,7 +64,7 @@ def run(call: Call) -> int:
         pass
     tally = worker.tally
     if not call.answer({"worker": name, "stopped_by": stopped_by or None, **vars(tally)}):
-        told.say(f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, {tally.lost} lost")
+        printer.print(f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, {tally.lost} lost")
     return 128 + stopped_by if stopped_by else 0
 
 
@@ -72,8 +72,8 @@ class _Stopped(BaseException):
     pass
 
 
-class _Told:
-    """What a person at the terminal is told; the agent's own output only where somebody can look at it."""
+class _Printer:
+    """Prints what the worker does, and on a terminal also the output of the agent."""
 
     def __init__(self, worker: str, *, quiet: bool, output: bool) -> None:
         self._worker = worker
@@ -83,17 +83,17 @@ class _Told:
     def event(self, what: str, task: str, text: str) -> None:
         mark, colour = _MARKS[what]
         about = f"{task}  {text}".strip()
-        self.say(f"{time.strftime('%H:%M:%S')}  {self._worker}  {paint(f'{mark} {what:7}', colour)}  {shown(about)}")
+        self.print(f"{time.strftime('%H:%M:%S')}  {self._worker}  {paint(f'{mark} {what:7}', colour)}  {shown(about)}")
 
     def line(self, line: str) -> None:
-        self.say(f"{paint('│', 'dim')} {shown(line.expandtabs(4))}")
+        self.print(f"{paint('│', 'dim')} {shown(line.expandtabs(4))}")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         if not self._quiet:
             try:
                 terminal.out(text + "\n")
             except OSError:
-                self._quiet = True  # nobody listens any more; the work goes on
+                self._quiet = True  # no reader any more; the work goes on
 
 
 def _name(call: Call) -> str:
@@ -102,7 +102,7 @@ def _name(call: Call) -> str:
 
 
 def _check_agent(agent: str) -> None:
-    """An agent that is not there would be found out only with the first task."""
+    """Raise BadInput if the agent's program does not exist. Otherwise the first task would fail."""
     program = command.split(agent)[0]
     if "{" not in program and shutil.which(program) is None:
         raise BadInput(f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable.")

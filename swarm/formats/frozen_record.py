@@ -1,6 +1,6 @@
-"""Records whose fields are their annotations, as frozen dataclasses have them.
+"""Records whose fields are their annotations, like frozen dataclasses.
 
-For what a command needs at every start: to import `dataclasses` would take longer than all that such a command does.
+Commands use them at every start, where importing `dataclasses` would take longer than the command.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ REQUIRED = object()
 
 
 class Field:
-    """What a class body says about a field: its default, REQUIRED if it has none. A subclass says more."""
+    """A field in a class body: its default, REQUIRED if it has none. A subclass may add facts."""
 
     default: Any
 
 
 @dataclass_transform(frozen_default=True)
 class FrozenRecord:
-    """Equal to another of its class with equal fields; its fields cannot be assigned to.
+    """A record that equals another of its class with equal fields. Its fields cannot be changed.
 
     A value in the class body is the default of its field. A default that is a dict is copied for each record.
     """
@@ -60,7 +60,7 @@ class FrozenRecord:
         return type(self)(**{**self.as_dict(), **changes})
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields in their order."""
+        """Return the fields in their order."""
         return {name: self.__dict__[name] for name in self._names}
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,12 +1,13 @@
-"""JSON as swarm writes and reads it, without importing `json` (which doubles the start-up time of a command).
+"""JSON as swarm writes and reads it, without importing `json`, which doubles a command's start-up time.
 
-Written: separators ", " and ": ", text as it is, but everything that could end a line for some reader is escaped, and lone
-surrogates, so that a record is one line of valid UTF-8. Read: any JSON; `NaN` and raw control characters in strings are
-tolerated unless `strict`.
+Writing uses the separators ", " and ": ", and escapes lone surrogates and all characters that
+some reader takes as a line break. So a record is one line of valid UTF-8. Reading accepts any
+JSON, and unless `strict` also `NaN` and raw control characters in strings.
 
-The fast path uses the C half of `json`, the module `_json`, which is private to the interpreter and changes between
-versions. Where it is missing or does not behave as expected, the public module `json` does the same work: same values, same
-errors. Only the depth at which a text counts as nested too deeply is up to the interpreter.
+The fast path uses the C half of `json`, the module `_json`. It is private to the interpreter and
+changes between versions. Where it is missing or behaves in another way, the public module `json`
+does the same work, with the same values and errors. Only the depth at which a text counts as
+nested too deeply depends on the interpreter.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ _NESTED = (*_OBJECTS, list, tuple)
 
 
 def dumps(value: object, *, own: bool = False) -> str:
-    """The value as one line of JSON; raises BadInput for what JSON cannot say (NaN, sets, keys that are not text …). `own`: swarm
-    has put it together itself, and its keys are text."""
+    """Return the value as one line of JSON. `own`: swarm made the value, and its keys are text.
+
+    Raise BadInput for a value that JSON does not have: NaN, a set, a key that is not text.
+    """
     try:
         if not own:
             _check_keys(value)
@@ -57,14 +60,14 @@ def dumps(value: object, *, own: bool = False) -> str:
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """The value of one JSON text; raises ValueError when it is not one, whatever is wrong with it."""
+    """Return the value of one JSON text. Raise ValueError if it is not one."""
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
     scan = _scan_strict if strict else _scan
     try:
         try:
             value, end = scan(text, 0)
-        except SystemError:  # to complain, the C scanner of 3.11 needs json.decoder, and does not import it itself
+        except SystemError:  # to report an error, the C scanner of 3.11 needs json.decoder, and does not import it
             import json.decoder  # noqa: F401
 
             value, end = scan(text, 0)
@@ -78,7 +81,7 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
 
 
 def _check_keys(value: object) -> None:
-    """JSON's keys are text; the encoder would make text of a number."""
+    """Raise BadInput for a key that is not text. The encoder would turn a number into text."""
     if isinstance(value, _OBJECTS):
         for key, item in value.items():
             if not isinstance(key, str):

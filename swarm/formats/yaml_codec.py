@@ -1,8 +1,9 @@
-"""YAML that every reader reads alike, and reading what others wrote.
+"""Write YAML that all readers understand in the same way, and read YAML of other writers.
 
-Written: block mappings and lists; every text in double quotes and escaped as in JSON, because what is a plain word to one reader
-is a number, a date or a truth value to another. Read: any YAML, as texts. What people and shell scripts write, a few lines of
-`key: value`, is read here; for anything else PyYAML is loaded, which is the extra `yaml`.
+Writing makes block mappings and lists. Each text is in double quotes and escaped as in JSON,
+because a plain word to one reader is a number, a date or a boolean to another. Reading returns
+all scalars as texts. Plain lines of `key: value`, as users and shell scripts write them, are read
+here. For anything else PyYAML is loaded, the extra `yaml`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_UNSEEN = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON leaves them as they are; YAML has no such characters
-_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # to YAML 1.1, beside the usual one
-_MAX_KEY = 1024  # characters, says YAML
-_MAPS = frozenset(":?{")  # without one of them there is no mapping
+_NOT_IN_YAML = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON may contain these characters, YAML may not
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # of YAML 1.1, beside the newline
+_MAX_KEY = 1024  # characters, a limit of YAML
+_MAPPING_SIGNS = frozenset(":?{")  # every mapping has one of them
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-: ")
 
 
@@ -26,15 +27,18 @@ class NotYaml(ValueError):
 
 
 def dumps(value: Mapping[str, object]) -> str:
-    """A mapping of scalars, lists of scalars and such mappings, as a block. Keys are plain words; floats have no exponent."""
+    """Return a mapping as a block. Its values are scalars, lists of scalars or such mappings.
+
+    Keys must be plain words, and floats must have no exponent.
+    """
     return "".join(_block(value, ""))
 
 
 def read_mapping(text: str) -> dict[str, str | None]:
-    """The scalars of a mapping, as they are written; None for a value that is no scalar. Raises NotYaml."""
+    """Return the scalars of a mapping as texts, None for any other value. Raise NotYaml."""
     if not all(map(_is_printable, text)):
         raise NotYaml("it contains characters that YAML does not have")
-    if _MAPS.isdisjoint(text):
+    if _MAPPING_SIGNS.isdisjoint(text):
         raise NotYaml("it is not a mapping")
     found = _read_flat(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     if found is None:
@@ -66,11 +70,11 @@ def _block(value: Mapping[str, object], indent: str) -> Iterator[str]:
 
 
 def _scalar(value: object) -> str:
-    return json_codec.dumps(value).translate(_UNSEEN)
+    return json_codec.dumps(value).translate(_NOT_IN_YAML)
 
 
 def _is_printable(character: str) -> bool:
-    """As YAML has it."""
+    """Return whether YAML allows the character in a text."""
     return (
         " " <= character <= "~"
         or character in "\t\n\r\x85"
@@ -81,7 +85,7 @@ def _is_printable(character: str) -> bool:
 
 
 def _read_flat(text: str) -> dict[str, str | None] | None:
-    """Lines of `key: value` and comments; None where it takes more to be sure what is meant."""
+    """Read lines of `key: value` and comments. Return None if only a full reader can be sure."""
     found: dict[str, str | None] = {}
     if not _LINE_BREAKS.isdisjoint(text):
         return None
@@ -120,7 +124,7 @@ def _read_double_quoted(text: str) -> str | None:
         end += 1 + (text[end] == "\\")
     body = text[: end + 1]
     if not _is_comment(text[end + 1 :]) or "\\ud" in body.replace("\\\\", "").lower():
-        return None  # \ud: the halves of a character, which readers put together or not
+        return None  # \ud begins half a character, and readers differ in joining the halves
     try:
         return str(json_codec.loads(body))
     except ValueError:
@@ -137,7 +141,7 @@ def _read_any(text: str) -> dict[str, str | None]:
     except ImportError:
         raise pyyaml_missing("reading it", "plain `key: value` lines") from None
     try:
-        found = yaml.load(text, Loader=yaml.BaseLoader)  # texts and nothing else; noqa: S506
+        found = yaml.load(text, Loader=yaml.BaseLoader)  # it makes only texts; noqa: S506
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise NotYaml("it is not YAML") from error
     if not isinstance(found, dict):
@@ -146,5 +150,5 @@ def _read_any(text: str) -> dict[str, str | None]:
 
 
 def _whole(text: str) -> str:
-    """JSON, which is YAML too, escapes a character beyond U+FFFF as two halves; a half alone is no text."""
+    """Join the two halves by which JSON, which is YAML too, escapes a character beyond U+FFFF."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,8 +1,11 @@
-"""Writing to the terminal, or to whatever stands in its place: UTF-8 whatever the locale, colour only where a person looks."""
+"""Standard output, standard error and standard input: UTF-8 in any locale, colour on a terminal only.
+
+Only commands write to them.
+"""
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # `import os` would take a tenth of a command's time
 import time
 
 from swarm import settings
@@ -16,12 +19,12 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 
 
 def out(text: str | bytes) -> None:
-    """Data, to standard output. Raises BrokenPipeError when nobody reads any more."""
+    """Write data to standard output. Raise BrokenPipeError if its reader is gone."""
     _write(1, text)
 
 
 def err(text: str) -> None:
-    """Everything else, to standard error; if that is closed there is nobody to tell."""
+    """Write a message to standard error. Write nothing if it is closed."""
     try:
         _write(2, text)
     except OSError:
@@ -29,12 +32,13 @@ def err(text: str) -> None:
 
 
 def transient(text: str) -> None:
-    """A line that the next one replaces, for a person who waits; nothing where there is none."""
+    """Show a line on the terminal that the next one replaces. Write nothing elsewhere."""
     if os.isatty(2):
         err(f"\r\x1b[K{text}")
 
 
 def error(text: str) -> None:
+    """Write an error message to standard error, with escaped control characters."""
     err(f"{paint('Error:', 'red', stream=2)} {shown(text)}\n")
 
 
@@ -78,14 +82,17 @@ def _write(fd: int, text: str | bytes) -> None:
     while data:
         try:
             data = data[os.write(fd, data) :]
-        except BlockingIOError:  # somebody made the pipe non-blocking
+        except BlockingIOError:  # another process has made the pipe non-blocking
             import select
 
             select.select([], [fd], [])
 
 
 def read_stdin(limit: int) -> str:
-    """Standard input as text, a little more than `limit` bytes at most; what is not UTF-8 comes through as lone surrogates."""
+    """Read standard input, up to a little more than `limit` bytes.
+
+    Bytes that are not UTF-8 become lone surrogates.
+    """
     blocks, size = [], 0
     while size <= limit and (block := os.read(0, 1 << 20)):
         blocks.append(block)

@@ -1,4 +1,4 @@
-"""Asking a person on the terminal: only a plain y is a yes, and silence is a no."""
+"""Ask the user a question on the terminal. Only `y` is a yes; no answer is a no."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from swarm.terminal import output
 
 
 def is_possible() -> bool:
-    """Whether somebody sits in front of us: at both ends, and not while we are in the background, where reading would stop us."""
+    """Return whether a user can answer: standard input and standard error are a terminal, and this
+    process is in its foreground. In the background, reading would stop the process."""
     try:
         return os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -18,8 +19,11 @@ def is_possible() -> bool:
 
 
 def ask(prompt: str, seconds: float) -> bool:
-    """Asks, and waits so many seconds for the answer. What was typed before the question is no answer to it; Ctrl-C is a no, and
-    so is a terminal that goes away."""
+    """Ask a question and return whether the user answers `y` within so many seconds.
+
+    Text that was typed before the question does not count. Ctrl-C is a no, and so is a terminal
+    that closes.
+    """
     import termios
 
     answer = b""
@@ -29,7 +33,7 @@ def ask(prompt: str, seconds: float) -> bool:
         if _is_answered(seconds):
             answer = os.read(0, 4096)
         else:
-            termios.tcflush(0, termios.TCIFLUSH)  # half an answer must not end up in the shell
+            termios.tcflush(0, termios.TCIFLUSH)  # half an answer must not reach the shell
     except (KeyboardInterrupt, OSError, termios.error):
         pass
     if not answer.endswith(b"\n"):
@@ -38,7 +42,7 @@ def ask(prompt: str, seconds: float) -> bool:
 
 
 def _is_answered(seconds: float) -> bool:
-    """Waits a little at a time: Python notices a Ctrl-C that came just before a wait only at its end."""
+    """Wait for input in short steps: Python sees a Ctrl-C just before a wait only when the wait ends."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         if select.select([0], [], [], min(left, 0.2))[0]:

@@ -1,5 +1,7 @@
-"""A screen that is drawn again and again in place, while a `with` block runs. However that ends, by an error, Ctrl-C, SIGTERM or
-SIGHUP, the terminal is as it was before; also while it is stopped by Ctrl-Z. Only SIGKILL leaves it as it is.
+"""A screen that is redrawn in place while a `with` block runs.
+
+However the block ends, by an error, Ctrl-C, SIGTERM or SIGHUP, the terminal is as before. So it
+is while Ctrl-Z stops the process. Only SIGKILL leaves the terminal as it is.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ from typing import Any, Self
 
 from swarm.terminal import output
 
-# The other screen of the terminal, no cursor, no wrapping: what is too wide for a terminal that counts otherwise is cut off.
+# The terminal's second screen, without a cursor and without wrapping. A terminal that counts
+# columns in another way than swarm cuts lines that are too wide for it.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class LiveScreen:
-    """Standard output, which must be a terminal."""
+    """Draws on standard output, which must be a terminal."""
 
     def __init__(self) -> None:
         self._pausing = False
-        self._told_to_end = 0
+        self._exit_code = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -47,18 +50,21 @@ class LiveScreen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines now. The last column stays free: clearing the rest of a full line would clear its last character."""
+        """The columns and lines of the terminal now, without its last column.
+
+        Clearing the rest of a full line would clear its last character.
+        """
         columns, lines = os.get_terminal_size(1)
-        return (columns or 80) - 1, lines or 24  # one that was never told its size says 0
+        return (columns or 80) - 1, lines or 24  # a terminal without a known size reports 0
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draws over what was there, in one piece and without clearing first: that is what would flicker."""
-        self._end_if_told()
+        """Draw the lines over the last ones, in one write. Clearing the screen first would flicker."""
+        self._exit_if_asked()
         output.out("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
 
     def pause(self, wait: Callable[[float], object], timeout: float) -> None:
-        """Waits, but not on when the terminal has another size."""
-        self._end_if_told()
+        """Wait up to `timeout` seconds, but stop waiting when the terminal changes its size."""
+        self._exit_if_asked()
         try:
             self._pausing = True
             wait(timeout)
@@ -68,16 +74,16 @@ class LiveScreen:
             self._pausing = False
 
     def _end(self, number: int, _: FrameType | None) -> None:
-        self._told_to_end = 128 + number
-        self._end_if_told()
+        self._exit_code = 128 + number
+        self._exit_if_asked()
 
-    def _end_if_told(self) -> None:
-        """Also where it was told in a moment from which Python lets nothing out, such as a finalizer."""
-        if self._told_to_end:
-            sys.exit(self._told_to_end)
+    def _exit_if_asked(self) -> None:
+        """Exit if a signal asked for it. Python drops a SystemExit from a finalizer, so check again."""
+        if self._exit_code:
+            sys.exit(self._exit_code)
 
     def _resized(self, *_: object) -> None:
-        if self._pausing:  # anywhere else it could tear what is being read; the next drawing asks for the size anyway
+        if self._pausing:  # elsewhere it could interrupt a read; the next drawing asks for the size anyway
             self._pausing = False
             raise _Resized
 
@@ -89,4 +95,4 @@ class LiveScreen:
 
 
 class _Resized(BaseException):
-    """No Exception: nobody on the way may take it for a failure."""
+    """Ends a pause. It is no Exception, so that no handler on the way takes it for a failure."""

@@ -225,7 +225,7 @@ class TestCommand:
         assert answer.code == 0 and answer.out == b"the latest record of t is WAIT, by w\n"
         answer = run("wait", "t", "--timeout", "0.01")
         assert answer.code == 1 and answer.out == b""
-        assert b"the latest record of t is WAIT, by w. Time is up, after 0.01 s. See: swarm status" in answer.err
+        assert b"t is WAIT, by w" in answer.err and b"0.01 s" in answer.err and b"swarm status" in answer.err
 
     def test_what_can_never_be_so_ends_at_once(self, isolated_swarm_dir: Path) -> None:
         queue = TaskQueue(FileStore(str(isolated_swarm_dir)))
@@ -240,12 +240,12 @@ class TestCommand:
             "never": True,
             "text": "t is cancelled",
         }
-        assert b"That will not change by itself" in answer.err
+        assert b"Only a user can change this" in answer.err
 
     def test_a_task_that_nobody_knows_is_said_on_standard_error(self, isolated_swarm_dir: Path) -> None:
         answer = run("wait", "nobody", "--timeout", "0.05", "--json")
         assert answer.code == 1 and answer.json["met"] is False
-        assert b"Nobody knows nobody yet: waiting for it.\n" in answer.err
+        assert b"no task nobody yet: waiting for it.\n" in answer.err
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize(

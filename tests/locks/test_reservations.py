@@ -406,7 +406,7 @@ class TestCommand:
         run("task", "add", "login", "--prompt", "x")
         run("task", "claim", "--worker", "a")
         answer = run("reserve", "api/**", "--worker", "a")
-        assert answer.out == b"Reserved: src/api for a until login is done or given back\n"
+        assert answer.out == b"Reserved: src/api for a until login is done or released\n"
         refused = run("reserve", "*.py", "api/x.py", "--worker", "b", "--json")
         assert refused.code == 1 and refused.json["must_stop"] is True and refused.json["held_by"] == "a"
         assert run("reserve", "--list").out.startswith(b"src/api: a since ")
@@ -422,7 +422,7 @@ class TestCommand:
         assert checked.code == 1 and checked.json["must_stop"] is True and checked.json["reservation"]["worker"] == "a"
         assert run("reserve", "--release", "api", "--worker", "b").code == 1
         assert run("reserve", "--release", "--worker", "a").out == b"Released: src/api\n"
-        assert run("reserve", "--release", "--worker", "a").out == b"a has reserved nothing\n"
+        assert run("reserve", "--release", "--worker", "a").out == b"a has no reservations\n"
 
     def test_everybody_asks_for_several_in_the_same_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of two who each had what the other wants next, both would be refused."""

@@ -1,4 +1,4 @@
-"""The live page of the demo: `swarm web` on the demo's own directory, for as long as that lasts."""
+"""The live page of the demo: `swarm web` on the demo's directory, until the demo ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from swarm.terminal import output
 
 
 class DemoPage:
-    """Shows a directory. Raises StoreError where it cannot, with the cure."""
+    """A running `swarm web` for a state directory. Raise StoreError with advice if it cannot start."""
 
     def __init__(self, state: str) -> None:
-        # A session of its own: a Ctrl-C is for the demo, which ends the page.
+        # A session of its own: Ctrl-C must reach only the demo, which then ends the page.
         self._process = subprocess.Popen(
             swarm_command("web", "--port", "0", "--json"),
             env=environment_with(state),
@@ -25,21 +25,21 @@ class DemoPage:
             start_new_session=True,
         )
         assert self._process.stdout
-        told = json_codec.loads(self._process.stdout.readline() or b"{}")
-        if "url" not in told:
+        answer = json_codec.loads(self._process.stdout.readline() or b"{}")
+        if "url" not in answer:
             self.close()
-            raise StoreError(told.get("error", "the page could not be started. Find out why with: swarm web"))
-        self.url = str(told["url"])
+            raise StoreError(answer.get("error", "the page could not be started. To see why, run: swarm web"))
+        self.url = str(answer["url"])
 
     def invite(self) -> None:
-        """Tells where it is; somebody at a terminal gets the time to open it."""
+        """Print the address. On a terminal, wait until the user has opened it."""
         if os.isatty(0) and os.isatty(2):
             _ask(f"Open {self.url} and press Enter here.")
         else:
             output.err(f"Live page: {self.url}\n")
 
     def linger(self) -> None:
-        """Until somebody at a terminal has looked at it."""
+        """On a terminal, wait until the user has seen the page."""
         if os.isatty(0) and os.isatty(2):
             _ask("The page stays until you press Enter.")
 

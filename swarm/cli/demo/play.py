@@ -1,8 +1,8 @@
 """`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing is lost or done twice.
 
-Everything is real: the queue, the workers, the SIGKILL, the live view. Only the agent is a small script that pretends to think.
-It all happens in a throwaway directory, and the summary is counted from the log and from what the agents did, not from what the
-demo believes.
+The queue, the workers, the SIGKILL and the live view are real. Only the agent is a small script
+that pretends to think. The demo runs in a throwaway directory. Its summary is counted from the
+log and from the files that the agents wrote.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from swarm.system.own_command import environment_with, swarm_command
 from swarm.terminal import output
 
 WORKERS = 3
-VICTIM = "payments"  # whoever works on it first is killed
-ASKS = "drop-old-table"  # its agent asks a person
+VICTIM = "payments"  # the first worker on this task is killed
+ASKS = "drop-old-table"  # the agent of this task asks the user
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LIMIT = 60.0  # seconds; then something is wrong
-_THINKS = 1.5  # seconds that the person takes for the answer
-_TTL = 5  # seconds; only where a dead holder cannot be told is it waited for
+_TIMEOUT = 60.0  # seconds; a demo that takes longer has failed
+_ANSWER_AFTER = 1.5  # seconds that the user seems to think
+_TTL = 5  # seconds; only where a dead process cannot be seen does the takeover wait for it
 
 TASKS = [
     TaskSpec("schema", "Design the tables", priority=9),
@@ -44,14 +44,14 @@ TASKS = [
     TaskSpec("emails", "Send a welcome mail"),
     TaskSpec("icons", "Draw six icons"),
     TaskSpec("import", "Import last year's data", after=("schema",)),
-    TaskSpec("drop-old-table", "Drop the table nobody uses", after=("schema",), priority=5),
+    TaskSpec("drop-old-table", "Drop the unused table", after=("schema",), priority=5),
     TaskSpec("api", "Serve it all", after=("login", "search")),
     TaskSpec("mobile", "Make it fit a phone", after=("icons",)),
     TaskSpec("docs", "Write the manual", after=("api",)),
     TaskSpec("release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9),
 ]
 
-# The agent: is told what to do like any other, and leaves a line for each task that it has finished.
+# The agent. It gets its task as any agent does, and writes a line for each task that it has done.
 AGENT = f"""\
 cd "$SWARM_STATE_DIR/../work" || exit 1
 case $SWARM_TASK_ID/$SWARM_ATTEMPT in
@@ -94,7 +94,7 @@ def demo(call: Call) -> int:
 
 
 class _Demo:
-    """One showing, in a directory of its own."""
+    """One run of the demo, in a directory of its own."""
 
     def __init__(self, root: str, screen: DemoScreen) -> None:
         self._root = root
@@ -122,11 +122,11 @@ class _Demo:
             file.write(AGENT)
         begun = time.monotonic()
         with self._screen as screen:
-            screen.note(f"{len(TASKS)} tasks, {WORKERS} workers. Each task is done by one of them.")
+            screen.note(f"{len(TASKS)} tasks, {WORKERS} workers. Each task is to be done once.")
             self._queue.add_all(TASKS)
             self._start_workers()
             cursor = ""
-            while time.monotonic() - begun < _LIMIT:
+            while time.monotonic() - begun < _TIMEOUT:
                 found, cursor = self._log.read(cursor)
                 for _, record in found:
                     self._records.append(record)
@@ -159,14 +159,14 @@ class _Demo:
         for number in range(1, WORKERS + 1):
             worker = swarm_command("worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1")
             agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
-            # A session of its own: a Ctrl-C is for the demo, which ends the workers in order.
+            # A session of its own: Ctrl-C must reach only the demo, which then ends the workers.
             self._workers[f"worker-{number}"] = subprocess.Popen(
                 [*worker, *agent], env=environment, cwd=f"{self._root}/work", stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def _act_on(self, record: dict[str, Any]) -> None:
         if not self._victim and (record["state"], record["task_id"]) == ("START", VICTIM):
-            time.sleep(0.5)  # so that its agent is at work
+            time.sleep(0.5)  # by then its agent is at work
             self._victim = record["worker"]
             self._workers[self._victim].kill()
             self._workers[self._victim].wait()
@@ -175,34 +175,34 @@ class _Demo:
             self._asked_at = time.monotonic()
 
     def _answer_when_due(self) -> None:
-        if self._asked_at and time.monotonic() - self._asked_at > _THINKS:
+        if self._asked_at and time.monotonic() - self._asked_at > _ANSWER_AFTER:
             self._asked_at = 0.0
             with open(f"{self._root}/work/answer", "w", encoding="utf-8"):
                 pass
-            self._screen.note("a person has seen who waits, and answers")
+            self._screen.note("the user sees the question, and answers")
 
-    # What was promised, and whether it was so --------------------------------------------------------------------
+    # The summary ---------------------------------------------------------------------------
 
     def _checks(self) -> list[tuple[str, bool]]:
         counts = self._queue.counts()
         lines = {task.id: _lines(f"{self._root}/work/done.{task.id}") for task in TASKS}
         once = sum(len(found) == 1 for found in lines.values())
-        told = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
-        begun, done = self._places("claim"), self._places("done")
+        logged = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
+        begun, done = self._positions("claim"), self._positions("done")
         in_order = all(done.get(name, math.inf) < begun.get(task.id, -1) for task in TASKS for name in task.after)
         left = self._store.keys("locks")
         return [
             (
-                f"{once} of {len(TASKS)} tasks were done exactly once, and {told} of {len(TASKS)} say so",
-                once == told == len(TASKS),
+                f"{once} of {len(TASKS)} tasks were done exactly once, and {logged} of {len(TASKS)} were logged as done once",
+                once == logged == len(TASKS),
             ),
             (
                 f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}",
                 counts == {"done": len(TASKS)},
             ),
             self._check_takeover(),
-            ("no task began before those that it comes after were done", in_order),
-            (f"whoever did {ASKS} waited for a person, and was seen", "WAIT" in [r["state"] for r in self._records]),
+            ("no task started before the tasks that it waits for were done", in_order),
+            (f"the agent of {ASKS} asked the user, and the board showed it", "WAIT" in [r["state"] for r in self._records]),
             (f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left),
         ]
 
@@ -215,12 +215,12 @@ class _Demo:
         return text, heir != self._victim and second > first
 
     def _states(self, task: str) -> list[str]:
-        """What swarm itself said of a task; what its agent said is not counted."""
+        """Return the states that swarm itself logged for a task. Those of its agent do not count."""
         mine = [record for record in self._records if record["task_id"] == task]
         return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
 
-    def _places(self, op: str) -> dict[str, int]:
-        """Where the queue's log first says this of each task. The status log only tells of it, a moment later."""
+    def _positions(self, op: str) -> dict[str, int]:
+        """Return the position in the queue's log of each task's first event `op`. The status log may lag."""
         lines, _ = self._store.read_log(LOG, "", 1 << 20)
         events = [(at, parse_event(line)) for at, line in enumerate(lines)]
         return {event["id"]: at for at, event in reversed(events) if event["op"] == op}

@@ -1,5 +1,7 @@
-"""What somebody who watches the demo sees: the live view with the newest records below it, or, where there is no terminal, a line
-for everything that happens. When the view is over, what happened is printed too, so that it stays.
+"""The output of the demo: the live view with the newest records below it, or plain lines.
+
+Lines are printed where there is no terminal. After the live view they are printed too, so that
+they stay on the screen.
 """
 
 from __future__ import annotations
@@ -18,35 +20,35 @@ from swarm.terminal.screen import LiveScreen
 from swarm.terminal.text import shown
 
 _MARKS = {"START": ("▶", "bold"), "DONE": ("✔", "green"), "WAIT": ("?", "yellow"), "SKIP": ("·", "dim"), "ERROR": ("✘", "red")}
-_TICK = 0.2  # seconds between drawings where nothing happens
-_NEWEST = 7  # lines below the view
-_ROOM = 18, 60  # lines and columns that the live view needs
+_REFRESH_INTERVAL = 0.2  # seconds
+_LINES_BELOW = 7  # the newest lines, below the view
+_MIN_LINES, _MIN_COLUMNS = 18, 60  # of a terminal for the live view
 
 
 class DemoScreen(Protocol):
-    """What the demo tells."""
+    """Shows what happens in the demo."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def record(self, record: dict[str, Any]) -> None: ...
     def note(self, text: str, *, bad: bool = False) -> None: ...
     def pause(self, cursor: str, *, last: bool = False) -> None:
-        """Until there is more in the log, or it is time to look at the workers."""
+        """Wait until the log has a new record, or a moment has passed."""
 
     def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None: ...
 
 
 def open_screen(store: Store, *, plain: bool) -> DemoScreen:
-    """The live view where there is a terminal with room for it, else lines."""
+    """Return the live view if the terminal has room for it, else plain lines."""
     if not plain and os.isatty(1) and settings.terminal_draws():
         columns, lines = os.get_terminal_size(1)
-        if lines >= _ROOM[0] and columns >= _ROOM[1]:
+        if lines >= _MIN_LINES and columns >= _MIN_COLUMNS:
             return Live(store)
     return Lines(store)
 
 
 class Lines:
-    """A line for everything that happens, with the time since the beginning."""
+    """Prints a line for each event, with the seconds since the start."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -61,16 +63,16 @@ class Lines:
     def record(self, record: dict[str, Any]) -> None:
         mark, colour = _MARKS.get(record["state"], ("·", "dim"))
         message = record.get("message", "")
-        told = f"  {message}" if message else ""
+        text = f"  {message}" if message else ""
         state = output.paint(f"{mark} {record['state']:5}", colour)
-        self._add(f"{record['worker']}  {state}  {shown(record['task_id'])}{shown(told)}")
+        self._add(f"{record['worker']}  {state}  {shown(record['task_id'])}{shown(text)}")
 
     def note(self, text: str, *, bad: bool = False) -> None:
         self._add(output.paint(f"{'✘' if bad else '*'} {text}", "red" if bad else "bold"))
 
     def pause(self, cursor: str, *, last: bool = False) -> None:
         if not last:
-            self._store.wait(LOG, cursor, _TICK)
+            self._store.wait(LOG, cursor, _REFRESH_INTERVAL)
 
     def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None:
         output.out("\n")
@@ -83,13 +85,13 @@ class Lines:
 
 
 class Live(Lines):
-    """The view of `swarm status --watch`, and the newest lines below it."""
+    """Draws the view of `swarm status --watch`, and the newest lines below it."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._screen = LiveScreen()
         self._viewer = Viewer(store)
-        self._told: list[str] = []
+        self._lines: list[str] = []
 
     def __enter__(self) -> Self:
         self._screen.__enter__()
@@ -97,28 +99,29 @@ class Live(Lines):
 
     def __exit__(self, *_: object) -> None:
         self._screen.__exit__()
-        output.out("".join(f"{line}\n" for line in self._told))
+        output.out("".join(f"{line}\n" for line in self._lines))
 
     def pause(self, cursor: str, *, last: bool = False) -> None:
         self._draw()
         self._screen.pause(
-            lambda timeout: time.sleep(timeout) if last else self._store.wait(LOG, cursor, timeout), 1.5 if last else _TICK
+            lambda timeout: time.sleep(timeout) if last else self._store.wait(LOG, cursor, timeout),
+            1.5 if last else _REFRESH_INTERVAL,
         )
 
     def _add(self, text: str) -> None:
-        self._told.append(f"{time.monotonic() - self._begun:5.1f} s  {text}")
+        self._lines.append(f"{time.monotonic() - self._begun:5.1f} s  {text}")
 
     def _draw(self) -> None:
         columns, lines = self._screen.size
-        newest = self._told[-_NEWEST:]
-        room = max(0, lines - _NEWEST - 1)
+        newest = self._lines[-_LINES_BELOW:]
+        room = max(0, lines - _LINES_BELOW - 1)
         board = board_lines(self._viewer.look(), columns, room, output.paint)[:room]
         rule = output.paint("─" * columns, "dim")
         self._screen.draw([*board, *[""] * (room - len(board)), rule, *newest][:lines])
 
 
 class Silence:
-    """Nothing, for a program that only wants the summary."""
+    """Prints nothing, for a program that only wants the summary."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +137,7 @@ class Silence:
 
     def pause(self, cursor: str, *, last: bool = False) -> None:
         if not last:
-            time.sleep(_TICK)
+            time.sleep(_REFRESH_INTERVAL)
 
     def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None:
         pass
