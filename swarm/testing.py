@@ -218,14 +218,6 @@ def a_read_continues_where_the_last_one_ended(store: Store) -> None:
     assert not store.continues(last, first)
 
 
-def a_line_between_two_cursors_is_noticed(store: Store) -> None:
-    first, second, third = (store.append("status", line) for line in (b"one", b"two", b"six"))
-    assert not store.adjoins(first, third, b"six")
-    for earlier, later in ((second, first), (second, second), (third, first)):
-        assert not store.adjoins(earlier, later, b"two")
-    assert not store.adjoins("", second, b"two")
-
-
 def blocks_hold_the_lines_of_the_log(store: Store) -> None:
     lines = [b"%d " % number + b"x" * (number * 7919 % 5000) for number in range(200)]
     cursors = [store.append("status", line) for line in lines]
@@ -280,7 +272,6 @@ CHECKS: list[Callable[[Store], None]] = [
     a_log_returns_whole_lines_in_order,
     a_cursor_reads_the_lines_after_it,
     a_read_continues_where_the_last_one_ended,
-    a_line_between_two_cursors_is_noticed,
     blocks_hold_the_lines_of_the_log,
     logs_are_separate,
     rotation_changes_nothing_for_readers,

@@ -61,7 +61,7 @@ class Viewer:
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
         """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
-        self._status.update(progress=progress)
+        self._status.read(progress)
         before = {name: entry.token for name, entry in self._read_queue().running.items()}
         locks = self._locks()
         queue = self._read_queue()
@@ -84,7 +84,7 @@ class Viewer:
             from swarm.stores.log_fold import LogFold
 
             self._tasks = LogFold(self._store, TASKS, QueueState)
-        self._tasks.update()
+        self._tasks.read()
         return self._tasks.state
 
     def _locks(self) -> dict[str, Look]:

@@ -17,8 +17,9 @@ from swarm import settings
 from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
-from swarm.queue.claims import Claim, Claims, QueueLog
+from swarm.queue.claims import Claim, Claims
 from swarm.queue.events import CANCELLED, FAILED, LOG, RUNNING, STATES, add_event, event
+from swarm.queue.log import QueueLog
 from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import Store
@@ -58,7 +59,7 @@ class TaskQueue:
         specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them itself
         with self._mutex:
             log = self._log()
-            _check_new(specs, log.update())
+            _check_new(specs, log.read())
             state = log.state
             fresh = [spec for spec in specs if spec.id not in state.entries]
             lines = {}
@@ -67,7 +68,7 @@ class TaskQueue:
                 log.store.append(LOG, lines[spec.id])
                 if count % 1000 == 0:
                     progress(count)
-            state = log.update()
+            state = log.read()
             new = [name for name, line in lines.items() if name in state.entries and state.entries[name].line == line]
             lost = [name for name in lines if name not in state.entries]
             if lost:
@@ -176,14 +177,14 @@ class TaskQueue:
             raise BadInput(f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}.")
         with self._mutex:
             log = self._log()
-            wanted = [entry for entry in log.update().entries.values() if state in (None, log.effective_state(entry))]
+            wanted = [entry for entry in log.read().entries.values() if state in (None, log.effective_state(entry))]
             return [log.task(entry) for entry in wanted]
 
     def counts(self) -> dict[str, int]:
         """How many tasks are in each state, those that are in none left out."""
         with self._mutex:
             log = self._log()
-            found = log.update().counts()
+            found = log.read().counts()
             for entry in log.state.running.values():
                 found[RUNNING] -= 1
                 found[log.effective_state(entry)] = found.get(log.effective_state(entry), 0) + 1
@@ -192,12 +193,12 @@ class TaskQueue:
     def blocked(self) -> dict[str, str]:
         """Tasks that wait for one that failed, was cancelled, or is not there, each with that one."""
         with self._mutex:
-            return self._log().update().blocked()
+            return self._log().read().blocked()
 
     def is_finished(self) -> bool:
         """Whether nothing is left to do: no task is ready or running, or will be without somebody's doing."""
         with self._mutex:
-            return self._log().update().is_finished()
+            return self._log().read().is_finished()
 
     def wait(self, timeout: float) -> bool:
         """Waits until something has changed in the queue since it was last looked at, or time is up."""

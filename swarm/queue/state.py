@@ -95,6 +95,10 @@ class TaskState(Node):
         return WAITING if self.state == READY and self.open_dependencies else self.state
 
     @property
+    def is_last_attempt(self) -> bool:
+        return self.attempts >= self.max_attempts
+
+    @property
     def since(self) -> str:
         """When it came into its state."""
         return self._added_at() if self.changed_at is None else self.changed_at
@@ -144,6 +148,17 @@ _COLUMNS = (
     "delay",
     "ended_by",
 )
+
+
+def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
+    """Return the state of a task, given whether its lock is free.
+
+    A running task whose lock is free has lost its worker. It is ready, or failed after its last
+    attempt, even while no event says so yet.
+    """
+    if entry.state != RUNNING or not lock_is_free:
+        return entry.shown_state
+    return FAILED if entry.is_last_attempt else READY
 
 
 class QueueState:
@@ -289,7 +304,7 @@ class QueueState:
         if token <= entry.token or entry.state not in (READY, RUNNING) or entry.open_dependencies:
             return False
         entry.token = token
-        if entry.state == RUNNING and entry.attempts >= entry.max_attempts:
+        if entry.state == RUNNING and entry.is_last_attempt:
             self._end(entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts))
             return False
         self._ready.discard(entry)
@@ -316,7 +331,7 @@ class QueueState:
         if not self._fits(entry, record):
             return False
         entry.ended_by = "fail"
-        if record.get("final") or entry.attempts >= entry.max_attempts:
+        if record.get("final") or entry.is_last_attempt:
             self._end(entry, FAILED, record)
         else:
             self._back(entry, record, delay=float(record.get("delay", 0)))

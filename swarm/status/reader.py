@@ -1,6 +1,6 @@
-"""The state of the status log, which may hold a million records at the first look.
+"""The state of the status log. A first look may have to read a million records.
 
-A store that can give a log in blocks is read by blocks, each with one regular expression.
+A store that offers a log in blocks is read by blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from swarm.stores.log_fold import LogFold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from swarm.stores.contract import Store
 
@@ -21,40 +21,34 @@ if TYPE_CHECKING:
 class StatusReader(LogFold[StatusSummary]):
     """The status log, as far as it was read."""
 
-    SNAPSHOT_EVERY = 200  # lines; for more of them patterns are compiled, which takes as long as all the rest of a look
+    SNAPSHOT_EVERY = 200  # lines
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, LOG, StatusSummary)
 
-    def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
-        self._begin()
-        count, reading = 0, self._read_blocks()
+    def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
         collecting = gc.isenabled()
-        gc.disable()  # many new objects, and none that refers back to itself
+        gc.disable()  # reading makes many objects and no cycles
         try:
-            for count in reading:
-                progress(count)
+            super().read(progress)
         finally:
-            reading.close()
             if collecting:
                 gc.enable()
-        self._unkept += count
-        self._lines += count
-        return super().update(mine, lambda more: progress(count + more))
 
-    def _fold(self, lines: Sequence[bytes]) -> None:
+    def _apply_new(self) -> Iterator[int]:
+        yield from self._apply_blocks()
+        yield from super()._apply_new()
+
+    def _apply(self, lines: Sequence[bytes]) -> None:
         self.state.apply_block(b"\n".join([*lines, b""]))
 
-    def _read_blocks(self) -> Generator[int, None, None]:
-        """Takes in what there is; how many lines so far. What is left is for `update`, and all of another log in its place."""
-        blocks = self._store.blocks(LOG, self.cursor)
-        if blocks is None:
-            return
-        state, before = self.state, self.state.records + self.state.damaged
-        for block, after in blocks:
+    def _apply_blocks(self) -> Iterator[int]:
+        """Apply whole blocks if the store offers them. Yield the number of lines in each."""
+        for block, after in self._store.blocks(LOG, self.cursor) or ():
             if not self._store.continues(self.cursor, after):
-                self._begin_anew()
+                self._restart()
                 return
-            state.apply_block(block)
+            before = self.state.records + self.state.damaged
+            self.state.apply_block(block)
             self.cursor = after
-            yield state.records + state.damaged - before
+            yield self.state.records + self.state.damaged - before

@@ -137,12 +137,6 @@ class Store(Protocol):
         its beginning.
         """
 
-    def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        """Return whether `line`, whose `append` returned `after`, is the only line since `before`.
-
-        Return False also if the cursors do not show it.
-        """
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         """Yield where a user finds each line, the line, and whether it is whole."""
 

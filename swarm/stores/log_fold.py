@@ -1,8 +1,9 @@
-"""What a log amounts to: a state folded from its lines, read on from where the last look ended, and kept between processes.
+"""The state that follows from reading a log line by line, and a snapshot of it between processes.
 
-The log is the truth. What is kept is the state with its place in the log, so that a new process starts there and not at the
-beginning; it may be missing, old or damaged, and then costs time, never truth. A state is changed by lines alone, in their
-order, so everybody who has read as far has the same one.
+The log is the truth. A snapshot holds a state and its position in the log, so that the next process
+starts there and not at the beginning. A snapshot may be missing, old or damaged: then the next
+process reads more, and finds the same state. Only lines change a state, in their order, so all
+processes that have read equally far have the same one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from swarm.formats import json_codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Generic, Protocol, TypeVar
 
     from swarm.stores.contract import Store
 
-    P = TypeVar("P", bound="Fold")
-else:  # to import `typing` would take as long as all the rest of a look
-    P, Protocol = None, object
+    F = TypeVar("F", bound="Fold")
+else:  # importing `typing` would take longer than the command that needs this module
+    F, Protocol = None, object
 
     class Generic:
         def __class_getitem__(cls, kind):
@@ -29,148 +30,127 @@ else:  # to import `typing` would take as long as all the rest of a look
 
 
 class Fold(Protocol):
-    """What lines amount to. A new one knows none."""
+    """A state that lines change. A new one has seen no line."""
 
     VERSION: int
-    """Of what `dump` gives: what another version kept is not loaded."""
+    """The version of `dump`. A snapshot of another version is not loaded."""
 
     def apply(self, line: bytes) -> bool:
-        """Takes a line in; whether it changed anything. A line that makes no sense does not."""
+        """Apply one line. Return whether it changed the state; an invalid line does not."""
 
     def dump(self) -> Any:
-        """Everything it knows, as JSON can say it."""
+        """Return the whole state as JSON values."""
 
     def load(self, data: Any) -> None:
-        """Becomes what `dump` gave. Raises anything but a SwarmError for what it did not give."""
+        """Take over the state that `dump` returned. Raise any error but a SwarmError for other data."""
 
     def __len__(self) -> int:
-        """How many things it knows, which is what keeping it costs."""
+        """Return the number of items in the state: they make up the cost of a snapshot."""
 
 
-class LogFold(Generic[P]):
-    """The state of one log, as of the last `update`. Not for two threads at once."""
+class LogFold(Generic[F]):
+    """The state of one log, as far as this object has read it. Not for two threads at once."""
 
-    SNAPSHOT_EVERY = 2000  # lines
+    SNAPSHOT_EVERY = 2000  # lines, at least
 
-    def __init__(self, store: Store, log: str, make: Callable[[], P]) -> None:
+    def __init__(self, store: Store, log: str, make: Callable[[], F]) -> None:
         self.state = make()
         self.cursor = ""
         self._store = store
         self._log = log
         self._make = make
-        self._unkept = 0
-        self._lines = 0  # that were taken in since the log began, by us or by who kept what we began with
-        self._own = 0  # which of them was our own last one
-        self._asked = False
+        self._unsaved = 0  # lines that were applied after the last snapshot
+        self._started = False
+
+    def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
+        """Apply all lines that are new. Call `progress` with the number of lines read so far."""
+        self._start()
+        read = 0
+        for count in self._apply_new():
+            read += count
+            progress(read)
+        self._count(read)
 
     def append(self, line: bytes) -> bool:
-        """Writes a line and takes it in, with what others wrote before it; whether the state took it."""
-        after = self._store.append(self._log, line)
-        if not self._asked or not self._store.adjoins(self.cursor, after, line):
-            taken = self.update(line)
-        else:
-            self.cursor = after
-            self._lines += 1
-            self._own = self._lines
-            taken = self.state.apply(line)
-        if self._own % self.SNAPSHOT_EVERY == 0 and self._falls_on_the_mark():
-            self._keep()
-        self._unkept = 0
-        return taken
-
-    def update(self, mine: bytes | None = None, progress: Callable[[int], object] = lambda count: None) -> bool:
-        """Reads what is new. With `mine`, a line that was just appended, at least up to it: whether the state took it. Tells
-        how many lines it has read so far."""
-        self._begin()
-        count, taken, passed = 0, False, mine is None
-        while True:
-            lines, after = self._store.read_log(self._log, self.cursor)
-            if after != self.cursor and not self._store.continues(
-                self.cursor, after
-            ):  # somebody has put another log in its place
-                self._begin_anew()
-                continue
-            self.cursor = after
-            if not lines:
-                break
-            if mine is None:
-                self._fold(lines)
-            else:
-                for at, line in enumerate(lines, self._lines + 1):
-                    changed = self.state.apply(line)
-                    if not passed and line == mine:
-                        taken, passed, self._own = changed, True, at
-            self._lines += len(lines)
-            count += len(lines)
-            progress(count)
-            if passed and mine is not None:
-                break  # what others wrote after it is for the next look
-        self._unkept += count
-        if not passed:
-            raise StoreError(f"the log of {self._log} was replaced just now, and what was written to it is gone. Try again.")
-        if self._unkept >= self._snapshot_every():
-            self._keep()
-        return taken
-
-    @property
-    def others_write(self) -> bool:
-        """Whether lines were read after our own last one."""
-        return 0 < self._own < self._lines
+        """Append a line, and apply all new lines up to it. Return whether it changed the state."""
+        self._store.append(self._log, line)
+        self._start()
+        while lines := self._next_lines():
+            results = [self.state.apply(each) for each in lines]
+            self._count(len(lines))
+            if line in lines:
+                return results[lines.index(line)]
+        text = f"the log of {self._log} was replaced just now, and the line written to it is lost. Try again."
+        raise StoreError(text)
 
     def wait(self, timeout: float) -> bool:
-        """Waits until there is more than the last update has read, or time is up."""
+        """Wait until the log has more lines than were read. Return False if time is up."""
         return self._store.wait(self._log, self.cursor, timeout)
 
-    def _snapshot_every(self) -> int:
-        """How many lines are more to read than to have kept what they amount to."""
-        return max(self.SNAPSHOT_EVERY, len(self.state) // 2)
+    def _apply_new(self) -> Iterator[int]:
+        """Apply new lines in batches. Yield the number of lines in each."""
+        while lines := self._next_lines():
+            self._apply(lines)
+            yield len(lines)
 
-    def _begin(self) -> None:
-        """Where the last process ended, at the first look."""
-        if not self._asked:
-            self._asked = True
-            self._load()
-
-    def _begin_anew(self) -> None:
-        self.state, self.cursor, self._unkept, self._lines = self._make(), "", 0, 0
-
-    def _fold(self, lines: Sequence[bytes]) -> None:
+    def _apply(self, lines: Sequence[bytes]) -> None:
         for line in lines:
             self.state.apply(line)
 
-    def _falls_on_the_mark(self) -> bool:
-        """Whether it is for who wrote our last line to keep the state: all who write have read as much, and one is enough."""
-        times = self._snapshot_every() // self.SNAPSHOT_EVERY
-        return self._own // self.SNAPSHOT_EVERY % (1 << times.bit_length() - 1) == 0  # a power of two: it seldom changes
+    def _next_lines(self) -> list[bytes]:
+        """Return the next lines, none at the end. Start again if another log has taken the place of this one."""
+        lines, after = self._store.read_log(self._log, self.cursor)
+        if after != self.cursor and not self._store.continues(self.cursor, after):
+            self._restart()
+            return self._next_lines()
+        self.cursor = after
+        return lines
+
+    def _restart(self) -> None:
+        self.state, self.cursor, self._unsaved = self._make(), "", 0
+
+    # Snapshots -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Begin with the snapshot, before the first read."""
+        if not self._started:
+            self._started = True
+            self._load()
+
+    def _count(self, lines: int) -> None:
+        """Count lines that were applied. Save a snapshot when reading them again would cost more than saving."""
+        self._unsaved += lines
+        if self._unsaved >= max(self.SNAPSHOT_EVERY, len(self.state) // 2):
+            self._save()
 
     def _load(self) -> None:
         collecting = gc.isenabled()
-        gc.disable()  # a million new objects and no garbage: looking for it would take longer than all the rest
+        gc.disable()  # a snapshot is many new objects and no garbage; a search for it would take longer
         try:
             data = self._store.cache_get(self._log)
             if data is None:
                 return
-            kept = json_codec.loads(data)
+            saved = json_codec.loads(data)
             state = self._make()
-            if kept["version"] != state.VERSION:
+            if saved["version"] != state.VERSION:
                 return
-            state.load(kept["state"])
-            cursor = kept["cursor"]
+            state.load(saved["state"])
+            cursor = saved["cursor"]
             if not isinstance(cursor, str) or not cursor:
                 return
             if self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1]):
-                self.state, self.cursor, self._lines = state, cursor, int(kept["lines"])
+                self.state, self.cursor = state, cursor
         except Exception:
-            return  # it was damaged, or is somebody else's: the log tells everything
+            return  # damaged, or of another program: the log has everything
         finally:
             if collecting:
                 gc.enable()
 
-    def _keep(self) -> None:
-        place = {"version": self.state.VERSION, "cursor": self.cursor, "lines": self._lines}
+    def _save(self) -> None:
+        """Save a snapshot. The store drops it if another process is saving one at this moment."""
         try:
-            kept = {**place, "state": self.state.dump()}
-            self._store.cache_put(self._log, json_codec.dumps(kept).encode())
+            saved = {"version": self.state.VERSION, "cursor": self.cursor, "state": self.state.dump()}
+            self._store.cache_put(self._log, json_codec.dumps(saved).encode())
         except (StoreError, BadInput):
-            pass  # a directory that may only be read, a full disk, a number that is none: the next process reads the log
-        self._unkept = 0
+            pass  # a read-only directory, a full disk, or a number that JSON lacks: the next process reads the log
+        self._unsaved = 0

@@ -87,9 +87,6 @@ class MemoryStore(AtomicStore):
     def continues(self, before: str, after: str) -> bool:
         return _parse_cursor(before) <= _parse_cursor(after)
 
-    def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        return _parse_cursor(before) + 1 == _parse_cursor(after)
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         with self._changed:
             lines = list(self._logs.get(log, []))

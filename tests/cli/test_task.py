@@ -67,7 +67,7 @@ def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
         "claimed": False,
         "must_stop": True,
         "why": "empty",
-        "reason": "The queue is empty: nothing was ever added.",
+        "reason": "The queue is empty: no task was ever added.",
         "held_by": {},
         "ready_in": None,
         "next": "Stop: do not work on any task. There is nothing to wait for.",
@@ -75,7 +75,7 @@ def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
     run("task", "add", "a", "--prompt", "x")
     run("task", "claim", "--worker", "w1")
     busy = run("task", "claim", "--worker", "w2")
-    assert busy.code == 1 and b"Error: Nothing is free now" in busy.err
+    assert busy.code == 1 and b"Error: No task is free now" in busy.err
     assert busy.out.decode() == (
         "Not claimed.\n  a is held by w1\n"
         "Stop: do not work on any task now. To wait for one: swarm task claim --worker w2 --wait 300\n"

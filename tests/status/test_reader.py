@@ -43,7 +43,7 @@ def test_a_log_that_was_removed_after_a_rotation_is_not_remembered(store: FileSt
 
 def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) -> None:
     fold = StatusReader(store)
-    fold.update()
+    fold.read()
     Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, 90)))
     store.rotate(LOG)
     store.append(LOG, _line(90))
@@ -52,10 +52,10 @@ def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) 
 
 def test_it_tells_how_far_it_is_and_keeps_what_it_found(store: FileStore) -> None:
     told: list[int] = []
-    StatusReader(store).update(progress=told.append)
+    StatusReader(store).read(told.append)
     assert told == sorted(told) and len(told) > 10 and told[-1] == LINES
     told.clear()
-    StatusReader(store).update(progress=told.append)
+    StatusReader(store).read(told.append)
     assert told == []
 
 
@@ -63,10 +63,10 @@ def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_pa
     short = FileStore(str(tmp_path / "short"))
     for number in range(199):
         short.append(LOG, _line(number))
-    StatusReader(short).update()
+    StatusReader(short).read()
     assert short.cache_get(LOG) is None
     short.append(LOG, _line(199))
-    StatusReader(short).update()
+    StatusReader(short).read()
     assert short.cache_get(LOG) is not None
     short.close()
 
@@ -80,7 +80,7 @@ def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStor
             store.rotate(LOG)
 
     fold = StatusReader(store)
-    fold.update(progress=meddle)
+    fold.read(meddle)
     assert fold.state.records + fold.state.damaged == LINES + 3
     assert known(fold) == expected(store)
     store.close()
@@ -88,13 +88,13 @@ def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStor
 
 def test_another_log_in_the_place_of_the_one_that_was_read_is_read_from_its_beginning(store: FileStore) -> None:
     fold = StatusReader(store)
-    fold.update()
+    fold.read()
     Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, LINES * 2)))
     assert known(fold) == expected(store)
 
 
 def known(fold: StatusReader) -> Any:
-    fold.update()
+    fold.read()
     return fold.state.dump()
 
 

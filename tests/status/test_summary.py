@@ -274,10 +274,10 @@ def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
     ):
         for number, one in enumerate(given_lines):
             if number in cuts:
-                StatusReader(store).update()
+                StatusReader(store).read()
             store.append(LOG, one)
         fold = StatusReader(store)
-        fold.update()
+        fold.read()
         expected = folded(*given_lines)
     assert fold.state.dump() == expected.dump()
     assert list(fold.state.waiting) == list(expected.waiting)
@@ -304,7 +304,7 @@ class TestKept:
         for number in range(2500):
             store.append(LOG, line("WAIT" if number % 100 == 0 else "DONE", f"t{number}"))
         fold = StatusReader(store)
-        fold.update()
+        fold.read()
         assert store.cache_get(LOG)
         return fold
 
@@ -313,7 +313,7 @@ class TestKept:
         again = mock.Mock(side_effect=AssertionError("it was read again"))
         with mock.patch.multiple(StatusSummary, apply=again, apply_block=again):
             second = StatusReader(store)
-            second.update()
+            second.read()
         assert second.state.dump() == first.state.dump()
         assert len(second.state.waiting) == 25
 
@@ -325,7 +325,7 @@ class TestKept:
             assert damage(data) != data
             store.cache_put(LOG, damage(data))
             second = StatusReader(store)
-            second.update()
+            second.read()
             assert second.state.dump() == first.state.dump(), damage(data)[:200]
 
     def test_another_log_in_its_place_is_read_from_its_beginning(self, tmp_path: Path) -> None:
@@ -333,6 +333,6 @@ class TestKept:
         self.kept(store)
         (tmp_path / "s" / "status.log").write_bytes(line("HELP", "new", "somebody else") + b"\n")
         again = StatusReader(store)
-        again.update()
+        again.read()
         assert list(again.state.waiting) == ["new"]
         assert again.state.records == 1

@@ -72,32 +72,31 @@ def known(store: Store) -> list[str] | None:
 
 def test_what_was_kept_without_a_place_in_the_log_is_not_used(store: Store) -> None:
     write(store, *"abcdef")
-    kept = {"version": Heard.VERSION, "cursor": "", "lines": 6, "state": list("abcdef")}
+    kept = {"version": Heard.VERSION, "cursor": "", "state": list("abcdef")}
     store.cache_put(LOG, json.dumps(kept).encode())
     mine = LogFold(store, LOG, Heard)
-    mine.update()
+    mine.read()
     assert mine.state.lines == list("abcdef")
 
 
 def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
     mine = LogFold(store, LOG, Heard)
     write(store, *"abcdef")
-    assert mine.update() is False
+    mine.read()
     write(store, "g")
-    mine.update()
+    mine.read()
     assert mine.state.folded == list("abcdefg")
-    mine.update()
+    mine.read()
     assert mine.state.folded == list("abcdefg")
 
 
-def test_whoever_wrote_a_line_learns_whether_it_changed_anything(store: Store) -> None:
+def test_append_returns_whether_the_line_changed_the_state(store: Store) -> None:
     mine = LogFold(store, LOG, Heard)
-    write(store, "a", "b", "a")
-    assert mine.update(b"b") is True
-    write(store, "c", "b")
-    assert mine.update(b"b") is False
-    write(store, "d", "b", "e")
-    assert mine.update(b"d") is True
+    write(store, "a")
+    assert mine.append(b"b") is True
+    write(store, "c", "d")
+    assert mine.append(b"b") is False and mine.append(b"c") is False
+    assert mine.append(b"e") is True
 
 
 def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -112,31 +111,15 @@ def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_whoever_wrote_a_line_reads_up_to_it_and_asks_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_reads_the_log_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = LogFold(store, LOG, Heard)
     write(store, "a")
-    mine.update()
-    asked = counted_reads(store, monkeypatch)
+    mine.read()
     write(store, "b")
-    assert mine.update(b"b") is True
-    assert len(asked) == 1 and mine.state.folded == ["a", "b"]
-    write(store, "c")
-    mine.update()
-    assert mine.state.folded == ["a", "b", "c"]
-
-
-def test_a_line_of_ones_own_is_not_read_where_nothing_came_before_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = LogFold(store, LOG, Heard)
-    write(store, "a")
-    mine.update()
-    told = store.adjoins(mine.cursor, store.append(LOG, b"b"), b"b")  # not every store's cursors tell
-    mine.update()
     asked = counted_reads(store, monkeypatch)
     assert [mine.append(line) for line in (b"c", b"d", b"c")] == [True, True, False]
-    assert mine.state.folded == list("abcdc")
-    assert len(asked) == (0 if told else 3)
-    monkeypatch.undo()
-    mine.update()
+    assert len(asked) == 3 and mine.state.folded == list("abcdc")
+    mine.read()
     assert mine.state.folded == list("abcdc")
 
 
@@ -151,7 +134,7 @@ def test_what_others_wrote_comes_before_a_line_of_ones_own(store: Store) -> None
 
 def test_a_line_of_ones_own_comes_after_all_that_was_kept(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).read()
     mine = LogFold(store, LOG, Heard)
     assert mine.append(b"a") is False
     assert mine.state.lines == list("abcda") and mine.state.folded == ["a"]
@@ -167,61 +150,53 @@ def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) ->
     assert mine.state.lines == ["x", "a"]
 
 
-def test_of_all_who_write_one_keeps_what_all_have_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["state"])))
-    workers = [LogFold(store, LOG, Heard) for _ in range(3)]
-    for number in range(64):
-        workers[number % 3].append(b"%d" % (number % 7))
-        workers[number % 2].update()
-    assert kept == [4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64]
+def test_each_process_saves_a_snapshot_after_so_many_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"])))
+    first, second = LogFold(store, LOG, Heard), LogFold(store, LOG, Heard)
+    for number in range(16):
+        first.append(b"%d" % (number % 7))
+    assert saved == [4, 8, 12, 16]
+    second.read()
+    assert saved == [4, 8, 12, 16, 16]
 
 
-def test_whose_line_falls_on_the_mark_keeps_it_also_if_others_wrote_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    others: list[int] = []
-    mine, append = LogFold(store, LOG, Heard), store.append
-    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(json.loads(data)["lines"]))
-
-    def crowded(log: str, line: bytes) -> str:
-        for when in (0, 1):
-            for _ in range((len(others) * 5 + when) // 3 % 2):
-                append(log, b"another's")
-            if when == 0:
-                cursor = append(log, line)
-                others.append(len(list(store.numbered(log))))
-        return cursor
-
-    monkeypatch.setattr(store, "append", crowded)
-    for _ in range(12):
-        mine.append(b"%d" % len(others))
-    on_the_mark = [at for at in others if at % 4 == 0]
-    assert len(on_the_mark) > 1 and len(kept) == len(on_the_mark)
-    assert all(at <= lines <= at + 1 for at, lines in zip(on_the_mark, kept, strict=True))
+def test_of_two_processes_that_save_at_once_one_does(tmp_path: Path) -> None:
+    """The draft of a snapshot is a file that only one process can create."""
+    store = FileStore(str(tmp_path / "s"))
+    write(store, *"abcd")
+    LogFold(store, LOG, Heard).read()
+    draft = tmp_path / "s" / ".cache" / f"{LOG}.draft"
+    draft.write_bytes(b"of another process")
+    mine = LogFold(store, LOG, Heard)
+    write(store, *"efgh")
+    mine.read()
+    assert mine.state.lines == list("abcdefgh") and known(store) == list("abcd")
+    draft.unlink()
 
 
-def test_the_more_there_is_to_keep_the_seldomer_it_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_state_is_saved_less_often_than_a_small_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["state"])))
     mine = LogFold(store, LOG, Heard)
     for number in range(64):
         mine.append(b"%d" % number)
-    assert kept == [4, 8, 12, 16, 24, 32, 48, 64]
+    assert kept == [4, 8, 15, 29, 57], "after four lines, or half as many as there are items"
 
 
-def test_of_a_line_that_is_there_twice_the_first_counts(store: Store) -> None:
-    """It is nobody else's than the writer's: another who says the very same at the same moment says nothing new."""
-    mine = LogFold(store, LOG, Heard)
-    write(store, "a", "a")
-    assert mine.update(b"a") is True
+def test_of_two_equal_lines_the_first_is_the_one_appended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that appends the very same line at the same moment changes nothing more."""
+    mine, append = LogFold(store, LOG, Heard), store.append
+    monkeypatch.setattr(store, "append", lambda log, line: [append(log, line), append(log, line)][0])
+    assert mine.append(b"a") is True and mine.state.folded == ["a", "a"]
 
 
 def test_the_next_process_begins_where_the_picture_was_kept(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).read()
     write(store, "e", "f")
     mine = LogFold(store, LOG, Heard)
-    mine.update()
+    mine.read()
     assert mine.state.folded == ["e", "f"]
     assert mine.state.lines == list("abcdef")
 
@@ -232,7 +207,7 @@ def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> No
 
     def is_kept_after(*lines: str) -> bool:
         read.extend(write(store, *lines))
-        mine.update()
+        mine.read()
         return known(store) == read
 
     assert not is_kept_after("a", "b", "c") and is_kept_after("d")  # four lines are enough
@@ -243,13 +218,13 @@ def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> No
 
 def test_what_another_version_kept_is_not_used(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).read()
 
     class Later(Heard):
         VERSION = 4
 
     mine = LogFold(store, LOG, Later)
-    mine.update()
+    mine.read()
     assert mine.state.folded == list("abcd")
 
 
@@ -271,7 +246,7 @@ def test_what_was_kept_without_a_place_in_this_log_is_not_used(store: Store, kep
     store.cache_put(LOG, json.dumps(kept).encode())
     write(store, "a", "b")
     mine = LogFold(store, LOG, Heard)
-    mine.update()
+    mine.read()
     assert mine.state.lines == ["a", "b"]
 
 
@@ -283,7 +258,7 @@ def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch
     write(store, *"abcd")
     for _ in range(2):
         mine = LogFold(store, LOG, Heard)
-        mine.update()
+        mine.read()
         assert mine.state.folded == list("abcd")
 
 
@@ -291,9 +266,9 @@ def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch
 @pytest.mark.parametrize("lines", [0, 4])
 def test_the_garbage_collector_is_left_as_it_was(store: Store, enabled: bool, lines: int, collecting: None) -> None:
     write(store, *"abcd"[:lines])
-    LogFold(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).read()
     (gc.enable if enabled else gc.disable)()
-    LogFold(store, LOG, Heard).update()
+    LogFold(store, LOG, Heard).read()
     assert gc.isenabled() == enabled
 
 
@@ -301,32 +276,38 @@ def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_pat
     store = FileStore(str(tmp_path / "s"))
     mine = LogFold(store, LOG, Heard)
     write(store, *"abc")
-    mine.update()
+    mine.read()
     shutil.rmtree(tmp_path / "s")
     write(FileStore(str(tmp_path / "s")), *"xyz")
-    mine.update()
+    mine.read()
     assert mine.state.lines == list("xyz")
     assert known(store) is None, "what was read of the log before does not count"
     write(store, "w")
-    mine.update()
+    mine.read()
     assert known(store) == list("xyzw")
 
 
-def test_a_line_that_went_with_its_log_is_told_as_gone(tmp_path: Path) -> None:
+def test_a_line_that_is_lost_with_its_log_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = LogFold(store, LOG, Heard)
-    write(store, "a", "mine")
-    shutil.rmtree(tmp_path / "s")
-    write(FileStore(str(tmp_path / "s")), "b")
-    with pytest.raises(StoreError, match="the log of tasks was replaced just now, and what was written to it is gone"):
-        mine.update(b"mine")
+    mine, append = LogFold(store, LOG, Heard), store.append
+    write(store, "a")
+
+    def replaced(log: str, line: bytes) -> str:
+        cursor = append(log, line)
+        shutil.rmtree(tmp_path / "s")
+        write(FileStore(str(tmp_path / "s")), "b")
+        return cursor
+
+    monkeypatch.setattr(store, "append", replaced)
+    with pytest.raises(StoreError, match="the log of tasks was replaced"):
+        mine.append(b"mine")
     assert mine.state.lines == ["b"]
 
 
 def test_a_long_look_tells_how_far_it_is(store: Store) -> None:
     write(store, *("x" * 600_000 + str(number) for number in range(5)))
     told: list[int] = []
-    LogFold(store, LOG, Heard).update(progress=told.append)
+    LogFold(store, LOG, Heard).read(told.append)
     assert len(told) > 1 and told == sorted(told) and told[0] > 0 and told[-1] == 5
 
 
@@ -334,7 +315,7 @@ def test_waiting_ends_when_there_is_more_than_was_read(store: Store) -> None:
     mine = LogFold(store, LOG, Heard)
     write(store, "a")
     assert mine.wait(5.0) is True
-    mine.update()
+    mine.read()
     assert mine.wait(0.0) is False
     write(store, "b")
     assert mine.wait(5.0) is True

@@ -82,13 +82,6 @@ def continues(before: str, after: str) -> bool:
     return later > number or (later == number and (offset == 0 or (end >= offset and now == mark)))
 
 
-def adjoins(before: str, after: str, line: bytes) -> bool:
-    """Whether of two cursors in one file the second stands just this line further on."""
-    number, _, place = before.partition(":")
-    offset, _, mark = place.partition(":")
-    return bool(mark) and after == f"{number}:{int(offset) + len(line) + 1}:{mark}"
-
-
 def parse_cursor(cursor: str) -> tuple[int, int, str]:
     number, offset, mark = (*(cursor or "0:0").split(":"), "", "")[:3]
     if not (number.isdigit() and offset.isdigit() and (number + offset).isascii()) or len(cursor) > 60 or cursor.count(":") > 2:

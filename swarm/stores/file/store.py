@@ -187,11 +187,6 @@ class FileStore:
 
         return continues(before, after)
 
-    def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        from swarm.stores.file.log_cursor import adjoins
-
-        return adjoins(before, after, line)
-
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
         try:
             yield from self._log(log).numbered()

@@ -74,9 +74,6 @@ class ServerStore(AtomicStore, Generic[C]):
     def continues(self, before: str, after: str) -> bool:
         return cursors.continues(before, after)
 
-    def adjoins(self, before: str, after: str, line: bytes) -> bool:
-        return cursors.adjoins(before, after)
-
     def close(self) -> None:
         self._pool.close()
 

@@ -46,12 +46,3 @@ def continues(before: str, after: str) -> bool:
         return True
     (old, start), (new, end) = parse_cursor(before), parse_cursor(after)
     return old == new and start <= end
-
-
-def adjoins(before: str, after: str) -> bool:
-    """Return whether exactly one line lies between the cursors.
-
-    Return False for positions of two numbers: those do not count the lines.
-    """
-    (old, start), (new, end) = parse_cursor(before), parse_cursor(after)
-    return old == new and len(start) == len(end) == 1 and start[0] + 1 == end[0]

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.stores.file.log import Journal
-from swarm.stores.file.log_cursor import adjoins
 from swarm.stores.file.syscalls import make_dirs
 from tests.support.log_place import Place
 
@@ -137,28 +136,10 @@ def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: lis
                         file.write(b"torn")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_all"),
-    [
-        ("1:10:abc", "1:14:abc", True),
-        ("1:10:abc", "1:15:abc", False),
-        ("1:10:abc", "1:13:abc", False),
-        ("1:10:abc", "2:14:abc", False),
-        ("1:10:abc", "1:14:abd", False),
-        ("1:0", "1:4:abc", False),
-        ("1:10", "1:14", False),
-        ("", "1:4:abc", False),
-    ],
-)
-def test_cursors_tell_whether_a_line_was_all_that_came(before: str, after: str, is_all: bool) -> None:
-    assert adjoins(before, after, b"one") is is_all
-
-
-def test_a_line_that_ends_a_torn_one_is_not_all_that_came(place: Place) -> None:
+def test_an_append_after_a_torn_line_ends_that_line(place: Place) -> None:
     log = place.somebody()
     cursor = log.append(b"one")
     with place.live.open("ab") as file:
         file.write(b"torn")
     after = log.append(b"two")
-    assert not adjoins(cursor, after, b"two")
     assert log.read(cursor, 1000) == ([b"torn", b"two"], after)

@@ -1,0 +1,82 @@
+"""The queue of one store as its parts see it: the log with its state, the locks, the status log.
+
+The state is what the log says. Only a task's lock says whether its worker is alive; "cannot tell"
+is never "dead".
+"""
+
+from __future__ import annotations
+
+from swarm.errors import NoTask, NotYours, StoreError
+from swarm.inputs import check_name
+from swarm.locks.record import Lock
+from swarm.locks.table import LockTable
+from swarm.queue.events import LOG, RUNNING
+from swarm.queue.state import QueueState, TaskState, effective_state
+from swarm.queue.task import Task
+from swarm.status.log import StatusLog
+from swarm.stores.contract import Store
+from swarm.stores.log_fold import LogFold
+
+
+class QueueLog:
+    """Reads and writes the queue's log. Not for two threads at once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.locks = LockTable(store)
+        self.status = StatusLog(store)
+        self.fold = LogFold(store, LOG, QueueState)
+
+    @property
+    def state(self) -> QueueState:
+        """The state as of the last read."""
+        return self.fold.state
+
+    def read(self) -> QueueState:
+        """Read all new events. Return the state after them."""
+        self.fold.read()
+        return self.state
+
+    def append(self, line: bytes) -> bool:
+        """Append an event and read up to it. Return whether it changed the state."""
+        return self.fold.append(line)
+
+    def entry(self, task_id: str) -> TaskState:
+        """Read all new events, and return a task. Raise NoTask."""
+        check_name(task_id, "task_id")
+        self.read()
+        return self.current(task_id)
+
+    def current(self, task_id: str) -> TaskState:
+        """Return a task as of the last read. Raise NoTask."""
+        entry = self.state.entries.get(task_id)
+        if entry is None:
+            raise NoTask("unknown", f"There is no task {task_id}. See: swarm task list")
+        return entry
+
+    def now(self) -> str:
+        return self.clock.written(self.clock.now())
+
+    def is_dead(self, entry: TaskState) -> bool:
+        """Return whether the lock of a running task is free. False if that cannot be read."""
+        try:
+            return not self.locks.status(entry.id).is_held
+        except StoreError:
+            return False
+
+    def effective_state(self, entry: TaskState) -> str:
+        """Return the state of a task, with a look at its lock if it is running."""
+        return effective_state(entry, lock_is_free=entry.state == RUNNING and self.is_dead(entry))
+
+    def task(self, entry: TaskState) -> Task:
+        """Return a task in its effective state."""
+        task, state = entry.task(), self.effective_state(entry)
+        return task if state == task.state else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
+
+    def release_quietly(self, task_id: str, worker: str, token: int, known: Lock | None = None) -> None:
+        """Release a lock if it is still this worker's. `known`: the lock as it was last seen."""
+        try:
+            self.locks.release(task_id, worker, token, known=known)
+        except (NotYours, StoreError):
+            pass  # another worker has it, or it cannot be released now: then it ends with its lease
