@@ -36,7 +36,7 @@ def test_a_task_is_added_listed_claimed_and_done() -> None:
     )
     assert added == "Task added: login (waits for schema)\n"
     assert task("add", "build", "--", "make", "all", "--fast") == "Task added: build\n"
-    assert task("list") == "ready      schema\nwaiting    login (after schema)\nready      build\n"
+    assert task("list") == "ready      schema\nwaiting    login (waits for schema)\nready      build\n"
     claimed = task("claim", "--worker", "w1")
     assert claimed.startswith("Claimed: schema\n  worker:   w1\n  token:    1\n  attempt:  1 of 3\n")
     assert "What to do:\n  Write the schema\n" in claimed
@@ -120,12 +120,12 @@ def test_fail_release_retry_and_cancel() -> None:
     run("task", "claim", "--worker", "w")
     assert task("fail", "a", "boom again", "--worker", "w", "--final") == "Attempt failed: a is failed\n"
     assert task("list", "--state", "failed") == "failed     a (boom again)\n"
-    assert task("retry", "--failed") == "Task to be tried again: a\n"
-    assert task("retry", "--failed") == "No task has failed\n"
+    assert task("retry", "--failed") == "Task ready again: a\n"
+    assert task("retry", "--failed") == "No failed tasks\n"
     assert task("cancel", "a", "not needed") == "Task cancelled: a\n"
     assert task("list") == "cancelled  a (not needed)\n"
-    assert task("retry", "a") == "Task to be tried again: a\n"
-    assert task("list", "--state", "done") == "No tasks that are done\n"
+    assert task("retry", "a") == "Task ready again: a\n"
+    assert task("list", "--state", "done") == "No done tasks\n"
 
 
 def test_the_token_of_the_environment_counts_for_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
