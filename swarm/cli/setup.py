@@ -8,7 +8,7 @@ from difflib import unified_diff
 from swarm import __version__, settings
 from swarm.agents.setup import file_changes
 from swarm.agents.setup.file_changes import Change
-from swarm.agents.setup.plan import AGENTS, Places, changes, places, removals
+from swarm.agents.setup.plan import AGENTS, AgentFiles, agent_files, changes, removals
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, SwarmError
 from swarm.locks.path_pattern import project_root
@@ -54,18 +54,18 @@ def setup(call: Call) -> int:
     return 0
 
 
-def _places(agent: str, call: Call) -> Places:
+def _places(agent: str, call: Call) -> AgentFiles:
     if "--user" in call.options:
         if "--project" in call.options:
             raise BadInput("--user and --project exclude each other. Give one of them.")
-        return places(agent, config=settings.agent_config_dir(agent))
+        return agent_files(agent, config=settings.agent_config_dir(agent))
     chosen = call.options.get("--project")
     if chosen is not None and not os.path.isdir(chosen):
         raise BadInput(f"--project is {chosen[:200]!r}, but there is no such directory.")
     project = os.path.abspath(chosen) if chosen is not None else _project()
     if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
         raise BadInput(f"{project} is your home directory, not a project. Give --user, or --project with another directory.")
-    return places(agent, project=project)
+    return agent_files(agent, project=project)
 
 
 def _project() -> str:

@@ -670,7 +670,7 @@ class TestTheProcess:
 def test_every_address_and_every_metric_is_documented_and_no_other(looking: Swarm) -> None:
     looking.locks.acquire("documented", "w", 600)
     looking.until("/api/board", lambda board: any(work["task_id"] == "documented" for work in board["workers"]))
-    (addresses,), (metrics,) = tables("docs/reference/web.md", "For programs"), tables("docs/reference/web.md", "Metrics")
+    (addresses,), (metrics,) = tables("docs/reference/web.md", "JSON API"), tables("docs/reference/web.md", "Metrics")
     named = {name.split()[-1].partition("?")[0] for row in addresses for name in quoted(row[0])}
     paths = {path.replace("/api/tasks/{task}/cancel", "…/cancel") for path in openapi.description()["paths"]}
     assert named == paths - {"/openapi.json", "/metrics"}

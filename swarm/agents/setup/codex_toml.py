@@ -1,8 +1,9 @@
-"""swarm's MCP server in Codex's config.toml: a marked block at the end of it, every other byte as it was.
+"""Add swarm's MCP server to Codex's config.toml, as a marked block at the end of the file.
 
-Codex writes this file anew when it adds another server; that may take the first marker away and put foreign tables before the
-last. So the server is recognised by its table, and the markers tell only how much was put in. Whatever is done is checked by
-reading the text: all but the server must mean what it meant before. What the table says, `plan` decides.
+Every other byte stays. Codex rewrites this file when it adds a server; that may remove the
+first marker and put other tables before the last. So the server is recognised by its table.
+The markers only show how much was added. Each result is parsed again: everything but the
+server must mean the same as before. `plan` decides what the table contains.
 """
 
 from __future__ import annotations
@@ -21,39 +22,40 @@ from swarm.system.own_command import is_own_server
 
 _BOM = "\ufeff"
 _TABLE = re.compile(r"^[ \t]*\[{1,2}[ \t]*(.*?)[ \t]*\]{1,2}", re.MULTILINE)
-_OURS = re.compile(r"""["']?mcp_servers["']?[ \t]*\.[ \t]*["']?swarm["']?([ \t]*\..*)?""")
+_OWN_TABLE = re.compile(r"""["']?mcp_servers["']?[ \t]*\.[ \t]*["']?swarm["']?([ \t]*\..*)?""")
 
 
 def put(text: str | None, server: Mapping[str, object], name: str) -> str:
-    """The text with the server, None being a file that is not there yet; raises BadInput if there is another of that name."""
-    before = _parsed(text or "", name)
+    """Return the text with the server. None stands for a file that does not exist.
+
+    Raise BadInput if there is another server of that name.
+    """
+    before = _parse(text or "", name)
     present = _server(before)
     if present is not None and not is_own_server(present):
-        raise BadInput(
-            f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; take it out, or rename it."
-        )
-    fields = {**(present or {}), **server, "env_vars": _both(server.get("env_vars"), (present or {}).get("env_vars"))}
+        raise BadInput(f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; remove or rename it.")
+    fields = {**(present or {}), **server, "env_vars": _merged(server.get("env_vars"), (present or {}).get("env_vars"))}
     if text is not None and fields == present:
         return text
-    rest = taken_out(text, name) if text else text
-    body = "[mcp_servers.swarm]\n" + "".join(f"{key} = {_written(value)}\n" for key, value in fields.items())
+    rest = remove(text, name) if text else text
+    body = "[mcp_servers.swarm]\n" + "".join(f"{key} = {_as_toml(value)}\n" for key, value in fields.items())
     after = marked_block.put(rest, body, TOML, name)
     _check(before, after, name)
     return after
 
 
-def taken_out(text: str, name: str) -> str | None:
-    """The text without the server, if it is swarm's; None if the file was made for it, and has nothing else."""
-    before = _parsed(text, name)
+def remove(text: str, name: str) -> str | None:
+    """Return the text without swarm's server. Return None if the file was made for it and has nothing else."""
+    before = _parse(text, name)
     present = _server(before)
     if present is None or not is_own_server(present):
         return text
-    after = marked_block.taken_out(text, TOML, name) if _is_whole(text, name) else _cut(text)
+    after = marked_block.remove(text, TOML, name) if _is_whole(text, name) else _cut(text)
     _check(before, after or "", name)
     return after
 
 
-def _parsed(text: str, name: str) -> dict[str, Any]:
+def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix(_BOM), parse_float=_Float)
     except tomllib.TOMLDecodeError as error:
@@ -68,28 +70,28 @@ def _server(value: dict[str, Any]) -> Any:
 
 
 class _Float(str):
-    """A float as it is written, so that it stays so, and that nan is equal to itself."""
+    """A float as text, so that it is written as it was read, and nan equals itself."""
 
     __slots__ = ()
 
 
-def _both(ours: object, present: object) -> list[object]:
-    """Ours, and what somebody added."""
+def _merged(ours: object, present: object) -> list[object]:
+    """Return swarm's values and those that the user added."""
     first = list(ours) if isinstance(ours, list) else []
     return [*first, *(item for item in (present if isinstance(present, list) else []) if item not in first)]
 
 
-def _written(value: object) -> str:
-    """A value as TOML: what somebody added to the server may be a table."""
+def _as_toml(value: object) -> str:
+    """Return a value as TOML. The user may have added a table to the server."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json_codec.dumps(key)} = {_written(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{json_codec.dumps(key)} = {_as_toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_as_toml, value))}]"
     return str(value) if isinstance(value, _Float) else json_codec.dumps(value)
 
 
 def _is_whole(text: str, name: str) -> bool:
-    """Whether the markers enclose the server and nothing else."""
+    """Return whether the markers enclose the server and nothing else."""
     try:
         found = marked_block.find(text, TOML, name)
         body = tomllib.loads(found.body) if found else {}
@@ -99,13 +101,13 @@ def _is_whole(text: str, name: str) -> bool:
 
 
 def _cut(text: str) -> str:
-    """The text without the server's tables and what is left of the markers."""
+    """Return the text without the server's tables and without remaining markers."""
     heads = [*_TABLE.finditer(text), None]
     pieces = [text[: heads[0].start() if heads[0] else len(text)]]
     for head, following in pairwise(heads):
         assert head is not None
         piece = text[head.start() : following.start() if following else len(text)]
-        if _OURS.fullmatch(head[1]):
+        if _OWN_TABLE.fullmatch(head[1]):
             piece = "".join(line for line in piece.splitlines(keepends=True) if line.lstrip().startswith("#"))
         pieces.append(piece)
     marker = re.compile(rf"^{re.escape(TOML.begins)}[^\n]*\n?|^{re.escape(TOML.end)}\r?(\n|\Z)", re.MULTILINE)
@@ -113,15 +115,15 @@ def _cut(text: str) -> str:
 
 
 def _check(before: dict[str, Any], after: str, name: str) -> None:
-    """Raises BadInput if anything but the server would change."""
+    """Raise BadInput if anything but the server would change."""
     try:
         value = tomllib.loads(after.removeprefix(_BOM), parse_float=_Float)
     except tomllib.TOMLDecodeError:
         value = {"": None}
     if _without_server(value) != _without_server(before):
         raise BadInput(
-            f"the table [mcp_servers.swarm] cannot be put into {name}, or taken out, without changing something else. "
-            "Nothing was changed; do it by hand."
+            f"the table [mcp_servers.swarm] cannot be added to {name}, or removed, without changing something else. "
+            "Nothing was changed; edit the file by hand."
         )
 
 

@@ -1,7 +1,9 @@
-"""Changes to files of others, made all or none: what is to be written is on the disk before the first file changes.
+"""Change several files of a user, all or none.
 
-If a file is not any more what its change was made from, none is changed. A symbolic link stays one: the file that it leads to is
-changed. Modes and owners stay. What is not undone is a crash between two renames: each file is whole then, old or new.
+All new contents are on the disk before the first file changes. If a file was changed in the
+meantime, no file is changed. A symbolic link stays a link; its target is changed. Modes and
+owners stay. Not promised: after a crash between two renames, some files are new and some
+old, but each is whole.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from swarm.errors import BadInput, StoreError, SwarmError
 
 
 class Change(NamedTuple):
-    """A file's content before and after; None where there is none."""
+    """A file's content before and after. None means that there is no file."""
 
     path: str
     before: bytes | None
@@ -25,7 +27,7 @@ class Change(NamedTuple):
 
 
 def read(path: str) -> bytes | None:
-    """The content of a file that may be changed, None if there is none; raises if it is nothing that can be changed."""
+    """Return a file's content, None if there is no file. Raise if the file cannot be changed."""
     real = _real(path)
     try:
         kind = os.stat(real).st_mode
@@ -37,12 +39,12 @@ def read(path: str) -> bytes | None:
     with open(real, "rb") as file:
         content = file.read()
     if not os.access(real, os.W_OK):
-        raise StoreError(f"{path} is read-only. Nothing was changed; allow it with chmod u+w.")
+        raise StoreError(f"{path} is read-only. Nothing was changed; make it writable with chmod u+w.")
     return content
 
 
 def make(changes: Sequence[Change], root: str) -> None:
-    """Makes all changes, below the directory `root`. Whoever does the same there at the same time comes before or after."""
+    """Make all changes, below the directory `root`. Calls in other processes for the same root wait."""
     lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,7 +59,7 @@ def _make(changes: Sequence[Change], root: str) -> None:
     try:
         for change in changes:
             if change.after is not None:
-                directories += _made_directories(os.path.dirname(_real(change.path)))
+                directories += _make_directories(os.path.dirname(_real(change.path)))
                 drafts.append((change, f"{_real(change.path)}.swarm-{os.urandom(4).hex()}"))
                 _write(drafts[-1][1], change.after, _real(change.path))
         for change in changes:
@@ -80,7 +82,7 @@ def _make(changes: Sequence[Change], root: str) -> None:
 
 def _refuse_if_changed(change: Change) -> None:
     if read(change.path) != change.before:
-        raise SwarmError(f"{change.path} was changed by somebody else meanwhile, and is as they left it. Try again.")
+        raise SwarmError(f"{change.path} was changed by another program meanwhile. Nothing was changed. Try again.")
 
 
 def _real(path: str) -> str:
@@ -92,7 +94,7 @@ def _real(path: str) -> str:
         raise BadInput(f"{path} is a symbolic link that leads nowhere: {error.strerror}. Nothing was changed.") from None
 
 
-def _made_directories(path: str) -> list[str]:
+def _make_directories(path: str) -> list[str]:
     missing: list[str] = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -102,10 +104,10 @@ def _made_directories(path: str) -> list[str]:
     return missing[::-1]
 
 
-def _write(draft: str, content: bytes, instead_of: str) -> None:
+def _write(draft: str, content: bytes, old_path: str) -> None:
     with open(draft, "xb") as file:
         with suppress(FileNotFoundError):
-            old = os.stat(instead_of)
+            old = os.stat(old_path)
             if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
                 with suppress(PermissionError):
                     os.fchown(file.fileno(), old.st_uid, old.st_gid)

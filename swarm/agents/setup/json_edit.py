@@ -1,8 +1,9 @@
-"""Entries in a JSON file that belongs to others: put in and taken out as text, so that every other byte stays as it is.
+"""Insert entries into a JSON file of another program, and remove them, as text.
 
-What is put in follows the file's own line ends and indentation. Taking it out gives back the text as it was before. For that,
-a list or object that was there and empty gets its first entry behind a space at the end of the line; one without that space that
-is empty afterwards was made for the entry and goes with it. A text that only entries made becomes "".
+Every other byte of the file stays. An inserted entry follows the file's own line ends and
+indentation. Removing an entry also removes the lists and objects that are empty without it,
+up to the whole text. So a list or object that was already empty before an insertion does
+not come back.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _SPACE = " \t\r\n"
 _scan = json.JSONDecoder().raw_decode
 
 
-def parsed(text: str, name: str) -> Any:
-    """The value of the text; raises BadInput where it is not JSON, naming file and line."""
+def parse(text: str, name: str) -> Any:
+    """Return the object in `text`. Raise BadInput, with file and line, if it is not a JSON object."""
     try:
         value = json.loads(text.removeprefix(_BOM))
     except json.JSONDecodeError as error:
         hint = "it is empty; remove it, or write {} into it" if not text.strip(_BOM + _SPACE) else error.msg.lower()
         raise BadInput(
-            f"{name}, line {error.lineno}, is not JSON: {hint}. Nothing was changed. Comments and trailing commas must go first."
+            f"{name}, line {error.lineno}, is not JSON: {hint}. Nothing was changed. Remove comments and trailing commas first."
         ) from None
     except RecursionError:
         raise BadInput(f"{name} is nested too deeply. Nothing was changed.") from None
@@ -35,42 +36,46 @@ def parsed(text: str, name: str) -> Any:
     return value
 
 
-def put(text: str, path: Path, value: object, name: str) -> str:
-    """The text with the value at the end of the object or list that `path` without its last step leads to; what is missing on
-    the way is made. The last step is a key, or for a list its length. "" is a file that is not there yet."""
+def insert(text: str, path: Path, value: object, name: str) -> str:
+    """Return the text with the value added at the end of the object or list that contains it.
+
+    `path` leads to the value. Its last step is a new key, or the length of a list. Missing
+    objects and lists on the way are added. An empty text stands for a file that does not exist.
+    Raise BadInput if the path exists, or leads through a value of another kind.
+    """
     if not text:
         return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
-    at = _root(text)
+    start = _root(text)
     for depth, step in enumerate(path):
-        _refuse_other_kind(text, at, step, name)
-        kids = _kids(text, at)
-        kid = _find(kids, step, name)
-        if kid is None:
-            return _inserted(text, at, kids, step, _nested(path[depth + 1 :], value), depth)
-        at = kid.value
-    raise BadInput(f"{name} has {_shown(path)} already. Nothing was changed.")
+        _refuse_other_kind(text, start, step, name)
+        members = _members(text, start)
+        member = _find(members, step, name)
+        if member is None:
+            return _with_member(text, start, members, step, _nested(path[depth + 1 :], value), depth)
+        start = member.value
+    raise BadInput(f"{name} has {'.'.join(map(str, path))} already. Nothing was changed.")
 
 
-def taken_out(text: str, path: Path, name: str) -> str:
-    """The text without the value at `path`, which is there, and without what was made for it."""
-    at = _root(text)
-    cut: tuple[int, int] | None = None
-    for depth, step in enumerate(path):
-        kids = _kids(text, at)
-        kid = _find(kids, step, name)
-        assert kid is not None, path
-        if len(kids) > 1:
-            cut = _among_others(kids, kids.index(kid))
-        elif _was_empty(text[at + 1 : kid.start]):
-            ending = _trail(text, depth)
-            cut = at + 1, kid.end + (len(ending) if text.startswith(ending, kid.end) else 0)
-        at = kid.value
-    return text[: cut[0]] + text[cut[1] :] if cut else ""
+def remove(text: str, path: Path, name: str) -> str:
+    """Return the text without the value at `path`, which must exist. Return "" if nothing else is left."""
+    start = _root(text)
+    kept: tuple[int, int] | None = None  # the text before the first position and after the second
+    for step in path:
+        members = _members(text, start)
+        member = _find(members, step, name)
+        assert member is not None, path
+        if len(members) > 1:
+            index = members.index(member)
+            kept = (members[index - 1].end, member.end) if index else (member.start, members[1].start)
+        start = member.value
+    return text[: kept[0]] + text[kept[1] :] if kept else ""
 
 
-class _Kid(NamedTuple):
+class Member(NamedTuple):
+    """An entry of an object or a list: its key, where it starts, where its value starts and ends."""
+
     key: str | None
-    start: int  # of the key, where there is one
+    start: int
     value: int
     end: int
 
@@ -79,49 +84,45 @@ def _root(text: str) -> int:
     return text.index("{")
 
 
-def _kids(text: str, at: int) -> list[_Kid]:
-    """What the object or list that begins at `at` holds. The text is known to be JSON."""
-    found: list[_Kid] = []
-    closing = "}" if text[at] == "{" else "]"
-    here = _skip(text, at + 1)
+def _members(text: str, start: int) -> list[Member]:
+    """Return the entries of the object or list that starts at `start`. The text must be valid JSON."""
+    found: list[Member] = []
+    closing = "}" if text[start] == "{" else "]"
+    here = _skip_space(text, start + 1)
     while text[here] != closing:
-        start, key = here, None
+        begin, key = here, None
         if closing == "}":
             key, here = _scan(text, here)
-            here = _skip(text, _skip(text, here) + 1)
+            here = _skip_space(text, _skip_space(text, here) + 1)
         value = here
         _, here = _scan(text, here)
-        found.append(_Kid(key, start, value, here))
-        here = _skip(text, here)
+        found.append(Member(key, begin, value, here))
+        here = _skip_space(text, here)
         if text[here] == ",":
-            here = _skip(text, here + 1)
+            here = _skip_space(text, here + 1)
     return found
 
 
-def _skip(text: str, here: int) -> int:
+def _skip_space(text: str, here: int) -> int:
     while text[here] in _SPACE:
         here += 1
     return here
 
 
-def _refuse_other_kind(text: str, at: int, step: str | int, name: str) -> None:
-    if text[at] != ("{" if isinstance(step, str) else "["):
-        line = text.count("\n", 0, at) + 1
+def _refuse_other_kind(text: str, start: int, step: str | int, name: str) -> None:
+    if text[start] != ("{" if isinstance(step, str) else "["):
+        line = text.count("\n", 0, start) + 1
         kind = "an object" if isinstance(step, str) else "a list"
-        raise BadInput(f"{name}, line {line}: what stands there should be {kind}. Nothing was changed.")
+        raise BadInput(f"{name}, line {line}: this value should be {kind}. Nothing was changed.")
 
 
-def _find(kids: list[_Kid], step: str | int, name: str) -> _Kid | None:
+def _find(members: list[Member], step: str | int, name: str) -> Member | None:
     if isinstance(step, int):
-        return kids[step] if step < len(kids) else None
-    same = [kid for kid in kids if kid.key == step]
+        return members[step] if step < len(members) else None
+    same = [member for member in members if member.key == step]
     if len(same) > 1:
-        raise BadInput(f"{name} has {step!r} twice in one object. Nothing was changed; take one out.")
+        raise BadInput(f"{name} has {step!r} twice in one object. Nothing was changed; remove one of them.")
     return same[0] if same else None
-
-
-def _shown(path: Path) -> str:
-    return ".".join(str(step) for step in path)
 
 
 def _nested(path: Path, value: object) -> object:
@@ -130,52 +131,37 @@ def _nested(path: Path, value: object) -> object:
     return value
 
 
-def _inserted(text: str, at: int, kids: list[_Kid], step: str | int, value: object, depth: int) -> str:
-    unit = _unit(text)
-    ending = ""
-    if kids:
-        before = text[kids[-2].end : kids[-1].start] if len(kids) > 1 else text[at + 1 : kids[-1].start]
-        gap = before.partition(",")[2] if len(kids) > 1 else before
-        if "\n" in gap:
-            gap = gap[gap.index("\r\n") if "\r\n" in gap else gap.index("\n") :]
-        where, lead = kids[-1].end, "," + (gap or " " * (unit is not None))
-    elif unit is None:
-        where, lead = at + 1, " "
-    else:
-        where, lead = at + 1, " " + _newline(text) + unit * (depth + 1)
-        ending = _trail(text, depth)
-    piece = json.dumps(value, indent=unit if "\n" in lead else None, ensure_ascii=False)
-    piece = piece.replace("\n", _newline(text) + lead.rpartition("\n")[2])
+def _with_member(text: str, start: int, members: list[Member], step: str | int, value: object, depth: int) -> str:
+    """Return the text with a new last member in the object or list that starts at `start`."""
+    unit, newline = _indent_unit(text), "\r\n" if "\r\n" in text else "\n"
     key = f"{json.dumps(step, ensure_ascii=False)}: " if isinstance(step, str) else ""
-    return text[:where] + lead + key + piece + ending + text[where:]
+    if members:
+        before = after = members[-1].end
+        lead, trail = "," + _gap(text, start, members, default="" if unit is None else " "), ""
+    else:
+        before, after = start + 1, _skip_space(text, start + 1)
+        lead = "" if unit is None else newline + unit * (depth + 1)
+        trail = "" if unit is None else newline + unit * depth
+    piece = json.dumps(value, indent=unit if "\n" in lead else None, ensure_ascii=False)
+    piece = piece.replace("\n", newline + lead.rpartition("\n")[2])
+    return text[:before] + lead + key + piece + trail + text[after:]
 
 
-def _unit(text: str) -> str | None:
-    """What one level is indented by; None if all stands on one line."""
-    at = _root(text)
-    kids = _kids(text, at)
-    if not kids:
+def _gap(text: str, start: int, members: list[Member], *, default: str) -> str:
+    """Return the space before the last member, from the end of its line on."""
+    gap = text[start + 1 : members[-1].start]
+    if len(members) > 1:
+        gap = text[members[-2].end : members[-1].start].partition(",")[2]
+    if "\n" in gap:
+        gap = gap[gap.index("\r\n") if "\r\n" in gap else gap.index("\n") :]
+    return gap or default
+
+
+def _indent_unit(text: str) -> str | None:
+    """Return the indentation of one level. Return None if the text is one line."""
+    start = _root(text)
+    members = _members(text, start)
+    if not members:
         return "  "
-    gap = text[at + 1 : kids[0].start]
+    gap = text[start + 1 : members[0].start]
     return gap.rpartition("\n")[2] if "\n" in gap else None
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
-def _trail(text: str, depth: int) -> str:
-    """What stands between the first entry of what was empty and what stood there before."""
-    unit = _unit(text)
-    return "" if unit is None else _newline(text) + unit * depth
-
-
-def _was_empty(gap: str) -> bool:
-    """Whether this gap before a first entry was made in something that was there, and empty."""
-    return gap == " " or gap.startswith((" \n", " \r\n"))
-
-
-def _among_others(kids: list[_Kid], index: int) -> tuple[int, int]:
-    if index:
-        return kids[index - 1].end, kids[index].end
-    return kids[0].start, kids[1].start

@@ -1,7 +1,8 @@
-"""A block of lines between two marker lines, in a text file that belongs to others: put in, brought up to date, taken out.
+"""Add, update and remove a block of lines between two marker lines, in a user's text file.
 
-Taking it out gives back the text as it was before. A file without a line end at its end gets none behind the block either: that
-tells how much was put in with it, and a file that was there and empty from one that was made for the block.
+Removing the block restores the text as it was before. If the last line of the file has no
+line end, the block gets none either. That shows how much was added, and distinguishes an
+empty file from one that was made for the block.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from swarm.errors import BadInput
 
 
 class Marks(NamedTuple):
-    """The marker lines. `begin` is recognised by `begins`, what it says behind that may change."""
+    """The marker lines. The first is recognised by `begins`; the rest of that line may change."""
 
     begins: str
     begin: str
@@ -21,7 +22,7 @@ class Marks(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where a block stands, its markers included, without the last line end."""
+    """The position of a block in a text, with its markers, without the last line end."""
 
     start: int
     end: int
@@ -29,13 +30,13 @@ class Block(NamedTuple):
 
 
 MARKDOWN = Marks(
-    "<!-- swarm:begin", "<!-- swarm:begin (made by swarm setup; swarm setup --remove takes it out) -->", "<!-- swarm:end -->"
+    "<!-- swarm:begin", "<!-- swarm:begin (made by swarm setup; removed by swarm setup --remove) -->", "<!-- swarm:end -->"
 )
-TOML = Marks("# swarm: begin", "# swarm: begin (made by swarm setup; swarm setup codex --remove takes it out)", "# swarm: end")
+TOML = Marks("# swarm: begin", "# swarm: begin (made by swarm setup; removed by swarm setup codex --remove)", "# swarm: end")
 
 
 def find(text: str, marks: Marks, name: str) -> Block | None:
-    """The block; raises BadInput if a marker line stands alone or twice."""
+    """Return the block, None if there is none. Raise BadInput if a marker line is alone or there twice."""
     begins = list(re.finditer(rf"^{re.escape(marks.begins)}[^\n]*?(\r?\n|\Z)", text, re.MULTILINE))
     ends = list(re.finditer(rf"^{re.escape(marks.end)}(?=\r?$)", text, re.MULTILINE))
     if not begins and not ends:
@@ -43,14 +44,14 @@ def find(text: str, marks: Marks, name: str) -> Block | None:
     if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
         line = text.count("\n", 0, min(found[0].start() for found in (begins, ends) if found)) + 1
         raise BadInput(
-            f"{name}, line {line}: the lines {marks.begins!r} and {marks.end!r} must stand there once each, in this order. "
-            "Nothing was changed; mend that by hand."
+            f"{name}, line {line}: the lines {marks.begins!r} and {marks.end!r} must occur once each, in this order. "
+            "Nothing was changed; fix that by hand."
         )
     return Block(begins[0].start(), ends[0].end(), text[begins[0].end() : ends[0].start()])
 
 
 def put(text: str | None, body: str, marks: Marks, name: str) -> str:
-    """The text with the block: where it is if it is there, else at the end. None is a file that is not there yet."""
+    """Return the text with the block: in its old position, else at the end. None stands for no file."""
     found = find(text, marks, name) if text else None
     newline = _newline(text[found.start : found.end] if text and found else text or "")
     block = newline.join([marks.begin, *body.splitlines(), marks.end])
@@ -63,8 +64,8 @@ def put(text: str | None, body: str, marks: Marks, name: str) -> str:
     return f"{text}{newline}{newline}{block}"
 
 
-def taken_out(text: str, marks: Marks, name: str) -> str | None:
-    """The text without the block; None if it was made for it, and has nothing else."""
+def remove(text: str, marks: Marks, name: str) -> str | None:
+    """Return the text without the block. Return None if the file was made for it and has nothing else."""
     found = find(text, marks, name)
     if found is None:
         return text

@@ -146,7 +146,7 @@ def test_done_twice_it_changes_nothing(agent: str, project: Path) -> None:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_an_older_setup_wrote_is_brought_up_to_date(agent: str, project: Path) -> None:
-    where = plan.places(agent, project=str(project))
+    where = plan.agent_files(agent, project=str(project))
     old = plan.changes(agent, where, ("/old/python3", "-P", "/old/swarm/__main__.py"), skill=True)
     file_changes.make(old, where.root)
     run("setup", agent, "--yes")
@@ -161,7 +161,7 @@ def test_what_an_older_setup_wrote_is_brought_up_to_date(agent: str, project: Pa
 def test_what_others_wrote_stays_as_it_is(project: Path) -> None:
     theirs: dict[str, Any] = {
         "model": "größer",
-        "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}], "Stop": []},
+        "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}], "Stop": [1]},
     }
     (project / ".claude").mkdir()
     (project / ".claude/settings.json").write_text(json.dumps(theirs, indent="\t", ensure_ascii=False))
@@ -213,14 +213,15 @@ def test_what_others_called_swarm_is_refused_and_never_removed(agent: str, name:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("content", ["there", "empty", "nothing"])
-def test_taken_back_everything_is_as_it_was(agent: str, content: str, project: Path) -> None:
-    where = plan.places(agent, project=str(project))
-    for path in (where.hooks, where.servers, where.instructions):
-        if content != "nothing":
+@pytest.mark.parametrize("content", ["some", "empty", "none"])
+def test_after_a_removal_every_file_is_as_it_was_before_setup(agent: str, content: str, project: Path) -> None:
+    """An empty JSON object is the exception: see test_texts."""
+    files = plan.agent_files(agent, project=str(project))
+    for path in (files.hooks, files.servers, files.instructions):
+        if content == "some" or (content == "empty" and not path.endswith(".json")):
             Path(path).parent.mkdir(exist_ok=True)
-            begun = "{}" if path.endswith(".json") else ""
-            Path(path).write_text(begun if content == "empty" else {"": "# Own", "{}": '{"a": []}'}[begun])
+            text = '{"a": []}' if path.endswith(".json") else "# Own"
+            Path(path).write_text(text if content == "some" else "")
     before = tree(project)
     run("setup", agent, "--skill", "--yes")
     assert len(tree(project)) > len(before)
@@ -415,7 +416,7 @@ def test_a_symbolic_link_stays_one_and_modes_stay(project: Path, tmp_path: Path)
     assert "swarm hook" in (tmp_path / "dotfiles.json").read_text()
     assert stat.S_IMODE((tmp_path / "dotfiles.json").stat().st_mode) == 0o640
     run("setup", "claude", "--remove", "--yes")
-    assert (tmp_path / "dotfiles.json").read_text() == "{}"
+    assert json.loads((tmp_path / "dotfiles.json").read_text()) == {} and (project / ".claude/settings.json").is_symlink()
 
 
 def test_one_file_for_both_agents_gets_one_block(project: Path) -> None:
@@ -536,10 +537,10 @@ def test_a_virtual_environment_is_named_for_the_user_and_pointed_out_for_a_proje
 @pytest.mark.parametrize("words", [("swarm",), ("/x y/bin/swarm",), ("/usr/bin/python3", "-P", "/it's here/swarm/__main__.py")])
 def test_every_form_of_the_command_is_recognised(words: tuple[str, ...]) -> None:
     text = hook_entries.put("", plan._groups("codex", words), "x")
-    assert hook_entries.taken_out(text, "x") == ""
+    assert hook_entries.remove(text, "x") == ""
     server = {"command": words[0], "args": [*words[1:], "mcp"]}
     assert own_command.is_own_server(server)
-    assert codex_toml.taken_out(codex_toml.put(None, server, "x"), "x") is None
+    assert codex_toml.remove(codex_toml.put(None, server, "x"), "x") is None
 
 
 # The skill --------------------------------------------------------------------------------------------------
