@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from swarm.admin.state_dir_check import FAULT, OK, WARNING, Check
+from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import StoreError
 from swarm.stores.address import Address
 from swarm.stores.registry import driver_of

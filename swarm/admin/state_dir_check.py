@@ -1,8 +1,8 @@
-"""Whether the ground is good: the state directory, what may be done in it, its filesystem, the room on it. Tried, not guessed.
+"""Checks of the state directory: owner, permissions, filesystem, free space.
 
-What is tried happens in a directory of its own inside the state directory, which is removed again. Where there is no state
-directory yet nothing is created: then it is only asked whether one could be. What cannot be found out is a fault, with the
-system's reason.
+What a lock needs is tried, not guessed, in a new directory inside the state directory
+that is removed again. If the state directory does not exist, nothing is created: the
+check then says whether it could be. A property that cannot be found out is a fault.
 """
 
 from __future__ import annotations
@@ -12,227 +12,213 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from swarm.admin.check import FAULT, OK, WARNING, Check
+from swarm.locks import reservations, table
+from swarm.queue import events
+from swarm.status import log
+from swarm.stores.file.layout import directories
 from swarm.terminal.text import quoted
 
-OK, WARNING, FAULT = "ok", "warning", "fault"
-
-_SHARED = {  # filesystems that other machines or programs stand behind, and what is known of them
-    "nfs": "locks between machines need the server to make links and renames at once, and clocks that agree",
-    "nfs4": "locks between machines need the server to make links and renames at once, and clocks that agree",
-    "cifs": "it may have no links, and reports changes late",
-    "smb3": "it may have no links, and reports changes late",
-    "smbfs": "it may have no links, and reports changes late",
-    "9p": "it may cache names, so that two machines see different locks",
-    "virtiofs": "it may cache names, so that two machines see different locks",
-    "ceph": "changes of other machines do not wake anybody",
-    "glusterfs": "changes of other machines do not wake anybody",
-    "vboxsf": "it has no links",
-    "vfat": "it has no links",
-    "exfat": "it has no links",
+_LINKS_MISSING = "it has no hard links"
+_LINKS_DOUBTFUL = "it may have no hard links, and reports changes late"
+_SERVER_DECIDES = "locks between machines need atomic links and renames on the server, and clocks that agree"
+_CACHED_NAMES = "it may cache names, so that two machines see different locks"
+_NO_WAKE_UPS = "changes of other machines wake no waiting process"
+_DOUBTFUL_FILESYSTEMS = {
+    "nfs": _SERVER_DECIDES,
+    "nfs4": _SERVER_DECIDES,
+    "cifs": _LINKS_DOUBTFUL,
+    "smb3": _LINKS_DOUBTFUL,
+    "smbfs": _LINKS_DOUBTFUL,
+    "9p": _CACHED_NAMES,
+    "virtiofs": _CACHED_NAMES,
+    "ceph": _NO_WAKE_UPS,
+    "glusterfs": _NO_WAKE_UPS,
+    "vboxsf": _LINKS_MISSING,
+    "vfat": _LINKS_MISSING,
+    "exfat": _LINKS_MISSING,
 }
-_LITTLE_SPACE, _VERY_LITTLE = 200 << 20, 5 << 20  # bytes
-_FEW_INODES, _VERY_FEW = 2000, 50
-
-# What is in a state directory in which somebody has worked.
+_LOCAL_DISK = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
+_WARN_BYTES, _MIN_BYTES = 200 << 20, 5 << 20
+_WARN_INODES, _MIN_INODES = 2000, 50
 _FILES = ("status.log", ".tasks/tasks.log")
-_DIRECTORIES = (
-    "locks",
-    ".locks",
-    ".locks/hands",
-    ".locks/gates",
-    ".locks/anchors",
-    ".locks/tickets",
-    "paths",
-    ".paths",
-    ".paths/hands",
-    ".paths/gates",
-    ".paths/anchors",
-    ".paths/tickets",
-    ".status",
-    ".tasks",
-    ".cache",
-    "results",
-)
-
-
-@dataclass(frozen=True)
-class Check:
-    """What one look has found: `state` is ok, warning or fault; `fix` is the one command that helps, "" where none is needed."""
-
-    name: str
-    state: str
-    text: str
-    fix: str = ""
 
 
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
-    """Everything about the directory `root`; `chosen`: a person named it, so it is trusted."""
-    directory = list(_directory(root, chosen))
+    """Check the directory `root`. `chosen`: the user named it, so it is trusted."""
+    directory = list(_check_directory(root, chosen))
     yield from directory
     if any(check.state == FAULT for check in directory):
         return
-    place = root
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    yield from _permissions(place) if place == root else _could_be_created(place)
-    yield from _filesystem(place)
-    yield from _room(place)
+    existing = root
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    yield from _check_permissions(root) if existing == root else _could_be_created(existing)
+    yield from _check_filesystem(existing)
+    yield from _check_space(existing)
 
 
-def _directory(root: str, chosen: bool) -> Iterator[Check]:
+def _check_directory(root: str, chosen: bool) -> Iterator[Check]:
     name = "state directory"
-    own = f"export SWARM_STATE_DIR=$HOME/.swarm  # or any directory of your own, instead of {root}"
+    own = f"export SWARM_STATE_DIR=$HOME/.swarm  # or another directory of your own, instead of {root}"
     try:
         link = os.path.islink(root)
         found = os.stat(root)
     except FileNotFoundError:
         if link:
-            yield Check(name, FAULT, f"{root} is a symbolic link that leads nowhere", f"rm {quoted(root)}")
+            yield Check(name, FAULT, f"{root} is a symbolic link to a missing file", f"rm {quoted(root)}")
         else:
-            yield Check(name, OK, f"{root} does not exist yet: the first command that writes makes it")
+            yield Check(name, OK, f"{root} does not exist yet; the first command that writes creates it")
         return
     except OSError as error:
-        yield Check(name, FAULT, f"{root} cannot be looked at: {error.strerror}", own)
+        yield Check(name, FAULT, f"{root} cannot be examined: {error.strerror}", own)
         return
     if not stat.S_ISDIR(found.st_mode):
         yield Check(name, FAULT, f"{root} is not a directory", own)
     elif link and not chosen:
-        yield Check(name, FAULT, f"{root} is the default and a symbolic link, so it is not used", own)
+        yield Check(name, FAULT, f"{root} is the default and a symbolic link, so swarm does not use it", own)
     elif found.st_uid != os.geteuid() and not chosen:
-        yield Check(name, FAULT, f"{root} is the default and belongs to {_owner(found.st_uid)}, so it is not used", own)
+        yield Check(name, FAULT, f"{root} is the default and belongs to {_owner(found.st_uid)}, so swarm does not use it", own)
     elif found.st_uid not in (os.geteuid(), 0):
         text = f"{root} belongs to {_owner(found.st_uid)}, who can change everything in it"
         yield Check(name, WARNING, text, own)
     elif found.st_mode & 0o022:
-        who = "everybody" if found.st_mode & 0o002 else "its group"
-        text = f"{root} can be written to by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
-        yield Check(name, WARNING, f"{text}: they can take, break and forge locks", f"chmod go-w {quoted(root)}")
+        who = "all users" if found.st_mode & 0o002 else "its group"
+        text = f"{who} may write to {root} (mode {stat.S_IMODE(found.st_mode):04o}), and so acquire, break and forge locks"
+        yield Check(name, WARNING, text, f"chmod go-w {quoted(root)}")
     else:
-        yield Check(name, OK, f"{root}, {_owner(found.st_uid)}'s, mode {stat.S_IMODE(found.st_mode):04o}")
+        yield Check(name, OK, f"{root}, owner {_owner(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}")
 
 
 def _could_be_created(parent: str) -> Iterator[Check]:
     if os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK):
-        yield Check("permissions", OK, f"it can be made in {parent}")
+        yield Check("permissions", OK, f"the state directory can be created in {parent}")
     else:
-        yield Check("permissions", FAULT, f"it cannot be made in {parent}: you may not write there", f"ls -ld {quoted(parent)}")
+        yield Check(
+            "permissions",
+            FAULT,
+            f"the state directory cannot be created: you may not write to {parent}",
+            f"ls -ld {quoted(parent)}",
+        )
 
 
-def _permissions(place: str) -> Iterator[Check]:
+def _check_permissions(root: str) -> Iterator[Check]:
     name = "permissions"
     try:
-        bench = tempfile.mkdtemp(prefix=".doctor-", dir=place)
+        trial_dir = tempfile.mkdtemp(prefix=".doctor-", dir=root)
     except OSError as error:
-        fix = f"ls -ld {quoted(place)}"
-        yield Check(name, FAULT, f"nothing can be created in {place}: {error.strerror}", fix)
+        yield Check(name, FAULT, f"no file can be created in {root}: {error.strerror}", f"ls -ld {quoted(root)}")
         return
     try:
-        faults = [fault for trial in _TRIALS if (fault := _tried(trial, bench))]
+        faults = [fault for trial in _TRIALS if (fault := _tried(trial, trial_dir))]
     finally:
-        shutil.rmtree(bench, ignore_errors=True)
-    elsewhere = "export SWARM_STATE_DIR=/a/directory/on/a/local/disk"
+        shutil.rmtree(trial_dir, ignore_errors=True)
     for fault in faults:
-        yield Check(name, FAULT, f"{place}: {fault}, so locks cannot be kept there", elsewhere)
-    for path, fault in _unusable(place):
+        yield Check(name, FAULT, f"{root}: {fault}, so locks do not work there", _LOCAL_DISK)
+    for path, fault in _unusable(root):
         yield Check(name, FAULT, f"{path} {fault}", f"ls -ld {quoted(path)}; chown -R $(id -un) {quoted(path)}")
         faults.append(fault)
     if not faults:
-        yield Check(name, OK, "files can be written, linked, renamed and removed, and only one of two gets a name")
+        yield Check(name, OK, "files can be written, linked, renamed and removed, and no name is given twice")
 
 
-def _unusable(place: str) -> Iterator[tuple[str, str]]:
-    """What stands there already and is not ours to write to: one `sudo swarm` is enough for that."""
+def _unusable(root: str) -> Iterator[tuple[str, str]]:
+    """Yield paths that exist and that we may not write to. One `sudo swarm` is enough for that."""
     for name in _FILES:
-        path = f"{place}/{name}"
+        path = f"{root}/{name}"
         if os.path.lexists(path) and not os.path.isfile(path):
             yield path, "is not a plain file"
         elif os.path.exists(path) and not os.access(path, os.W_OK):
             yield path, "may not be written to"
-    for name in _DIRECTORIES:
-        path = f"{place}/{name}"
+    for name in checked_directories(root):
+        path = f"{root}/{name}"
         if os.path.lexists(path) and not os.path.isdir(path):
             yield path, "is not a directory"
         elif os.path.exists(path) and not os.access(path, os.W_OK | os.X_OK):
             yield path, "may not be written to"
 
 
-def _tried(trial: Callable[[str], str], bench: str) -> str:
+def checked_directories(root: str) -> list[str]:
+    """Return every directory that swarm may have made in a state directory."""
+    return directories(root, namespaces=(table.NAMESPACE, reservations.NAMESPACE), logs=(log.LOG, events.LOG))
+
+
+def _tried(trial: Callable[[str], str], folder: str) -> str:
+    """Return what is wrong, "" if nothing is."""
     try:
-        return trial(bench)
+        return trial(folder)
     except OSError as error:
         return f"{trial.__doc__} does not work ({error.strerror})"
 
 
-def _writing(bench: str) -> str:
+def _writing(folder: str) -> str:
     """writing a file"""
-    with open(f"{bench}/file", "xb") as file:
+    with open(f"{folder}/file", "xb") as file:
         file.write(b"x" * 4096)
         file.flush()
         os.fsync(file.fileno())
     return ""
 
 
-def _linking(bench: str) -> str:
-    """making a link"""
-    os.link(f"{bench}/file", f"{bench}/linked")
+def _linking(folder: str) -> str:
+    """making a hard link"""
+    os.link(f"{folder}/file", f"{folder}/linked")
     try:
-        os.link(f"{bench}/file", f"{bench}/linked")
+        os.link(f"{folder}/file", f"{folder}/linked")
     except FileExistsError:
         return ""
-    return "a link can be made over one that is there"
+    return "a hard link replaces an existing file"
 
 
-def _pointing(bench: str) -> str:
+def _pointing(folder: str) -> str:
     """making a symbolic link"""
-    os.symlink("17", f"{bench}/end")
-    return "" if os.readlink(f"{bench}/end") == "17" else "a symbolic link does not say what was written"
+    os.symlink("17", f"{folder}/end")
+    return "" if os.readlink(f"{folder}/end") == "17" else "a symbolic link does not contain what was written"
 
 
-def _renaming(bench: str) -> str:
+def _renaming(folder: str) -> str:
     """renaming a file"""
-    os.mkdir(f"{bench}/hand")
-    os.rename(f"{bench}/linked", f"{bench}/hand/moved")
-    os.unlink(f"{bench}/hand/moved")
-    opened = os.open(f"{bench}/hand", os.O_RDONLY | os.O_DIRECTORY)
+    os.mkdir(f"{folder}/inner")
+    os.rename(f"{folder}/linked", f"{folder}/inner/moved")
+    os.unlink(f"{folder}/inner/moved")
+    opened = os.open(f"{folder}/inner", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.rmdir(f"{bench}/hand")
-        # What `swap` rests on: nothing goes through a directory that is gone, even for one who has it open.
-        os.rename(f"{bench}/file", "moved", dst_dir_fd=opened)
+        os.rmdir(f"{folder}/inner")
+        # `swap` relies on it: no file can be moved into a removed directory, even if it is open.
+        os.rename(f"{folder}/file", "moved", dst_dir_fd=opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     finally:
         os.close(opened)
-    return "a file can be moved into a directory that is gone"
+    return "a file can be moved into a removed directory"
 
 
-def _removing(bench: str) -> str:
-    """removing what was made"""
+def _removing(folder: str) -> str:
+    """removing a file"""
     for name in ("file", "end"):
-        os.unlink(f"{bench}/{name}")
-    return "" if not os.listdir(bench) else "what was removed is still listed"
+        os.unlink(f"{folder}/{name}")
+    return "" if not os.listdir(folder) else "removed files are still listed"
 
 
 _TRIALS = (_writing, _linking, _pointing, _renaming, _removing)
 
 
-def _filesystem(place: str) -> Iterator[Check]:
+def _check_filesystem(path: str) -> Iterator[Check]:
     name = "filesystem"
-    kind = filesystem_of(place)
+    kind = filesystem_of(path)
     if not kind:
-        yield Check(name, OK, "its type is not known here; links and renames were tried above")
+        yield Check(name, OK, "the type of the filesystem is unknown")
         return
-    known = _SHARED.get(kind, "another program stands behind it, and decides what it keeps" if kind.startswith("fuse") else "")
-    if known and kind != "fuseblk":
-        text = f"{place} is on {kind}: {known}"
-        yield Check(name, WARNING, text, "export SWARM_STATE_DIR=/a/directory/on/a/local/disk")
+    doubt = _DOUBTFUL_FILESYSTEMS.get(kind, "the program behind it decides what is atomic" if kind.startswith("fuse") else "")
+    if doubt and kind != "fuseblk":
+        yield Check(name, WARNING, f"{path} is on {kind}: {doubt}", _LOCAL_DISK)
     else:
-        yield Check(name, OK, f"{place} is on {kind}")
+        yield Check(name, OK, f"{path} is on {kind}")
 
 
 def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The type of the filesystem that a path is on, "" where the system does not tell."""
+    """Return the type of the filesystem that a path is on, "" if it is unknown."""
     try:
         with open(mounts, "rb") as file:
             lines = file.read().split(b"\n")
@@ -250,25 +236,25 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     return kind
 
 
-def _room(place: str) -> Iterator[Check]:
-    name = "room"
+def _check_space(path: str) -> Iterator[Check]:
+    name = "free space"
     try:
-        found = os.statvfs(place)
+        found = os.statvfs(path)
     except OSError as error:
         yield Check(
             name,
             FAULT,
-            f"the free space of {place} cannot be told: {error.strerror}",
-            f"df -h {quoted(place)}; df -i {quoted(place)}",
+            f"the free space of {path} cannot be read: {error.strerror}",
+            f"df -h {quoted(path)}; df -i {quoted(path)}",
         )
         return
     free = found.f_bavail * found.f_frsize
-    inodes = found.f_favail if found.f_files else _FEW_INODES
+    inodes = found.f_favail if found.f_files else _WARN_INODES
     text = f"{free >> 20:,} MiB free" + (f", {inodes:,} inodes" if found.f_files else "")
-    if free < _VERY_LITTLE or inodes < _VERY_FEW:
-        yield Check(name, FAULT, f"{text}: soon nothing can be written any more", f"df -h {quoted(place)}; df -i {quoted(place)}")
-    elif free < _LITTLE_SPACE or inodes < _FEW_INODES:
-        yield Check(name, WARNING, text, f"df -h {quoted(place)}; df -i {quoted(place)}")
+    if free < _MIN_BYTES or inodes < _MIN_INODES:
+        yield Check(name, FAULT, f"{text}: soon no file can be written any more", f"df -h {quoted(path)}; df -i {quoted(path)}")
+    elif free < _WARN_BYTES or inodes < _WARN_INODES:
+        yield Check(name, WARNING, text, f"df -h {quoted(path)}; df -i {quoted(path)}")
     else:
         yield Check(name, OK, text)
 

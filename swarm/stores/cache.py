@@ -37,8 +37,11 @@ class FileCache:
     for the store in the state directory itself.
     """
 
+    DIRECTORY = ".cache"
+    DRAFT_SUFFIX = ".draft"
+
     def __init__(self, root: str, directory: StateDir, filesystem: Filesystem | None = None, *, whose: str = "") -> None:
-        self._folder = f"{root}/.cache"
+        self._folder = f"{root}/{self.DIRECTORY}"
         self._directory = directory
         self._filesystem = filesystem or Filesystem()
         self._prefix = f"{_hash(whose)}." if whose else ""
@@ -85,7 +88,7 @@ class FileCache:
         """Return the path of an entry, and of the draft that is renamed to it."""
         self._directory.refuse_links(self._folder)
         path = f"{self._folder}/{self._prefix}{name}"
-        return path, f"{path}.draft"
+        return path, f"{path}{self.DRAFT_SUFFIX}"
 
 
 def _hash(text: str) -> str:

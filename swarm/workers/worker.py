@@ -20,6 +20,7 @@ from swarm.queue.queue import Claim, TaskQueue
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
+from swarm.stores.file.layout import RESULTS
 from swarm.workers import command, output
 from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
 
@@ -152,7 +153,7 @@ class SmartWorker:
             attempt.stop()
 
     def _results_dir(self) -> str:
-        return self._results or os.path.join(settings.state_dir()[0], "results")
+        return self._results or os.path.join(settings.state_dir()[0], RESULTS)
 
     def _claim(self) -> Claim | None:
         try:

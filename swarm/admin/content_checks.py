@@ -1,0 +1,166 @@
+"""Checks of what a store holds: status log, queue, locks, and leftovers of crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from swarm.admin.check import FAULT, OK, WARNING, Check
+from swarm.errors import StoreError
+from swarm.locks.table import LockTable
+from swarm.queue.events import DONE, RUNNING
+from swarm.queue.events import LOG as TASKS
+from swarm.queue.state import QueueState, TaskState
+from swarm.status.log import LOG as STATUS
+from swarm.status.log import parse_record
+from swarm.stores.contract import Store
+from swarm.stores.file.layout import count_leftovers, scratch_directories
+from swarm.system.clock import from_iso
+from swarm.terminal.text import duration, quoted
+
+_CHECKED_RECORDS = 2000  # of the end of the status log
+_MAX_CLOCK_DIFFERENCE = 60.0  # seconds
+_LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
+_MAX_LEFTOVERS = 200
+
+
+@dataclass
+class Case:
+    """The store that is checked, and what the checks have read of it."""
+
+    root: str
+    store: Store
+    locks: LockTable
+    tasks: QueueState = field(default_factory=QueueState)
+    cursor: str = ""
+    """How far the queue's log was read into `tasks`."""
+
+
+def check_log(case: Case) -> Iterator[Check]:
+    lines, _ = case.store.tail(STATUS, _CHECKED_RECORDS)
+    records = [parse_record(line) for line in lines if line.strip()]
+    damaged = sum(record is None for record in records)
+    times = [from_iso(record.get("timestamp")) for record in records if record]
+    ahead = max((moment for moment in times if moment is not None), default=0.0) - case.store.clock.now()
+    if damaged:
+        text = f"{damaged} of the last {len(records)} lines are not valid records; readers skip them"
+        yield Check("log", WARNING, text, "swarm log validate")
+    if ahead > _MAX_CLOCK_DIFFERENCE:
+        text = f"a record is dated {duration(ahead)} in the future: a writer's clock or this clock is wrong"
+        yield Check("log", WARNING, text, "date -u  # compare the clocks of all machines")
+    if not damaged and ahead <= _MAX_CLOCK_DIFFERENCE:
+        yield Check(
+            "log", OK, f"the last {_count(len(records), 'record')} can be read" if records else "there are no records yet"
+        )
+
+
+def check_queue(case: Case) -> Iterator[Check]:
+    _read_queue(case)  # from the beginning: a snapshot would hide damaged lines
+    state = case.tasks
+    if state.damaged:
+        text = f"{_count(state.damaged, 'line')} of the queue's log cannot be read and are ignored"
+        yield Check("queue", WARNING, text, "swarm task list")
+    blocked = state.blocked()
+    if blocked:
+        task, culprit = next(iter(blocked.items()))
+        more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+        text = f"{task}{more} cannot start: {culprit}, which must be done first, has failed, was cancelled or does not exist"
+        yield Check("queue", WARNING, text, f"swarm task retry {quoted(culprit)}")
+    if not state.damaged and not blocked:
+        yield Check("queue", OK, _count(len(state), "task") if len(state) else "the queue is empty")
+
+
+def check_locks(case: Case) -> Iterator[Check]:
+    """Find locks that no worker will take over by itself, or that keep others out for nothing."""
+    count = findings = 0
+    for task in case.locks.tasks():
+        count += 1
+        for check in _check_lock(case, task):
+            findings += 1
+            yield check
+    if not findings:
+        yield Check("locks", OK, f"{_count(count, 'lock')}, none left over")
+
+
+def check_claims(case: Case) -> Iterator[Check]:
+    """Find tasks whose worker died at the last attempt, while no worker has noticed."""
+    tokens = {entry.id: entry.token for entry in case.tasks.running.values() if _is_lost_for_good(case, entry)}
+    _read_queue(case)  # the claim must stand before and after the look at its lock
+    for entry in list(case.tasks.running.values()):
+        if entry.state == RUNNING and tokens.get(entry.id) == entry.token:
+            text = f"{entry.id} has failed: its worker {entry.worker} died at the last of {_count(entry.attempts, 'attempt')}"
+            yield Check("queue", WARNING, text, f"swarm task retry {quoted(entry.id)}")
+
+
+def check_leftovers(case: Case) -> Iterator[Check]:
+    """Count what crashed processes left. It blocks no worker, and swarm removes it over time."""
+    count = count_leftovers(case.root)
+    if count > _MAX_LEFTOVERS:
+        # Scratch directories alone: swarm removes an intent once its scratch directory is gone.
+        folders = " ".join(quoted(folder) for folder in scratch_directories(case.root))
+        text = f"{_count(count, 'leftover')} of crashed processes: every change of a lock reads their names"
+        yield Check("leftovers", WARNING, text, f"find {folders} -mindepth 1 -mmin +60 -delete")
+    elif count:
+        yield Check("leftovers", OK, f"{_count(count, 'leftover')} of crashed processes; swarm removes them over time")
+    else:
+        yield Check("leftovers", OK, "crashed processes left nothing")
+
+
+CHECKS: list[tuple[str, Callable[[Case], Iterator[Check]]]] = [
+    ("log", check_log),
+    ("queue", check_queue),
+    ("locks", check_locks),
+    ("queue", check_claims),
+    ("leftovers", check_leftovers),
+]
+
+
+def _check_lock(case: Case, task: str) -> Iterator[Check]:
+    try:
+        status = case.locks.status(task)
+    except StoreError as error:
+        yield Check("locks", FAULT, str(error), f"ls -la {quoted(case.root)}")
+        return
+    lock, now = status.lock, case.locks.clock.now()
+    free = f"swarm lock break {quoted(task)} --yes"
+    if lock is None:
+        if status.exists and not status.is_held:  # a young one may still be being written
+            yield Check("locks", WARNING, f"the lock of {task} is invalid and counts as free", free)
+        return
+    heartbeat_at = from_iso(lock.heartbeat_at)
+    if heartbeat_at is not None and heartbeat_at - now > _MAX_CLOCK_DIFFERENCE:
+        text = f"the lock of {task} is dated {duration(heartbeat_at - now)} in the future: a clock is wrong"
+        yield Check("locks", WARNING, text, "date -u  # compare the clocks of all machines")
+    if _outlives_its_task(case, task, lock.token, now):
+        yield Check("locks", WARNING, f"{task} is done, but {lock.worker} still holds its lock", free)
+    elif status.reason:
+        yield Check("locks", WARNING, f"the lock of {task} is left over: the process of {lock.worker} is gone", free)
+    elif not status.is_held and (status.seconds_left or 0.0) < -_LEFT_OVER_AFTER:
+        since = duration(status.seconds_left or 0.0)
+        yield Check("locks", WARNING, f"the lock of {task} is left over: the lease of {lock.worker} ended {since} ago", free)
+
+
+def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> bool:
+    """Return whether a task is done and its lock stays. A worker that has just ended it gets a minute."""
+    entry = case.tasks.entries.get(task)
+    if entry is None or entry.state != DONE:
+        return False
+    return token != entry.token or now - (from_iso(entry.since) or 0.0) >= _MAX_CLOCK_DIFFERENCE
+
+
+def _is_lost_for_good(case: Case, entry: TaskState) -> bool:
+    return entry.attempts >= entry.max_attempts and not case.locks.status(entry.id).is_held
+
+
+def _read_queue(case: Case) -> None:
+    """Read what is new in the queue's log."""
+    while True:
+        lines, case.cursor = case.store.read_log(TASKS, case.cursor)
+        if not lines:
+            return
+        for line in lines:
+            case.tasks.apply(line)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,80 @@
+"""Checks of the program and the machine: Python, environment, clock, optional parts."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from swarm import settings
+from swarm.admin.check import FAULT, OK, WARNING, Check
+from swarm.errors import SwarmError
+from swarm.stores.registry import SERVER_DRIVERS
+from swarm.system import process
+from swarm.system.clock import to_iso
+from swarm.terminal.text import duration
+
+_EARLIEST = 1_700_000_000  # seconds; in 2023, before this program was written
+
+
+def check_python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 11):  # noqa: UP036
+        yield Check("python", FAULT, f"this is Python {version}, but swarm needs 3.11 or newer", "python3.11 -m swarm doctor")
+    else:
+        yield Check("python", OK, f"Python {version}, {sys.executable}")
+
+
+def check_environment() -> Iterator[Check]:
+    readers: dict[str, Callable[[], object]] = {
+        "AI_SWARM_LOCK_TTL": settings.lock_ttl,
+        "SWARM_LOG_MAX_BYTES": settings.log_max_bytes,
+        "SWARM_DURABLE": settings.durable,
+    }
+    all_valid = True
+    for name, read in readers.items():
+        try:
+            read()
+        except SwarmError as error:
+            all_valid = False
+            yield Check("environment", FAULT, str(error), f"unset {name}")
+    if all_valid:
+        shown = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_STORE", "SWARM_WORKER")
+        names = [name for name in shown if name in settings.environment()]
+        yield Check("environment", OK, f"set: {', '.join(names)}" if names else "no variable is set, so the defaults apply")
+
+
+def check_clock() -> Iterator[Check]:
+    if not process.boot_id():
+        text = "this system has no boot id, so leases depend on the wall clock: setting it can end them early or late"
+        yield Check("clock", WARNING, text, "date -u  # keep the clock right with NTP")
+        return
+    now = time.time()
+    booted = now - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    if now < _EARLIEST or booted < 0:
+        yield Check("clock", FAULT, f"the clock shows {to_iso(now)}, which is wrong", "date -u  # set the clock with NTP")
+    else:
+        yield Check("clock", OK, f"{to_iso(now)}, up {duration(now - booted)}; leases do not depend on the wall clock")
+
+
+def check_optional_parts() -> Iterator[Check]:
+    installed: list[str] = []
+    missing: list[str] = []
+    drivers = [driver for driver in SERVER_DRIVERS if driver.client]
+    for name, found, use in (
+        ("PyYAML", _has_module("yaml"), "YAML files of tasks, sprint locks in full YAML"),
+        ("tmux", shutil.which("tmux") is not None, "`swarm up`"),
+        *((driver.client, _has_module(driver.client), f"{driver.schemes[0]}://") for driver in drivers),
+    ):
+        if found:
+            installed.append(name)
+        else:
+            missing.append(f"{name} (for {use})")
+    text = f"installed: {', '.join(installed) or 'none'}"
+    yield Check("optional parts", OK, f"{text}; missing (optional): {', '.join(missing)}" if missing else text)
+
+
+def _has_module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None

@@ -1,0 +1,85 @@
+"""The directories of a state directory, in one table for everything that checks them.
+
+NAME/             the records of a namespace, such as locks
+.NAME/…           what changes of these records need, see `swap` and `tokens`
+status.log        the status log; other logs are .LOG/LOG.log
+.LOG/             the parts of a log that were rotated
+.cache/           what can be computed again
+results/          the output of agents
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from swarm.stores.cache import FileCache
+from swarm.stores.file.swap import SWEEP_AGE, Handover
+from swarm.stores.file.tokens import Tickets
+
+RESULTS = "results"
+SCRATCH, INTENTS = Handover.DIRECTORIES[:2]
+PRIVATE_DIRECTORIES = (*Handover.DIRECTORIES, *Tickets.DIRECTORIES)
+
+
+def directories(root: str, *, namespaces: Sequence[str], logs: Sequence[str]) -> list[str]:
+    """Return every directory that swarm makes below `root`, parents first.
+
+    Namespaces and logs that are on disk are added to those that are named.
+    """
+    found = list(dict.fromkeys([*namespaces, *_namespaces_on_disk(root)]))
+    names = [name for namespace in found for name in _of_namespace(namespace)]
+    return [*names, *(f".{log}" for log in logs), FileCache.DIRECTORY, RESULTS]
+
+
+def count_leftovers(root: str) -> int:
+    """Count what crashed processes left, if it is old enough to be removed by swarm."""
+    count = 0
+    for namespace in _namespaces_on_disk(root):
+        count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{SCRATCH}")))
+        count += sum(map(_is_old, _intent_times(f"{root}/.{namespace}/{INTENTS}")))
+    return count + sum(map(_is_old, _entry_times(f"{root}/{FileCache.DIRECTORY}", suffix=FileCache.DRAFT_SUFFIX)))
+
+
+def scratch_directories(root: str) -> list[str]:
+    """Return the directories that hold scratch directories."""
+    return [f"{root}/.{namespace}/{SCRATCH}" for namespace in _namespaces_on_disk(root)]
+
+
+def _of_namespace(name: str) -> list[str]:
+    return [name, f".{name}", *(f".{name}/{each}" for each in PRIVATE_DIRECTORIES)]
+
+
+def _namespaces_on_disk(root: str) -> list[str]:
+    hidden = sorted(name for name in _listed(root) if name.startswith("."))
+    return [name[1:] for name in hidden if any(os.path.isdir(f"{root}/{name}/{each}") for each in PRIVATE_DIRECTORIES)]
+
+
+def _entry_times(folder: str, suffix: str = "") -> Iterator[float]:
+    for name in _listed(folder):
+        if name.endswith(suffix):
+            try:
+                yield os.lstat(f"{folder}/{name}").st_mtime
+            except FileNotFoundError:
+                pass  # just removed
+
+
+def _intent_times(folder: str) -> Iterator[float]:
+    """Yield when each intent was announced. Its name says so; its file may be older."""
+    for name in _listed(folder):
+        try:
+            yield int(name.rpartition("~")[2])
+        except ValueError:
+            pass  # not an intent
+
+
+def _is_old(moment: float) -> bool:
+    return time.time() - moment > SWEEP_AGE
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
