@@ -169,8 +169,8 @@ def _prepared(control: Control) -> Iterator[None]:
         return
     from swarm.stores import postgres
 
-    lock = """insert into {0}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
-    returning last::text into result;"""
+    lock = """insert into {0}.logs as counter values (log, 1)
+    on conflict (name) do update set last = counter.last + 1 returning last::text into result;"""
     without = """insert into {0}.logs values (log, 1::bigint << 40) on conflict do nothing;
     result := nextval('{0}.numbers')::text;
     perform pg_sleep(random() * 0.01);"""  # as on a server that is busy

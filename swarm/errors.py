@@ -1,4 +1,4 @@
-"""Every error that swarm raises on purpose, with the exit code of a command that ends by it.
+"""Every error that swarm raises on purpose, with the exit code of its command.
 
     SwarmError
     ├── BadInput (also a ValueError)    2   the input is invalid: fix it; nothing was written
@@ -15,8 +15,8 @@
     └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
         └── AgentUnavailable            1   the agent is missing, has ended, or still runs
 
-The text of an error says what is wrong, then what to do. Only commands print it: `cli.main`
-turns an error into a message and an exit code.
+The text of an error says what is wrong, then what to do. Only commands print it:
+`cli.main` turns an error into a message and an exit code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class BadInput(SwarmError, ValueError):
 
 
 class LockHeld(SwarmError):
-    """The task is locked. `holder` is the worker that holds it; "" if the lock is unreadable."""
+    """The task is locked.
+
+    `holder` is the worker that holds it; "" if the lock is unreadable.
+    """
 
     def __init__(self, task_id: str, holder: str, text: str) -> None:
         super().__init__(text)
@@ -72,8 +75,9 @@ class NoTask(SwarmError):
     """There is no task to act on.
 
     `why` is "unknown" for a task that was named. If no task was named, it is "empty",
-    "finished" or "busy". For "busy", `holders` has the worker of each task that is held.
-    `ready_in` is after how many seconds the next failed task may be tried again, or None.
+    "finished" or "busy". For "busy", `holders` has the worker of each task that is
+    held. `ready_in` is after how many seconds the next failed task may be tried again,
+    or None.
     """
 
     def __init__(
@@ -108,7 +112,8 @@ class WrongState(SwarmError):
 class CannotRun(SwarmError):
     """A command cannot be started.
 
-    `exit_code` is the one of a shell: 127 for a missing command, else 126. `number` is the errno.
+    `exit_code` is the one of a shell: 127 for a missing command, else 126. `number` is
+    the errno.
     """
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -134,16 +139,22 @@ class Busy(StoreError):
 
 
 class Unreachable(StoreError):
-    """The server of a store does not answer. It may have made the change that was asked for."""
+    """The server of a store does not answer.
+
+    It may have made the change that was asked for.
+    """
 
 
 class TmuxSwarmError(SwarmError):
-    """tmux is missing, too old or unreachable, or it refused. The agents' state is unknown."""
+    """tmux is missing, too old or unreachable, or it refused.
+
+    The agents' state is unknown.
+    """
 
     exit_code = 3
 
 
 class AgentUnavailable(TmuxSwarmError):
-    """The agent's state does not allow this: it is missing, has ended, or still runs."""
+    """The agent's state does not allow this: missing, ended, or still running."""
 
     exit_code = 1

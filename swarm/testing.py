@@ -1,4 +1,6 @@
-"""Checks of the store contract, as plain functions. Run them against a driver of your own.
+"""Checks of the store contract, as plain functions.
+
+Run them against a driver of your own.
 
     from swarm.testing import CHECKS
     for check in CHECKS:
@@ -112,7 +114,12 @@ def tokens_advance_and_never_decrease(store: Store) -> None:
 
 def one_of_many_threads_creates(store: Store) -> None:
     for round_ in range(20):
-        won = _in_threads(8, lambda me, key=f"locks/{round_}": store.create(key, b"%d" % me))  # type: ignore[misc]
+        key = f"locks/{round_}"
+
+        def create(me: int, key: str = key) -> bool:
+            return store.create(key, b"%d" % me)
+
+        won = _in_threads(8, create)
         assert sum(won) == 1, f"{sum(won)} threads created the same record"
 
 
@@ -120,16 +127,26 @@ def one_of_many_threads_replaces(store: Store) -> None:
     store.create("locks/a", b"start")
     now = b"start"
     for round_ in range(20):
-        won = _in_threads(8, lambda me, old=now, r=round_: _unless_busy(store.replace, "locks/a", old, b"%d by %d" % (r, me)))  # type: ignore[misc]
+        old, data = now, b"%d by %%d" % round_
+
+        def replace(me: int, old: bytes = old, data: bytes = data) -> bool:
+            return _unless_busy(store.replace, "locks/a", old, data % me)
+
+        won = _in_threads(8, replace)
         assert sum(won) == 1, f"{sum(won)} threads replaced the same record"
         after = store.read("locks/a")
-        assert after == b"%d by %d" % (round_, won.index(True))
+        assert after == data % won.index(True)
         now = after
 
 
 def tokens_are_unique_among_threads(store: Store) -> None:
     tokens: list[int] = []
-    _in_threads(8, lambda me: all(tokens.append(store.next_token("locks/a")) is None for _ in range(50)))  # type: ignore[func-returns-value]
+
+    def take(_: int) -> bool:
+        tokens.extend(store.next_token("locks/a") for _ in range(50))
+        return True
+
+    _in_threads(8, take)
     assert len(tokens) == len(set(tokens)) == 400
     assert store.token_bound("locks/a") == max(tokens)
 
@@ -245,7 +262,12 @@ def a_search_finds_the_lines_with_a_text(store: Store) -> None:
     store.append("tasks", b"x")
     store.rotate("status")
     store.append("status", b"four x")
-    assert list(store.search("status", b"x", b"\\u")) == [b"one x", b"x \\u0078 x", b"\\u", b"four x"]
+    assert list(store.search("status", b"x", b"\\u")) == [
+        b"one x",
+        b"x \\u0078 x",
+        b"\\u",
+        b"four x",
+    ]
     assert list(store.search("status", b"two")) == [b"two"]
 
 

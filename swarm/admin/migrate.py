@@ -1,10 +1,10 @@
 """Copy the status log and the queue from one store to another, line by line.
 
-Nothing may run meanwhile. Locks are not copied: no lock may be held in either store. The
-new store's tokens are larger than all of the old store's. So a worker that wakes up late
-with an old token is refused in the new store too. A copy that was interrupted can be
-repeated: the lines in the new store must be the first lines of the old one. The old store
-is only read.
+Nothing may run meanwhile. Locks are not copied: no lock may be held in either store.
+The new store's tokens are larger than all of the old store's. So a worker that wakes up
+late with an old token is refused in the new store too. A copy that was interrupted can
+be repeated: the lines in the new store must be the first lines of the old one. The old
+store is only read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Moved(NamedTuple):
 def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lambda log, count: None) -> Moved:
     """Copy the lines that are missing in the new store.
 
-    Raise LockHeld while a lock is held in one of the stores. Raise StoreError if the new store
-    has other lines, or if a process wrote to one of the stores meanwhile.
+    Raise LockHeld while a lock is held in one of the stores. Raise StoreError if the
+    new store has other lines, or if a process wrote to one of the stores meanwhile.
     """
     for store in (old, new):
         _refuse_held(store)
@@ -72,7 +72,7 @@ def _refuse_held(store: Store) -> None:
 
 
 def _copy(old: Store, new: Store, log: str, progress: Callable[[str, int], object]) -> int:
-    """Copy the missing lines of a log, and return how many lines both stores have now."""
+    """Copy the missing lines of a log, and return the number of its lines."""
     count = 0
     there = _lines(new, log)
     copying = False

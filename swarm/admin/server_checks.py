@@ -1,7 +1,7 @@
-"""Checks of a server's settings for `swarm doctor`: does the server keep what it confirms?
+"""Checks for `swarm doctor`: do a server's settings keep what it confirms?
 
-A driver reports the settings of its server, and this module judges them. Each warning or
-fault has a command that shows or fixes it.
+A driver reports the settings of its server, and this module judges them. Each warning
+or fault has a command that shows or fixes it.
 """
 
 from __future__ import annotations
@@ -65,14 +65,19 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET appendonly yes  # and in its configuration")
     elif settings["appendfsync"] != "always":
         sync = settings["appendfsync"]
-        text = f"it syncs its append-only file {sync}, not always: a crash of the machine loses what it confirmed last"
-        yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET appendfsync always  # and in its configuration")
+        text = f"it syncs its append-only file {sync}: a crash of the machine loses the last changes"
+        yield Check(
+            _NAME,
+            WARNING,
+            text,
+            "redis-cli CONFIG SET appendfsync always  # and in its configuration",
+        )
     else:
         text = "what it confirms survives a crash (appendonly yes, appendfsync always)"
         yield Check(_NAME, OK, text)
     eviction = settings["maxmemory-policy"]
     if eviction.startswith("volatile"):
-        text = f"when memory is short it deletes sessions ({eviction}): a change that is sent twice could be made twice"
+        text = f"when memory is short it deletes sessions ({eviction}): a change could be made twice"
         yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET maxmemory-policy noeviction")
     elif eviction != "noeviction":
         text = f"when memory is short it deletes keys ({eviction}), also locks"
@@ -81,7 +86,7 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
         text = "its memory is full: it refuses writes"
         yield Check(_NAME, FAULT, text, "redis-cli CONFIG SET maxmemory 0  # or more than it has")
     if int(settings["connected_slaves"]):
-        text = "it has replicas: a failover may lose what was confirmed last, also locks (docs/reference/stores.md)"
+        text = "it has replicas: a failover may lose confirmed changes (docs/reference/stores.md)"
         yield Check(_NAME, WARNING, text, "redis-cli INFO replication")
 
 
@@ -89,7 +94,7 @@ def _check_postgres(settings: Mapping[str, Any]) -> Iterator[Check]:
     yield Check(_NAME, OK, f"PostgreSQL {settings['server_version'].partition(' ')[0]}")
     unsafe = [f"{name} = off" for name in ("fsync", "full_page_writes") if settings[name] == "off"]
     for setting in unsafe:
-        text = f"{setting}: a crash of the machine loses what it confirmed, also locks, and may damage the database"
+        text = f"{setting}: a crash of the machine loses confirmed changes, and may damage the database"
         fix = f"psql -c 'ALTER SYSTEM SET {setting.replace('off', 'on')}' -c 'SELECT pg_reload_conf()'"
         yield Check(_NAME, FAULT, text, fix)
     if not unsafe:
@@ -97,7 +102,7 @@ def _check_postgres(settings: Mapping[str, Any]) -> Iterator[Check]:
         text = f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)"
         yield Check(_NAME, OK, text)
     if settings["standbys"] and not settings["synchronous_standby_names"]:
-        text = "its standbys are not synchronous: a failover may lose what was confirmed last (docs/reference/stores.md)"
+        text = "its standbys are asynchronous: a failover may lose confirmed changes (docs/reference/stores.md)"
         yield Check(_NAME, WARNING, text, "psql -c 'SHOW synchronous_standby_names'")
 
 
@@ -122,7 +127,7 @@ class _Engine(NamedTuple):
     judge: Callable[[Mapping[str, Any]], Iterator[Check]]
     reach: Callable[[Address], str]
     settings_command: str = ""
-    """The command that shows the settings, for servers that may hide them from swarm."""
+    """The command that shows settings which the server may hide from swarm."""
 
 
 _ENGINES = {  # by the name of the driver

@@ -61,7 +61,10 @@ class Address:
         return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
 
     def hosts_and_ports(self, port: int) -> list[tuple[str, int]]:
-        """Return every host with its port, `port` if it has none. Raise BadInput for a bad port."""
+        """Return every host with its port, `port` if it has none.
+
+        Raise BadInput for a bad port.
+        """
         found = []
         for text in self.hosts.split(",") if self.hosts else ["localhost"]:
             host, colon, digits = text.rpartition(":") if not text.endswith("]") else (text, "", "")
@@ -73,7 +76,7 @@ class Address:
         return found
 
     def scrubbed(self, text: str) -> str:
-        """Return a message of the server or its client without the secrets of this address."""
+        """Return a message of the server without the secrets of this address."""
         for secret in self._secrets():
             for form in (secret, quote(secret), quote(secret, safe="")):
                 # a secret of few letters occurs inside many words

@@ -1,4 +1,4 @@
-"""Verbs that follow from one atomic compare-and-swap, for stores whose engine has one."""
+"""Verbs that follow from one atomic compare-and-swap of the engine."""
 
 import math
 from collections.abc import Iterator

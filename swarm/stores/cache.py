@@ -33,28 +33,41 @@ class MemoryCache:
 class FileCache:
     """A cache of files in the directory `.cache` of a state directory.
 
-    `whose` is the address of a store on a server, which gets entries of its own. "" stands
-    for the store in the state directory itself.
+    `whose` is the address of a store on a server, which gets entries of its own. ""
+    stands for the store in the state directory itself.
     """
 
     DIRECTORY = ".cache"
     DRAFT_SUFFIX = ".draft"
 
-    def __init__(self, root: str, directory: StateDir, filesystem: Filesystem | None = None, *, whose: str = "") -> None:
+    def __init__(
+        self,
+        root: str,
+        directory: StateDir,
+        filesystem: Filesystem | None = None,
+        *,
+        whose: str = "",
+    ) -> None:
         self._folder = f"{root}/{self.DIRECTORY}"
         self._directory = directory
         self._filesystem = filesystem or Filesystem()
         self._prefix = f"{_hash(whose)}." if whose else ""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store the entry, unless another process is storing it. Raise StoreError on failure."""
+        """Store the entry, unless another process is storing it.
+
+        Raise StoreError on failure.
+        """
         try:
             self._write(*self._paths(name), data)
         except OSError as error:
             raise self._directory.explained(error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Return the entry; None if there is none. Raise StoreError if it cannot be read."""
+        """Return the entry; None if there is none.
+
+        Raise StoreError if it cannot be read.
+        """
         try:
             return self._filesystem.read(self._paths(name)[0])
         except FileNotFoundError:

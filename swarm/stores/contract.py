@@ -23,10 +23,13 @@ else:
 
 
 class Cache(Protocol):
-    """A cache: its entries may be lost at any time, since they can be computed again."""
+    """A cache. Its entries can be computed again, and may be lost at any time."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store the entry in place of an earlier one. Do nothing while another process does."""
+        """Store the entry in place of an earlier one.
+
+        Do nothing while another process does.
+        """
 
     def get(self, name: str) -> bytes | None:
         """Return the last entry stored, always whole; None if there is none."""
@@ -66,7 +69,7 @@ class Store(Protocol):
         """
 
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
-        """Return the sorted keys of a namespace that follow `after`, at most `limit`; 0 is all."""
+        """Return the sorted keys after `after`, at most `limit` (0: all)."""
 
     def age(self, key: str) -> float:
         """Return the seconds since the record was last written.
@@ -86,7 +89,7 @@ class Store(Protocol):
     # Tokens ---------------------------------------------------------------------------
 
     def next_token(self, key: str) -> int:
-        """Return a number larger than all that were returned for this key, also before a crash."""
+        """Return a number larger than all before for this key, also after a crash."""
 
     def token_bound(self, key: str) -> int:
         """Return a number that no token of this key exceeds.
@@ -112,16 +115,17 @@ class Store(Protocol):
         """
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
-        """Return lines after the cursor, about `limit` bytes of them, and the cursor after them.
+        """Return lines after the cursor, and the cursor after them.
 
-        With `limit=0` return one line. An empty list means that there are no more lines yet.
+        The lines have about `limit` bytes. With `limit=0` return one line. An empty
+        list means that there are no more lines yet.
         """
 
     def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]] | None:
-        """Yield all lines after the cursor in large blocks, each with the cursor after it.
+        """Yield the lines after the cursor in large blocks, with the cursor after each.
 
-        A block holds whole lines with their newlines. Return None if the store has no faster
-        way than `read_log`.
+        A block holds whole lines with their newlines. Return None if the store has no
+        faster way than `read_log`.
         """
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
@@ -147,7 +151,7 @@ class Store(Protocol):
         """
 
     def rotate(self, log: str) -> bool:
-        """Set the log's lines aside and begin a new part; return whether the store does this.
+        """Begin a new part of the log, and return whether the store has parts.
 
         Readers and writers go on without noticing.
         """

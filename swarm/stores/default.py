@@ -1,4 +1,4 @@
-"""The store that a program uses: one that it was given, or the one that the environment names.
+"""The store that a program was given, or the one that the environment names.
 
 The environment is read again at each call. A change of a SWARM_* variable takes effect
 in a process that is already running.
@@ -28,14 +28,17 @@ class DefaultStore:
         self._named: tuple[tuple[str, int, bool], Store] | None = None
 
     def store(self) -> Store:
-        """Return the store. Return the same object as long as the settings stay the same."""
+        """Return the store.
+
+        Return the same object as long as the settings stay the same.
+        """
         if self._given is not None:
             return self._given
         url = store_url()
         return self._named_store(url) if url else self._file_store()
 
     def prepare(self, namespace: str = "") -> None:
-        """Create the state directory, and a namespace in it, if the state directory is the store."""
+        """Create the state directory, and a namespace in it, if it is the store."""
         if self._given is None and not store_url():
             self._file_store().prepare(namespace)
 
@@ -58,7 +61,11 @@ class DefaultStore:
         path, trusted = settings.state_dir()
         limit, durable = settings.log_max_bytes(), settings.durable()
         store = self._in_state_dir
-        if store is None or (store.root, store.log_max_bytes, store.durable) != (path, limit, durable):
+        if store is None or (store.root, store.log_max_bytes, store.durable) != (
+            path,
+            limit,
+            durable,
+        ):
             store = FileStore(path, trusted=trusted, log_max_bytes=limit, durable=durable)
             self._in_state_dir = store
         return store
@@ -96,7 +103,7 @@ def parse_store(text: str, what: str) -> str:
 
 
 def choose_store(url: str) -> None:
-    """Use the store of the option --store in this process, and in all that it starts."""
+    """Use the store of --store in this process, and in all that it starts."""
     from os import environ
 
     from swarm.stores.address import refuse_secret
@@ -107,7 +114,7 @@ def choose_store(url: str) -> None:
 
 
 def _file_cache(store: str) -> Cache:
-    """Return this machine's cache for a store on a server: files in the state directory."""
+    """Return the cache for a store on a server: files in the state directory."""
     from swarm.stores.cache import FileCache
     from swarm.stores.file.state_dir import StateDir
 

@@ -1,7 +1,7 @@
 """The store on etcd: records and lines of logs are keys.
 
-Each change is one transaction. The cluster carries it out as one atomic step, and confirms
-it when a majority has it on disk. All keys begin with `namespace/`.
+Each change is one transaction. The cluster carries it out as one atomic step, and
+confirms it when a majority has it on disk. All keys begin with `namespace/`.
 
 etcd stores all old values of a key until they are compacted. Without auto-compaction
 (`--auto-compaction-retention`), heartbeats fill its database in the end, and etcd then
@@ -40,8 +40,8 @@ from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
-# bytes; a longer record is compared by its revision, since the old and the new one may not
-# fit into one request
+# bytes; a longer record is compared by its revision, since the old and the new one may
+# not fit into one request
 _LONG_RECORD = 1 << 16
 _NONCE = 12  # bytes before every line, by which its writer recognises it
 _CLEANUP_SHARE = 1 / 50  # of all new connections: these delete old sessions
@@ -189,8 +189,8 @@ class EtcdStore(ServerStore[Connection]):
     def _floor(self, namespace: str) -> int:
         """Return what is added to the version of a token's key.
 
-        This is a request of its own. A transaction that only reads crashes an old etcd if its
-        client disconnects (etcd's issue 14110).
+        This is a request of its own. A transaction that only reads crashes an old etcd
+        if its client disconnects (etcd's issue 14110).
         """
         return int(value(self._get(self._name("floor", namespace))) or 0)
 
@@ -227,7 +227,7 @@ class EtcdStore(ServerStore[Connection]):
         return self._pool.call(sent)
 
     def _try_swap(self, session: Session[Connection], condition: Json, record: str, new: bytes | None) -> bytes:
-        """Send the request, for the case that the session's last answer is the one we know.
+        """Send the request, if the session's last answer is still the known one.
 
         Return the session's last answer after that.
         """
@@ -258,12 +258,19 @@ class EtcdStore(ServerStore[Connection]):
         return always_false(record)
 
     def _try_append(
-        self, connection: Connection, incarnation: str, log: str, last: int, own: bytes, *, look: bool
+        self,
+        connection: Connection,
+        incarnation: str,
+        log: str,
+        last: int,
+        own: bytes,
+        *,
+        look: bool,
     ) -> tuple[bool, int, bytes | None]:
         """Add a line after line `last`, if that is the last one.
 
-        Return whether it was added, and the number of the last line. If not added, and with
-        `look`, return also the line after `last`.
+        Return whether it was added, and the number of the last line. If not added, and
+        with `look`, return also the line after `last`.
         """
         head, line = self._name("head", log), self._line(log, last + 1)
         request = transaction(
@@ -279,15 +286,18 @@ class EtcdStore(ServerStore[Connection]):
         return False, int(now or 0), there[0] if there else None
 
     def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
-        # Both ends are named instead of a limit: with a limit, etcd counts all lines up to the
-        # end. The numbers of lines have no gaps.
+        # Both ends are named instead of a limit: with a limit, etcd counts all lines up
+        # to the end. The numbers of lines have no gaps.
         first = after[0] + 1
         page = get(self._line(log, first), self._line(log, first + count))
         found = entries(self._ask_in(incarnation, page))
         return [((first + step,), each.value[_NONCE:]) for step, each in enumerate(found)]
 
     def _ask_in(self, incarnation: str, request: Json) -> Json:
-        """Return the answer to a `get` in this incarnation. Raise StoreReplaced in another."""
+        """Return the answer to a `get` in this incarnation.
+
+        Raise StoreReplaced in another.
+        """
 
         def asked(session: Session[Connection]) -> Json:
             if self._incarnation != incarnation:
@@ -301,7 +311,10 @@ class EtcdStore(ServerStore[Connection]):
         return self._pool.call(asked)
 
     def _wait_while(self, name: str, is_unchanged: Callable[[], bool], seconds: float) -> None:
-        """Wait for a change of a key, as long as `is_unchanged`. It may return early."""
+        """Wait for a change of a key, as long as `is_unchanged`.
+
+        It may return early.
+        """
         deadline = time.monotonic() + seconds
 
         def waited(session: Session[Connection]) -> None:
@@ -345,7 +358,10 @@ class EtcdStore(ServerStore[Connection]):
             self._ask_on(connection, delete(self._name("session", ""), self._name("session", oldest)))
 
     def _open_namespace(self, connection: Connection) -> None:
-        """Create the namespace if it is missing. Raise StoreError if it is not swarm's."""
+        """Create the namespace if it is missing.
+
+        Raise StoreError if it is not swarm's.
+        """
         name = self._name("meta")
         meta = value(self._ask_on(connection, get(name)))
         if meta is None:
@@ -381,7 +397,7 @@ class _NamespaceGone(ConnectionLost):
 
 
 def _is_still(key: str, known: bytes) -> Json:
-    """Return the condition that a key has this value; an empty one stands for no key."""
+    """Return the condition that a key has this value; b"" stands for no key."""
     return is_value(key, known) if known else is_absent(key)
 
 

@@ -1,7 +1,7 @@
-"""A client for etcd's JSON gateway: its v3 API over HTTP/1.1, with the standard library alone.
+"""A client for etcd's JSON gateway, with the standard library alone.
 
-The gateway sends keys and values as base64, and 64-bit numbers as text. It leaves out
-fields that are false, zero or empty.
+The gateway offers the v3 API over HTTP/1.1. It sends keys and values as base64, and
+64-bit numbers as text. It leaves out fields that are false, zero or empty.
 
 A member that is down, silent or without a leader raises ConnectionLost, and the next
 connection tries another member. A refusal that stays raises a StoreError with advice.
@@ -33,8 +33,9 @@ _PATHS = {
     "request_status": "maintenance/status",
 }
 _FILES = {"cacert": "ETCDCTL_CACERT", "cert": "ETCDCTL_CERT", "key": "ETCDCTL_KEY"}
-# gRPC codes of refusals that stay: invalid argument, not found, already exists, permission
-# denied, resource exhausted, failed precondition, out of range, unimplemented, unauthenticated.
+# gRPC codes of refusals that stay: invalid argument, not found, already exists,
+# permission denied, resource exhausted, failed precondition, out of range,
+# unimplemented, unauthenticated.
 _PERMANENT = {3, 5, 6, 7, 8, 9, 11, 12, 16}
 _TEMPORARY = "too many requests"  # has a code of a refusal that stays, and does not stay
 _AUTH_OFF = "authentication is not enabled"
@@ -110,7 +111,7 @@ class Gateway:
 
 
 class Connection:
-    """A connection to one member, on which no answer takes longer than `limit` seconds."""
+    """A connection to one member. An answer takes at most `limit` seconds."""
 
     def __init__(self, gateway: Gateway, member: int, limit: float) -> None:
         self.member = member
@@ -158,7 +159,10 @@ class Connection:
             raise self._lost(str(still)) from None
 
     def watch(self, key: str) -> None:
-        """Ask for an event at each change of a key. The connection has no other use then."""
+        """Ask for an event at each change of a key.
+
+        The connection has no other use then.
+        """
         self._stream = self._send("watch", {"create_request": _keys(key)})
         try:
             result = json.loads(self._stream.readline())["result"]
@@ -262,12 +266,18 @@ class _AuthOff(Exception):
 
 def _login(address: Address) -> tuple[str, str]:
     user, _, password = settings.variable("ETCDCTL_USER").partition(":")
-    user, password = address.user or user, address.password or (password if address.user in ("", user) else "")
+    user, password = (
+        address.user or user,
+        address.password or (password if address.user in ("", user) else ""),
+    )
     return user, password or settings.variable("ETCDCTL_PASSWORD")
 
 
 def _tls(address: Address) -> ssl.SSLContext | None:
-    """Return the TLS settings; None without TLS. Raise BadInput for a bad address or file."""
+    """Return the TLS settings; None without TLS.
+
+    Raise BadInput for a bad address or file.
+    """
     unknown = set(address.options) - set(_FILES)
     if unknown or address.path not in ("", "/"):
         what = f"the option {min(unknown)!r}" if unknown else f"the path {address.path!r}"
@@ -333,7 +343,12 @@ def entries(answer: Json) -> list[Entry]:
     """Return what a `get` found, alone or as a part of a transaction."""
     kvs = answer.get("response_range", answer).get("kvs", ())
     return [
-        Entry(b64decode(kv["key"]).decode(), b64decode(kv.get("value", "")), int(kv["mod_revision"]), int(kv["version"]))
+        Entry(
+            b64decode(kv["key"]).decode(),
+            b64decode(kv.get("value", "")),
+            int(kv["mod_revision"]),
+            int(kv["version"]),
+        )
         for kv in kvs
     ]
 

@@ -1,9 +1,10 @@
 """The store on PostgreSQL: records and lines of logs are rows.
 
-Each change is one call of a function, which is one transaction. All data lie in one schema,
-named after the namespace. How safe a confirmed change is depends on the server's settings.
-Without fsync, a crash may lose it. A failover to a standby that is not synchronous may lose
-it too. A pooler in front of the server must pool sessions. See docs/reference/stores.md.
+Each change is one call of a function, which is one transaction. All data lie in one
+schema, named after the namespace. How safe a confirmed change is depends on the
+server's settings. Without fsync, a crash may lose it. A failover to a standby that is
+not synchronous may lose it too. A pooler in front of the server must pool sessions. See
+docs/reference/stores.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Sessio
 from swarm.system.clock import Clock
 
 _CLEANUP_SHARE = 0.02  # of all new connections: these delete the sessions past their TTL
-# Refusals that stay, by their text: before a connection is made, there is no error code.
+# Refusals that stay, by their text: before a connection is made, there is no error
+# code.
 _REFUSALS = (
     "authentication failed",
     "no password supplied",
@@ -52,9 +54,9 @@ _REFUSALS = (
     'value: "',
 )
 
-# Every changing function begins with this: refuse another incarnation of the namespace, and
-# answer a request that was carried out before. It locks the row of the session, so a late
-# duplicate waits here until the request is done.
+# Every changing function begins with this: refuse another incarnation of the namespace,
+# and answer a request that was carried out before. It locks the row of the session, so
+# a late duplicate waits here until the request is done.
 _BEGIN = f"""
   if not exists (select from {{0}}.meta where incarnation = expected) then
     raise exception 'the namespace was removed and created again' using errcode = '{REPLACED}';
@@ -93,8 +95,8 @@ begin
   {_END}
 end $function$;
 """
-# The row of the log is locked before the ordinal is taken. So lines become visible in the
-# order of their ordinals.
+# The row of the log is locked before the ordinal is taken. So lines become visible in
+# the order of their ordinals.
 _APPEND = f"""
 create function {{0}}.append(
   expected text, session text, request bigint, channel text, log text, line bytea
@@ -103,17 +105,17 @@ declare
   result text;
 begin
   {_BEGIN}
-  insert into {{0}}.logs as counter values (log, 1) on conflict (name) do update set last = counter.last + 1
-    returning last::text into result;
+  insert into {{0}}.logs as counter values (log, 1)
+    on conflict (name) do update set last = counter.last + 1 returning last::text into result;
   insert into {{0}}.lines values (log, result::bigint, line);
   perform pg_notify(channel, '');
   {_END}
 end $function$;
 """
 
-# {0}: schema. {1}: layout. {2}: incarnation. One process creates the tables, and others find
-# them. An empty schema is used: the owner of the database may have created it for swarm. A
-# schema with other tables is left alone.
+# {0}: schema. {1}: layout. {2}: incarnation. One process creates the tables, and others
+# find them. An empty schema is used: the owner of the database may have created it for
+# swarm. A schema with other tables is left alone.
 _CREATE = f"""
 do $create$ begin
   perform pg_advisory_xact_lock(hashtextextended('swarm {{0}}', 0));
@@ -138,14 +140,16 @@ do $create$ begin
   insert into {{0}}.meta values ({{1}}, '{{2}}');
 end $create$
 """
-# {0}: schema. {1}: milliseconds. A confirmed change is on the disk, whatever the server's
-# default for synchronous_commit. Rows are found by index, whatever the planner believes: its
-# statistics of the tables may be old or missing.
+# {0}: schema. {1}: milliseconds. A confirmed change is on the disk, whatever the
+# server's default for synchronous_commit. Rows are found by index, whatever the planner
+# believes: its statistics of the tables may be old or missing.
 _OPEN = """
 select version, incarnation, set_config('statement_timeout', '{1}', false),
-  set_config('default_transaction_isolation', 'read committed', false), set_config('enable_seqscan', 'off', false),
-  set_config('enable_bitmapscan', 'off', false),
-  set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)
+  set_config('default_transaction_isolation', 'read committed', false),
+  set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+  set_config(
+    'synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false
+  )
 from {0}.meta
 """
 
@@ -173,7 +177,11 @@ class PostgresStore(ServerStore[Connection]):
         return f"{self.address.namespace}.records {key} on {self.address.shown}"
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
-        self._wait_for(self._channel("record", key), timeout, lambda connection: self._value(connection, key) != data)
+        self._wait_for(
+            self._channel("record", key),
+            timeout,
+            lambda connection: self._value(connection, key) != data,
+        )
 
     # Tokens ---------------------------------------------------------------------------
 
@@ -234,7 +242,13 @@ class PostgresStore(ServerStore[Connection]):
         return False
 
     def server_settings(self) -> dict[str, str]:
-        names = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+        names = (
+            "server_version",
+            "fsync",
+            "full_page_writes",
+            "synchronous_commit",
+            "synchronous_standby_names",
+        )
         found = self._ask(
             "select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name, number) order by number",
             list(names),
@@ -253,7 +267,10 @@ class PostgresStore(ServerStore[Connection]):
         return self._change("swap", self._channel("record", key), key, old, new)[1] == "1"
 
     def _change(self, function: str, channel: str, *args: object) -> tuple[str, str]:
-        """Run a function once, however often it is sent; return the incarnation and its answer."""
+        """Run a function, and return the incarnation and its answer.
+
+        The server runs it once, however often it is sent.
+        """
 
         def sent(session: Session[Connection]) -> tuple[str, str]:
             incarnation = self._incarnation
@@ -274,7 +291,7 @@ class PostgresStore(ServerStore[Connection]):
         return [((ordinal,), line) for ordinal, line in found]
 
     def _lines_with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
-        """Return the incarnation, and the ordinals and lines that a query finds, in order."""
+        """Return the incarnation, and the sorted ordinals and lines of a query."""
         both = f"select incarnation, found.* from {self._schema}.meta left join ({query}) as found on true"
         rows = self._ask(both, *values)
         if not rows:
@@ -320,7 +337,10 @@ class PostgresStore(ServerStore[Connection]):
         return connection
 
     def _connect_to_a_host(self, timeout: float) -> Connection:
-        """Connect to the first host that answers. Each host gets an equal share of the time left."""
+        """Connect to the first host that answers.
+
+        Each host gets an equal share of the time left.
+        """
         deadline = time.monotonic() + timeout
         try:
             attempts = conninfo_attempts({"tcp_user_timeout": int(timeout * 1000), **self._settings})
@@ -386,4 +406,9 @@ def _connection_settings(address: Address) -> ConnDict:
     hosts = str(settings.get("host") or defaults[b"host"].decode())
     if "," in hosts and defaults[b"target_session_attrs"] == b"any":
         settings.setdefault("target_session_attrs", "read-write")
-    return {"fallback_application_name": "swarm", "keepalives_idle": 30, **settings, "client_encoding": "utf8"}
+    return {
+        "fallback_application_name": "swarm",
+        "keepalives_idle": 30,
+        **settings,
+        "client_encoding": "utf8",
+    }

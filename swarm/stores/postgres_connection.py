@@ -1,8 +1,8 @@
-"""A connection to PostgreSQL with a time limit for each answer, which can wait for notifications.
+"""A connection to PostgreSQL with a time limit for each answer, and notifications.
 
-It uses no private part of psycopg. It overrides the public `Connection.wait`, through which
-psycopg sends every exchange with the server. If a later psycopg bypassed `wait`, the tests
-with a silent server would fail.
+It uses no private part of psycopg. It overrides the public `Connection.wait`, through
+which psycopg sends every exchange with the server. If a later psycopg bypassed `wait`,
+the tests with a silent server would fail.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from swarm.stores.server.session_pool import ConnectionLost
 
 REPLACED = "SW001"  # the code of our own error: the namespace has another incarnation now
 # Codes of errors, or their beginnings, after which another attempt may succeed: a lost
-# connection, a server that stops or starts, our time limit, a standby, a deadlock, too many
-# connections. Also a missing schema: the next connection creates it.
+# connection, a server that stops or starts, our time limit, a standby, a deadlock, too
+# many connections. Also a missing schema: the next connection creates it.
 _TEMPORARY = (
     *("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300"),
     *("3F000", "42P01", "42883", REPLACED),
@@ -52,7 +52,8 @@ class Connection(psycopg.Connection[Row]):
     def wait(self, gen: PQGen[RV], interval: float = 0, timeout: float | None = None) -> RV:
         """Return the result of an exchange with the server.
 
-        Raise ConnectionLost after `limit` seconds: psycopg's own method would wait for ever.
+        Raise ConnectionLost after `limit` seconds: psycopg's own method would wait for
+        ever.
         """
         deadline = time.monotonic() + self.limit
         try:
@@ -137,7 +138,10 @@ def message_of(error: psycopg.Error) -> str:
 
 
 def abort(connection: Connection) -> None:
-    """Close the connection; at once if an answer is missing, so that unsent data never arrive."""
+    """Close the connection; at once if an answer is missing.
+
+    Data that are not sent yet then never arrive.
+    """
     try:
         if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
             with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
@@ -148,7 +152,7 @@ def abort(connection: Connection) -> None:
 
 
 def _ready(fileno: int, wanted: int, seconds: float) -> int:
-    """Wait until the socket is ready for some of `wanted`, and return for which; 0 after the time."""
+    """Wait for the socket, and return for which of `wanted` it is ready; 0: none."""
     poll = select.poll()
     reading = select.POLLIN if wanted & Wait.R else 0
     writing = select.POLLOUT if wanted & Wait.W else 0

@@ -214,7 +214,10 @@ class RedisStore(ServerStore[Connection]):
         return self._change(_SWAP, keys, args)[1] == b"1"
 
     def _change(self, script: str, keys: list[str], args: list[object]) -> tuple[str, bytes]:
-        """Run a script once, however often it is sent; return the incarnation and its answer."""
+        """Run a script, and return the incarnation and its answer.
+
+        The server runs it once, however often it is sent.
+        """
 
         def sent(session: Session[Connection]) -> tuple[str, bytes]:
             incarnation = self._incarnation
@@ -268,7 +271,10 @@ class RedisStore(ServerStore[Connection]):
         return made
 
     def _open_namespace(self, connection: Connection) -> None:
-        """Create the namespace if it is missing. Raise StoreError if it is not swarm's."""
+        """Create the namespace if it is missing.
+
+        Raise StoreError if it is not swarm's.
+        """
         meta = self._name("meta")
         try:
             found = _eval(connection, _OPEN, [meta], [LAYOUT, cursors.new_incarnation()])
@@ -286,7 +292,10 @@ class _EndSubscription(Exception):
 
 
 def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, Any]]:
-    """Return the class of the connection and its options. Raise BadInput for a bad address."""
+    """Return the class of the connection and its options.
+
+    Raise BadInput for a bad address.
+    """
     try:
         if address.hosts and not re.fullmatch("/?[0-9]*", address.path):
             raise ValueError(f"the path must be the number of a database, such as /0, not {address.path}")
@@ -350,7 +359,7 @@ def _wait_message(connection: Connection, timeout: float) -> None:
 
 
 def _unsubscribe(connection: Connection, channel: str) -> None:
-    """Make the connection usable again: read all messages, so that none answers a later command."""
+    """Read all messages, so that none is mistaken for an answer later."""
     try:
         message = _ask(connection, "UNSUBSCRIBE", channel)
         while message[0] != b"unsubscribe":
@@ -362,9 +371,9 @@ def _unsubscribe(connection: Connection, channel: str) -> None:
 def _abort(connection: Connection) -> None:
     """Close the connection at once, so that unsent data never arrive.
 
-    The socket is private to redis-py. If it has another name there, close the connection in
-    the usual way. A request that was sent may then be carried out later: at most once, and
-    only until the session's next request.
+    The socket is private to redis-py. If it has another name there, close the
+    connection in the usual way. A request that was sent may then be carried out later:
+    at most once, and only until the session's next request.
     """
     try:
         own_socket = getattr(connection, "_sock", None)

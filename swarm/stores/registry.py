@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class ServerDriver(NamedTuple):
-    """A driver of a store on a server: `swarm.stores.NAME`, with its client in the extra NAME."""
+    """A driver of a store on a server:
+
+    `swarm.stores.NAME`, with its client in the extra NAME.
+    """
 
     name: str
     schemes: tuple[str, ...]
@@ -27,7 +30,10 @@ class ServerDriver(NamedTuple):
     client: str
     """The Python package that it needs; "" for none."""
     variables: tuple[str, ...]
-    """The variables of the server's own tools that it reads. Processes that agents start get them."""
+    """The variables of the server's own tools that it reads.
+
+    Processes that agents start get them.
+    """
 
 
 SERVER_DRIVERS = (
@@ -66,9 +72,10 @@ def open_store(
 ) -> Store:
     """Return the store of a URL. A plain path, or a file: URL, is a directory.
 
-    With `trusted=False`, refuse a directory of another user. `cache(address)` returns this
-    machine's cache for a store on a server; the default is a cache in memory. Raise BadInput
-    for an invalid URL, and StoreError if the driver's client is not installed.
+    With `trusted=False`, refuse a directory of another user. `cache(address)` returns
+    this machine's cache for a store on a server; the default is a cache in memory.
+    Raise BadInput for an invalid URL, and StoreError if the driver's client is not
+    installed.
     """
     scheme, colon, rest = url.partition("://")
     if not colon or scheme == "file":

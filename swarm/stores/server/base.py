@@ -1,8 +1,10 @@
-"""The part of a store that is the same on every server. A driver adds how to ask its server.
+"""The part of a store that is the same on every server.
 
-All data of a store lie in one namespace of the server: a schema or a prefix of keys. The
-namespace has a record of its layout version and of its incarnation (see `cursors`). The
-first connection creates it.
+A driver adds how to ask its server.
+
+All data of a store lie in one namespace of the server: a schema or a prefix of keys.
+The namespace has a record of its layout version and of its incarnation (see `cursors`).
+The first connection creates it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +35,8 @@ class StoreReplaced(StoreError):
 class ServerStore(AtomicStore, Generic[C]):
     """A namespace of a server. C is the connection of the client library.
 
-    Nothing is sent before the first verb. Threads and forked children may share the object.
+    Nothing is sent before the first verb. Threads and forked children may share the
+    object.
     """
 
     _BEGINNING: Position = (0,)
@@ -105,11 +108,11 @@ class ServerStore(AtomicStore, Generic[C]):
 
     @property
     def _max_wait(self) -> float:
-        """Return how many seconds one request may wait: an answer must arrive before its timeout."""
+        """Return how long one request may wait: well below the timeout of an answer."""
         return min(_MAX_WAIT, self.address.timeout / 4)
 
     def _locate(self, cursor: str) -> tuple[str, Position]:
-        """Return the incarnation of the namespace, and the position of the cursor in it.
+        """Return the incarnation, and the position of the cursor in it.
 
         Return the beginning for a cursor of another incarnation.
         """
@@ -122,13 +125,13 @@ class ServerStore(AtomicStore, Generic[C]):
         return now, (*position, *self._BEGINNING)[: len(self._BEGINNING)]
 
     def _check_incarnation(self, expected: str, found: str) -> None:
-        """Raise StoreReplaced if an answer came from another incarnation than expected."""
+        """Raise StoreReplaced if an answer came from another incarnation."""
         if found != expected:
             self._incarnation = found
             raise self._replaced()
 
     def _accept(self, what: str, layout: object, incarnation: object) -> None:
-        """Use the namespace if its layout and incarnation are swarm's; else raise StoreError.
+        """Use the namespace. Raise StoreError unless layout and incarnation are ours.
 
         `what` is the schema or the key that says so.
         """

@@ -23,7 +23,7 @@ class BatchReader:
         self._short: set[str] = set()
 
     def read(self, log: str, fetch: Fetch, start: Position, limit: int) -> tuple[list[bytes], Position]:
-        """Return lines after `start`, about `limit` bytes, and the position of the last one.
+        """Return about `limit` bytes of lines after `start`, and the last position.
 
         `fetch(position, count)` returns up to `count` lines after a position.
         """

@@ -1,9 +1,11 @@
-"""The clock of a server. All users of the server share it, so clocks of machines may be wrong.
+"""The clock of a server.
 
-The server's time is known as two bounds, which are as far apart as its answer took. `now`
-returns the earlier bound, by which leases are judged. `latest` returns the later bound,
-which is written into leases. So a lease never ends for others before it ends for its
-holder, however slow the network is.
+All users of the server share it, so clocks of machines may be wrong.
+
+The server's time is known as two bounds, which are as far apart as its answer took.
+`now` returns the earlier bound, by which leases are judged. `latest` returns the later
+bound, which is written into leases. So a lease never ends for others before it ends for
+its holder, however slow the network is.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _MAX_DRIFT = 0.0005  # of the time passed: how far two clocks that are not set m
 
 
 class ServerClock(Clock):
-    """`ask` returns the server's time as two bounds, equal if the server tells it exactly."""
+    """`ask` returns two bounds of the server's time, equal if it is exact."""
 
     of_one_machine = False
 
@@ -40,7 +42,8 @@ class ServerClock(Clock):
     def latest(self) -> float:
         """Return the later bound, rounded up to a millisecond.
 
-        A record stores whole milliseconds, and rounding down would shorten a lease for others.
+        A record stores whole milliseconds, and rounding down would shorten a lease for
+        others.
         """
         steady, drift = self._refreshed()
         return math.ceil((steady + self._latest + drift) * 1000) / 1000
@@ -48,7 +51,8 @@ class ServerClock(Clock):
     def learn(self, before: float, after: float, earliest: float, latest: float) -> None:
         """Use an answer: the server's time was between `earliest` and `latest`.
 
-        `before` and `after` are the steady clock when the question was sent and answered.
+        `before` and `after` are the steady clock when the question was sent and
+        answered.
         """
         low, high = earliest - after, latest - before
         if self._asked is not None:
@@ -59,11 +63,11 @@ class ServerClock(Clock):
         self._earliest, self._latest, self._asked = low, high, after
 
     def forget(self) -> None:
-        """Forget the current bounds: the next answer comes from another member's clock."""
+        """Forget the bounds: the next answer comes from another member's clock."""
         self._asked = None
 
     def _refreshed(self) -> tuple[float, float]:
-        """Return the steady clock, and how far the clocks may have run apart since the answer.
+        """Return the steady clock, and the possible drift since the last answer.
 
         Ask the server if the last answer is too old.
         """

@@ -1,9 +1,9 @@
 """Cursors of logs on a server.
 
-A cursor is `<incarnation>.<position>`. The position is one number, or two that are joined
-by a dash. The incarnation is a random name that a namespace gets when it is created. A
-namespace that was removed and created again has another one: a cursor of the old one then
-reads from the beginning, and `continues` returns False.
+A cursor is `<incarnation>.<position>`. The position is one number, or two that are
+joined by a dash. The incarnation is a random name that a namespace gets when it is
+created. A namespace that was removed and created again has another one: a cursor of the
+old one then reads from the beginning, and `continues` returns False.
 """
 
 import os
@@ -31,7 +31,10 @@ def format_cursor(incarnation: str, position: Position) -> str:
 
 
 def parse_cursor(text: str) -> tuple[str, Position]:
-    """Return incarnation and position; ("", ()) for the beginning. Raise BadInput for other text."""
+    """Return incarnation and position; ("", ()) for the beginning.
+
+    Raise BadInput for other text.
+    """
     if not text:
         return "", ()
     match = _CURSOR.fullmatch(text)

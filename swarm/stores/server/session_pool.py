@@ -1,11 +1,13 @@
-"""A pool of sessions on a server. A session sends each change until it knows the answer.
+"""A pool of sessions on a server.
 
-If a connection breaks before the answer arrives, the server may have made the change, or
-may still make it. So each change has the name of its *session* and a *request number*. In
-the same atomic step as the change, the server stores the number and the answer. A request
-that arrives again is only answered. A request that arrives late, after a newer one of its
-session, does nothing. So it is safe to send a request until an answer arrives, and the
-answer tells whether the change was made.
+A session sends each change until it knows the answer.
+
+If a connection breaks before the answer arrives, the server may have made the change,
+or may still make it. So each change has the name of its *session* and a *request
+number*. In the same atomic step as the change, the server stores the number and the
+answer. A request that arrives again is only answered. A request that arrives late,
+after a newer one of its session, does nothing. So it is safe to send a request until an
+answer arrives, and the answer tells whether the change was made.
 
 A session outlives its connections.
 """
@@ -51,12 +53,12 @@ class Session(Generic[C]):
 
 
 class SessionPool(Generic[C]):
-    """One session for each thread that makes a call at the moment.
+    """A pool with a session for each thread that makes a call at the moment.
 
-    `connect(timeout)` returns a connection on which no answer takes longer than `timeout`
-    seconds. `abort(connection)` closes one and does not raise. `connect`, and the work of a
-    call, raise ConnectionLost if another attempt may help. A forked child opens connections
-    of its own.
+    `connect(timeout)` returns a connection on which no answer takes longer than
+    `timeout` seconds. `abort(connection)` closes one and does not raise. `connect`, and
+    the work of a call, raise ConnectionLost if another attempt may help. A forked child
+    opens connections of its own.
     """
 
     def __init__(self, address: Address, connect: Callable[[float], C], abort: Callable[[C], object]) -> None:
@@ -70,8 +72,8 @@ class SessionPool(Generic[C]):
     def call(self, work: Callable[[Session[C]], R]) -> R:
         """Return the result of `work(session)`.
 
-        After ConnectionLost, call it again with a new connection and the same request number.
-        Raise Unreachable when the timeout of the address is over.
+        After ConnectionLost, call it again with a new connection and the same request
+        number. Raise Unreachable when the timeout of the address is over.
         """
         deadline = time.monotonic() + self.address.timeout
         pause = _FIRST_PAUSE
