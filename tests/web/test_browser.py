@@ -317,7 +317,7 @@ def test_it_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page: Open)
     page.keyboard.press("p")
     expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
     looking.log.append("START", "w", "while-paused")
-    expect(page.locator("#log-note")).to_contain_text("newer records wait")
+    expect(page.locator("#log-note")).to_contain_text("1 newer record")
     expect(page.locator("#log-list .row", has_text="while-paused")).to_have_count(0)
     page.keyboard.press("p")
     expect(page.locator("#log-list .row", has_text="while-paused")).to_have_count(1)
@@ -336,11 +336,11 @@ def test_everything_that_can_be_used_has_a_name(acting: Swarm, open_page: Open) 
     for landmark in ("banner", "main", "contentinfo"):
         expect(page.get_by_role(landmark)).to_have_count(1)
     assert [heading.inner_text() for heading in page.locator("main h2").all()] == [
-        "Waits for a person, and problems",
+        "Problems",
         "Workers",
         "Tasks",
         "Locks",
-        "Who worked on what",
+        "Timeline",
         "Log",
     ]
     assert page.evaluate(NAMELESS) == []
@@ -549,7 +549,7 @@ def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, op
         page.route("**/api/events*", first_breaks)
         page.reload()
         expect(page.locator("#link")).to_have_text("No connection")
-        expect(page.locator("#link")).to_have_text("Store away")
+        expect(page.locator("#link")).to_have_text("Store error")
         expect(page.locator("#banner")).to_have_text("the disk is full")
         assert len(asked) == 2
         swarm.queue.add("there-again", "x")

@@ -1,4 +1,4 @@
-// The page: begins with a snapshot, goes on with events, and begins anew when it has missed some.
+// The page. It begins with a snapshot and continues with events. If it missed some, it begins again.
 
 import { BoardView } from "./board.js";
 import { Dialogs } from "./dialogs.js";
@@ -7,10 +7,10 @@ import { LogView } from "./log.js";
 import { TaskView } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 
-const AGAIN = 2000; // milliseconds between tries
-const SILENT = 40000; // milliseconds without a word, of a server that says every 15 seconds that it is there
-const UNANSWERED = "The server does not answer. Is swarm web still running? Trying again.";
-const STATES = { opening: "Opening", live: "Live", away: "Store away", lost: "No connection" };
+const RETRY_DELAY = 2000; // milliseconds
+const SILENCE_LIMIT = 40000; // milliseconds without an event; the server sends a ping every 15 seconds
+const UNANSWERED = "The server does not answer. Is swarm web still running? The page keeps trying.";
+const STATES = { opening: "Opening", live: "Live", broken: "Store error", lost: "No connection" };
 
 const dialogs = new Dialogs();
 const openTask = (id) => dialogs.openTask(id);
@@ -20,18 +20,18 @@ const tasks = new TaskView(openTask);
 const log = new LogView((record) => dialogs.openRecord(record));
 const timeline = new Timeline(openTask);
 let events = null;
-let begun = 0; // how often; only the latest beginning counts
-let again = 0;
+let begun = 0; // counts calls of begin(); only the latest one counts
+let retry = 0; // timer
 let actions = false;
-let away = ""; // why the store cannot be looked at, as far as is known
-let heard = Date.now(); // when the server was last
+let storeError = ""; // the latest one, "" if there is none
+let lastEventAt = Date.now();
 
 // The connection ----------------------------------------------------------------------------------------------------
 
 async function begin() {
   const beginning = (begun += 1);
-  heard = Date.now();
-  clearTimeout(again);
+  lastEventAt = Date.now();
+  clearTimeout(retry);
   events?.close();
   try {
     const snapshot = await ask("/api/snapshot");
@@ -49,9 +49,9 @@ async function begin() {
     await tasks.load();
   } catch (error) {
     if (beginning !== begun) return;
-    const text = error.status === 401 ? "This page was opened with another token. Open the address that swarm web printed." : error.status ? error.message : UNANSWERED;
-    link(error.status === 503 ? "away" : "lost", text);
-    again = setTimeout(begin, AGAIN);
+    const text = error.status === 401 ? "The token is not valid any more. Open the address that swarm web printed." : error.status ? error.message : UNANSWERED;
+    link(error.status === 503 ? "broken" : "lost", text);
+    retry = setTimeout(begin, RETRY_DELAY);
   }
 }
 
@@ -60,7 +60,7 @@ function listen(eventId) {
   events = stream;
   const on = (name, act) => stream.addEventListener(name, (event) => {
     if (stream !== events) return;
-    heard = Date.now();
+    lastEventAt = Date.now();
     act(JSON.parse(event.data));
   });
   on("ping", () => {});
@@ -69,24 +69,24 @@ function listen(eventId) {
   on("log", ({ records, skipped }) => { log.add(records, skipped); timeline.add(records); });
   on("store_error", ({ text }) => connected(text));
   on("reset", () => begin());
-  stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") connected(away); });
+  stream.addEventListener("open", () => { if (stream === events && $("link").dataset.is === "lost") connected(storeError); });
   stream.addEventListener("error", () => {
     if (stream !== events) return;
     link("lost", UNANSWERED);
-    if (stream.readyState === EventSource.CLOSED) again = setTimeout(begin, AGAIN);
+    if (stream.readyState === EventSource.CLOSED) retry = setTimeout(begin, RETRY_DELAY);
   });
 }
 
-// A line may be dead without anybody having said so: the server was stopped, the machine slept, the network is gone.
+// A connection may be dead without an error: the server was stopped, the machine slept, the network failed.
 function checkSilence() {
-  if (Date.now() - heard < SILENT) return;
+  if (Date.now() - lastEventAt < SILENCE_LIMIT) return;
   link("lost", UNANSWERED);
   begin();
 }
 
-function connected(why) {
-  away = why;
-  link(why ? "away" : "live", why);
+function connected(error) {
+  storeError = error;
+  link(error ? "broken" : "live", error);
 }
 
 const reload = later(() => tasks.load().catch(() => {}), 300);
@@ -136,10 +136,10 @@ const LISTS = { "task-list": tasks.list, "log-list": log.list };
 
 function visit(section) {
   const list = { tasks: tasks.list, log: log.list }[section];
-  const places = [...$(section).querySelectorAll("button, [tabindex='0'], summary")];
-  const place = list ? list.element : places.find((it) => it.checkVisibility()) ?? $(section);
+  const controls = [...$(section).querySelectorAll("button, [tabindex='0'], summary")];
+  const target = list ? list.element : controls.find((it) => it.checkVisibility()) ?? $(section);
   $(section).scrollIntoView({ block: "start" });
-  place.focus({ preventScroll: true });
+  target.focus({ preventScroll: true });
 }
 
 function step(by) {

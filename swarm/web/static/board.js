@@ -1,12 +1,12 @@
-// The board: figures, what waits for a person, workers, locks.
+// The board: figures, problems, workers, locks.
 
 import { $, age, duration, fill, gauge, make, plain, say, setText, until } from "./dom.js";
 
-const KINDS = { waiting: "Waits", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
+const KINDS = { waiting: "Waiting", gone: "Gone", failed: "Failed", error: "Error", unreadable: "Unreadable", lease: "Lease", blocked: "Blocked" };
 const STATES = ["done", "running", "ready", "waiting", "failed", "cancelled"];
-const FEW = 6; // problems that are drawn until somebody asks for more
-const MOST = 50; // problems and workers that are drawn; nobody looks through more
-const IDLE = 12;
+const FIRST_PROBLEMS = 6; // shown until the user asks for more
+const MAX_ROWS = 50; // problems or workers shown
+const MAX_IDLE = 12; // workers without a task shown
 
 export class BoardView {
   constructor({ openTask, act, announce }) {
@@ -25,7 +25,7 @@ export class BoardView {
     this.problems(board);
     this.workers(board);
     this.locks(board);
-    setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} lines that make no sense` : ""}`);
+    setText($("as-of"), `${board.log.records.toLocaleString("en")} records in the log${board.log.damaged ? `, ${board.log.damaged} invalid lines` : ""}`);
   }
 
   figures(board) {
@@ -33,7 +33,7 @@ export class BoardView {
     const others = board.totals.problems - waits;
     const { queue } = board;
     const rows = [
-      ["Wait for you", waits, waits ? "warn" : ""],
+      ["Wait for a person", waits, waits ? "warn" : ""],
       ["Problems", others, others ? "bad" : ""],
       ["At work", new Set(board.workers.map((work) => work.worker)).size, "busy"],
       ["Ready", queue.ready, ""],
@@ -44,9 +44,9 @@ export class BoardView {
     ];
     fill($("figures"), rows, (row) => row[0], ([name, count, tone]) =>
       make("div", tone ? { data: { tone } } : {}, make("dt", {}, name), make("dd", {}, count.toLocaleString("en"))));
-    const told = STATES.filter((state) => queue[state]).map((state) => `${queue[state]} ${state}`).join(", ");
-    $("progress").setAttribute("aria-label", `The queue: ${told || "empty"}`);
-    $("progress").title = told;
+    const counts = STATES.filter((state) => queue[state]).map((state) => `${queue[state]} ${state}`).join(", ");
+    $("progress").setAttribute("aria-label", `Queue: ${counts || "empty"}`);
+    $("progress").title = counts;
     fill($("progress"), STATES.filter((state) => queue[state]).map((state) => [state, queue[state]]), (row) => row[0], ([state, count]) => {
       const part = make("span", { data: { state } });
       part.style.flexGrow = count;
@@ -57,15 +57,15 @@ export class BoardView {
 
   problems(board) {
     this.board = board;
-    const drawn = board.problems.slice(0, this.few ? FEW : MOST).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
+    const drawn = board.problems.slice(0, this.few ? FIRST_PROBLEMS : MAX_ROWS).map((problem) => ({ ...problem, actions: this.actions, ...this.seenLock(board, problem) }));
     fill($("problem-list"), drawn, (problem) => `${problem.kind} ${problem.task_id}`, (problem) => this.problem(problem));
     const total = board.totals.problems;
     setText($("problems-count"), total ? total.toLocaleString("en") : "");
-    $("more-problems").hidden = total <= FEW;
-    setText($("more-problems"), this.few ? (total > MOST ? `Show ${MOST} of ${total.toLocaleString("en")}` : `Show all ${total}`) : "Show fewer");
+    $("more-problems").hidden = total <= FIRST_PROBLEMS;
+    setText($("more-problems"), this.few ? (total > MAX_ROWS ? `Show ${MAX_ROWS} of ${total.toLocaleString("en")}` : `Show all ${total}`) : "Show fewer");
     $("more-problems").setAttribute("aria-expanded", String(!this.few));
     $("no-problems").hidden = board.totals.problems > 0;
-    this.tell(board.problems);
+    this.announceNew(board.problems);
   }
 
   seenLock(board, problem) {
@@ -89,7 +89,7 @@ export class BoardView {
       does);
   }
 
-  tell(problems) {
+  announceNew(problems) {
     const keys = new Set(problems.map((problem) => `${problem.kind} ${problem.task_id}`));
     const fresh = this.known ? problems.filter((problem) => !this.known.has(`${problem.kind} ${problem.task_id}`)) : [];
     this.known = keys;
@@ -101,7 +101,7 @@ export class BoardView {
     try {
       await navigator.clipboard.writeText(text);
       setText(button, "Copied");
-    } catch { // only addresses that browsers call secure may write to the clipboard
+    } catch { // browsers allow this only on secure addresses
       getSelection().selectAllChildren(element);
       setText(button, "Selected");
     }
@@ -122,15 +122,15 @@ export class BoardView {
 
   workers(board) {
     const at = Date.parse(board.generated_at);
-    const busy = board.workers.slice(0, MOST).map((work) => ({
+    const busy = board.workers.slice(0, MAX_ROWS).map((work) => ({
       key: `${work.worker} ${work.task_id}`, worker: work.worker, task: work.task_id, state: work.state, text: work.text, since: work.since,
       ends: work.lease_left === null ? null : Math.round((at + work.lease_left * 1000) / 500) * 500,
     }));
     const names = new Set(board.workers.map((work) => work.worker));
-    const idle = board.seen.filter((seen) => !names.has(seen.worker) && !seen.worker.endsWith("(web)")).slice(0, IDLE)
+    const idle = board.seen.filter((seen) => !names.has(seen.worker) && !seen.worker.endsWith("(web)")).slice(0, MAX_IDLE)
       .map((seen) => ({ key: seen.worker, idle: true, worker: seen.worker, task: seen.task_id, state: seen.state, since: seen.at }));
     fill($("worker-list"), [...busy, ...idle], (work) => work.key, (work) => (work.idle ? this.idle(work) : this.worker(work)));
-    setText($("workers-count"), board.totals.workers ? `${names.size} at work${board.totals.workers > MOST ? `, ${MOST} tasks shown` : ""}` : "");
+    setText($("workers-count"), board.totals.workers ? `${names.size} at work${board.totals.workers > MAX_ROWS ? `, ${MAX_ROWS} tasks shown` : ""}` : "");
     $("no-workers").hidden = busy.length + idle.length > 0;
   }
 

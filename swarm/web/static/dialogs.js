@@ -1,11 +1,11 @@
-// What opens over the page: one task, one record, and the question before an action.
+// The dialogs: one task, one record, and the confirmation of an action.
 
 import { $, age, ask, fullTime, make, openDialog, plain, say, setText } from "./dom.js";
 
-const ASKED = {
-  release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "Somebody")} loses the task at once, also if it still works on it, and others may take it. That is logged.` },
-  retry: { title: (it) => `Try ${it} again?`, yes: "Try it again", text: () => "The task becomes ready, and its attempts begin anew. That is logged." },
-  cancel: { title: (it) => `Cancel ${it}?`, yes: "Cancel the task", text: () => "It is not to be done any more. A worker that is at it loses its lock and stops. That is logged." },
+const QUESTIONS = {
+  release: { title: (it) => `Release the lock of ${it}?`, yes: "Release the lock", text: (about) => `${plain(about.worker || "The holder")} loses the task at once, even if it still works on it. Then other workers may take it. The log records this.` },
+  retry: { title: (it) => `Retry ${it}?`, yes: "Retry the task", text: () => "The task becomes ready, and its attempts are counted from 0 again. The log records this." },
+  cancel: { title: (it) => `Cancel ${it}?`, yes: "Cancel the task", text: () => "No worker will do this task. A worker that has it loses its lock and stops. The log records this." },
 };
 
 // The fields of a task that have a row or a section of their own below; every other field gets a row by its name.
@@ -37,7 +37,7 @@ export class Dialogs {
 
   async openTask(id) {
     this.task = id;
-    this.drawer(id, make("p", { class: "empty" }, "Reading its history …"));
+    this.drawer(id, make("p", { class: "empty" }, "Loading …"));
     await this.refresh(id);
   }
 
@@ -53,7 +53,7 @@ export class Dialogs {
       if (error.status !== 404) throw error;
     }
     const { records } = await ask(`/api/log?limit=200&task=${encodeURIComponent(id)}`);
-    return [make("p", { class: "empty" }, "It is not a task of the queue."), make("h3", {}, "History"), this.history(records)];
+    return [make("p", { class: "empty" }, "This is not a task of the queue."), make("h3", {}, "History"), this.history(records)];
   }
 
   taskParts({ task, history, blocked_by: blockedBy, complete }) {
@@ -66,7 +66,7 @@ export class Dialogs {
       ["Priority", String(task.priority)],
       ["After", task.after.length && say(task.after.join(", "))],
       ["Blocked by", blockedBy && say(blockedBy)],
-      ["Again at", task.ready_at && fullTime(task.ready_at)],
+      ["Next attempt at", task.ready_at && fullTime(task.ready_at)],
       ["Timeout", task.timeout && `${task.timeout} s`],
       ["Token", task.token && String(task.token)],
       ["Added", task.added_at && fullTime(task.added_at)],
@@ -87,7 +87,7 @@ export class Dialogs {
   }
 
   history(records) {
-    if (!records.length) return make("p", { class: "empty" }, "Nothing was said of it.");
+    if (!records.length) return make("p", { class: "empty" }, "There are no records about it.");
     return make("ol", { class: "history" }, ...[...records].reverse().map((record) => make("li", {},
       make("span", { class: "tag", data: { type: record.type } }, plain(record.type)),
       make("span", { class: "when" }, fullTime(record.timestamp), record.worker ? " · " : "", record.worker ? say(record.worker) : ""),
@@ -105,7 +105,7 @@ export class Dialogs {
     const parts = [make("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))];
     if (record.message) parts.push(make("h3", {}, "Message"), say(record.message, { name: "pre", lines: true }));
     if (record.meta) parts.push(make("h3", {}, "Meta"), say(JSON.stringify(record.meta, null, 2), { name: "pre", lines: true }));
-    if (record.task_id) parts.push(make("div", { class: "buttons" }, make("button", { type: "button", on: { click: () => this.openTask(record.task_id) } }, "Open its task")));
+    if (record.task_id) parts.push(make("div", { class: "buttons" }, make("button", { type: "button", on: { click: () => this.openTask(record.task_id) } }, "Open the task")));
     this.drawer("Record", ...parts);
   }
 
@@ -113,17 +113,17 @@ export class Dialogs {
     $("drawer-title").replaceChildren(say(title));
     $("drawer-body").replaceChildren(...parts);
     if (!$("drawer").open) openDialog($("drawer"));
-    else if (!$("confirm").open && !$("drawer").contains(document.activeElement)) $("drawer-close").focus(); // what had it is gone
+    else if (!$("confirm").open && !$("drawer").contains(document.activeElement)) $("drawer-close").focus(); // the element that had the focus is gone
   }
 
-  // The question before an action ------------------------------------------------------------------------------------
+  // The confirmation of an action ------------------------------------------------------------------------------------
 
   ask(action, about) {
-    const asked = ASKED[action];
+    const question = QUESTIONS[action];
     this.asked = { action, about };
-    setText($("confirm-title"), asked.title(plain(about.task_id)));
-    setText($("confirm-text"), asked.text(about));
-    setText($("confirm-yes"), asked.yes);
+    setText($("confirm-title"), question.title(plain(about.task_id)));
+    setText($("confirm-text"), question.text(about));
+    setText($("confirm-yes"), question.yes);
     setText($("confirm-wrong"), "");
     $("reason-field").hidden = action !== "cancel";
     $("confirm-reason").value = "";
@@ -141,16 +141,16 @@ export class Dialogs {
     if ($("confirm-name").value.trim()) body.by = $("confirm-name").value.trim();
     if (action === "cancel" && $("confirm-reason").value) body.reason = $("confirm-reason").value;
     if (action === "release") Object.assign(body, { worker: about.worker, token: about.token });
-    const place = action === "release" ? "locks" : "tasks";
+    const kind = action === "release" ? "locks" : "tasks";
     try {
-      await ask(`/api/${place}/${encodeURIComponent(about.task_id)}/${action}`, {
+      await ask(`/api/${kind}/${encodeURIComponent(about.task_id)}/${action}`, {
         method: "POST", headers: { "content-type": "application/json", "x-swarm-action": "yes" }, body: JSON.stringify(body),
       });
       if (this.asked === asked) $("confirm").close();
       if (this.task === about.task_id) await this.refresh(about.task_id);
     } catch (error) {
       asked.sent = false;
-      if (this.asked === asked) setText($("confirm-wrong"), plain(error.message)); // else another question is asked by now
+      if (this.asked === asked) setText($("confirm-wrong"), plain(error.message)); // else the dialog asks another question by now
     }
   }
 }

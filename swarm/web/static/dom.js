@@ -1,6 +1,6 @@
-// Making elements, and the only ways to put text into them. Text by agents is text: no markup is ever made of it, and characters
-// that are invisible, move others around or end a line are shown as what they are. Only scripts and emoji that need them keep the
-// joiners and the selectors of a form: between letters that need none, two names would look like one.
+// Make elements and put text into them. Text of agents never becomes markup. Characters that are
+// invisible, change the direction of text or end a line are shown as symbols. Joiners and variation
+// selectors stay only in scripts and emoji that need them: elsewhere two names could look the same.
 
 const FORMING = "[\\u200c\\u200d\\ufe0e\\ufe0f]";
 const HIDDEN = new RegExp(`[\\p{Cc}\\p{Zl}\\p{Zp}\\p{Cs}\\p{Co}\\u2800]|(?!${FORMING})[\\p{Cf}\\p{Default_Ignorable_Code_Point}]|(?<![^\\p{sc=Latn}\\p{sc=Grek}\\p{sc=Cyrl}\\p{P}\\p{Z}\\p{ASCII}])${FORMING}(?!\\u20e3)`, "gu");
@@ -19,7 +19,7 @@ export function make(name, attributes = {}, ...children) {
   return element;
 }
 
-// Text that somebody else wrote. With `lines`, line breaks and tabs stay what they are.
+// Text that an agent wrote. With `lines`, line breaks and tabs stay.
 export function say(text, { lines = false, name = "span", kind = "" } = {}) {
   const element = make(name, { class: kind ? `say ${kind}` : "say" });
   put(element, text, lines);
@@ -34,18 +34,18 @@ export function put(element, text, lines = false) {
   for (const found of text.matchAll(HIDDEN)) {
     const sign = found[0];
     if (lines && (sign === "\n" || sign === "\t")) continue;
-    element.append(text.slice(at, found.index), make("span", { class: "ctl", title: codePoint(sign) }, picture(sign)));
+    element.append(text.slice(at, found.index), make("span", { class: "ctl", title: codePoint(sign) }, symbol(sign)));
     at = found.index + sign.length;
   }
   element.append(text.slice(at));
 }
 
-// The same where there is no room for elements, as in a title or a label.
+// The same as a string, for a title or a label.
 export const plain = (text) => text.replace(HIDDEN, (sign) => (sign === "\n" ? " ↵ " : `⟨${codePoint(sign)}⟩`));
 
 const codePoint = (sign) => `U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-function picture(sign) {
+function symbol(sign) {
   const code = sign.codePointAt(0);
   if (code === 10) return "↵";
   if (code < 32) return String.fromCodePoint(0x2400 + code);
@@ -56,7 +56,7 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Puts these elements into a parent, each made anew only where what it shows has changed.
+// Show one element for each item in a parent. Only changed items are rendered again.
 export function fill(parent, items, key, render) {
   const old = new Map();
   for (const child of [...parent.children]) {
@@ -64,7 +64,7 @@ export function fill(parent, items, key, render) {
     else old.set(child.itemKey, child);
   }
   const back = parent.contains(document.activeElement) ? focusAgain(document.activeElement) : () => {};
-  let place = parent.firstElementChild;
+  let position = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
     const content = JSON.stringify(item);
@@ -74,19 +74,20 @@ export function fill(parent, items, key, render) {
       const made = render(item);
       made.itemKey = name;
       made.itemContent = content;
-      if (child === place) place = child.nextElementSibling;
+      if (child === position) position = child.nextElementSibling;
       child?.remove();
       child = made;
-      parent.insertBefore(child, place);
-    } else if (child !== place) parent.insertBefore(child, place);
-    else place = place.nextElementSibling;
+      parent.insertBefore(child, position);
+    } else if (child !== position) parent.insertBefore(child, position);
+    else position = position.nextElementSibling;
   }
   for (const child of old.values()) child.remove();
   back();
 }
 
-// What gives an element the focus back if nothing has it any more: to the same control of the same item, which may have been made
-// anew or moved; if the item is gone, to the one that stands in its place; else to that part of the page.
+// Return a function that restores the focus if no element has it. It goes to the same control of
+// the same item, which may have been rendered again. If the item is gone, it goes to the item now at
+// that position, else to the section.
 export function focusAgain(element) {
   let item = element;
   while (item && item.itemKey === undefined) item = item.parentElement;
@@ -105,7 +106,7 @@ export function focusAgain(element) {
 
 const buttons = (item) => (item ? [item, ...item.querySelectorAll("button")].filter((it) => it.matches("button")) : []);
 
-// A browser gives the focus back to the element that had it, which the page may have made anew meanwhile.
+// Browsers restore the focus to the old element, but the page may have rendered it again meanwhile.
 export function openDialog(dialog) {
   dialog.addEventListener("close", focusAgain(document.activeElement), { once: true });
   dialog.showModal();
@@ -113,7 +114,7 @@ export function openDialog(dialog) {
 
 // Time ------------------------------------------------------------------------------------------------------------
 
-let ahead = 0; // milliseconds that the swarm's clock is ahead of this machine's
+let ahead = 0; // milliseconds by which the swarm's clock is ahead of this machine's
 
 export const setClock = (now) => { ahead = Date.parse(now) - Date.now() || 0; };
 export const now = () => Date.now() + ahead;
@@ -143,7 +144,7 @@ export function fullTime(text) {
   return Number.isNaN(at) ? plain(text) : long.format(at);
 }
 
-// Elements that show how long ago something was, or how long it will still be.
+// Elements that show an age or a remaining time.
 const ticking = new Set();
 
 export function age(since, prefix = "") {
@@ -204,7 +205,7 @@ export async function ask(path, options) {
   try {
     body = await answer.json();
   } catch {
-    // Not our server, perhaps. The status says enough.
+    // Not JSON, perhaps from a proxy. The status is enough.
   }
   if (!answer.ok) throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
   return body;

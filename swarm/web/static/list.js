@@ -1,8 +1,9 @@
-// A long list of which only the rows that can be seen exist. One row is selected; arrows, j, k, Home, End and Page keys move it.
+// A long list. Only visible rows exist as elements. Arrows, j, k, Home, End and Page keys move the
+// selected row.
 
 import { make } from "./dom.js";
 
-const SPARE = 6; // rows above and below what can be seen
+const EXTRA_ROWS = 6; // rendered above and below the visible ones
 
 export class List {
   constructor(element, { height, render, open, name }) {
@@ -23,8 +24,8 @@ export class List {
     new ResizeObserver(() => this.soon()).observe(element);
   }
 
-  // The items anew, in order; `key` tells which is which, so that the selection stays where it was. Each row is drawn again only
-  // where its item is another object.
+  // Replace the items. `key` identifies an item, so that the selection stays on it. A row is rendered
+  // again only if its item is another object. `added`: number of new items at the top.
   show(items, key, added = 0) {
     const chosen = this.selected >= 0 ? this.key?.(this.items[this.selected]) : undefined;
     this.items = items;
@@ -54,8 +55,8 @@ export class List {
     const height = this.rowHeight();
     const wanted = `${this.items.length * height}px`;
     if (this.space.style.height !== wanted) this.space.style.height = wanted;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / height) - SPARE);
-    const last = Math.min(this.items.length, Math.ceil((this.element.scrollTop + this.element.clientHeight) / height) + SPARE);
+    const first = Math.max(0, Math.floor(this.element.scrollTop / height) - EXTRA_ROWS);
+    const last = Math.min(this.items.length, Math.ceil((this.element.scrollTop + this.element.clientHeight) / height) + EXTRA_ROWS);
     while (this.rows.length < last - first) {
       const row = make("div", { class: "row", role: "option" });
       this.rows.push(row);
@@ -65,13 +66,13 @@ export class List {
     const used = new Map();
     for (const row of this.rows) if (row.index >= first && row.index < last && !used.has(row.index)) used.set(row.index, row);
     const free = this.rows.filter((row) => used.get(row.index) !== row);
-    for (let index = first; index < last; index += 1) this.place(used.get(index) ?? free.pop(), index, height);
+    for (let index = first; index < last; index += 1) this.update(used.get(index) ?? free.pop(), index, height);
     const chosen = this.rows.find((row) => row.index === this.selected);
     if (chosen) this.element.setAttribute("aria-activedescendant", chosen.id);
     else this.element.removeAttribute("aria-activedescendant");
   }
 
-  place(row, index, height) {
+  update(row, index, height) {
     const item = this.items[index];
     if (row.index !== index || row.tall !== height) {
       row.index = index;

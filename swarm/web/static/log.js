@@ -1,18 +1,18 @@
-// The log as it flows, the newest first. A search looks through what the page holds and, on the server, through what came before.
+// The log, newest first. A search covers the records in the page and, on the server, older ones.
 
 import { $, ask, clockTime, later, make, plain, say, setText } from "./dom.js";
 import { List } from "./list.js";
 
-const MOST = 3000; // records that the page holds
+const MAX_RECORDS = 3000; // in the page
 const TYPES = ["START", "DONE", "WAIT", "HELP", "ERROR", "SKIP"];
 
 export class LogView {
   constructor(openRecord) {
     this.records = []; // the newest first
     this.shown = [];
-    this.found = null; // what the server found, while something is searched for
-    this.paused = null; // what was there when it was paused
-    this.held = 0; // the number of the last of it
+    this.found = null; // matching records while a search is active, else null
+    this.paused = null; // the records shown when the log was paused, else null
+    this.pausedAt = 0; // the number of the last record then
     this.number = 0;
     this.list = new List($("log-list"), { height: [32, 50], name: "record", render: (record, row) => this.render(record, row), open: openRecord });
     $("log-type").append(...TYPES.map((type) => make("option", { value: type }, type)));
@@ -31,13 +31,13 @@ export class LogView {
   add(records, skipped) {
     const fresh = records.map((record) => this.numbered(record)).reverse();
     for (const record of fresh) record.came = record.number;
-    if (skipped) fresh.push(this.numbered({ timestamp: "", type: "", worker: "", task_id: "", message: `${skipped.toLocaleString("en")} records came too fast to be shown here`, meta: null, gap: true }));
+    if (skipped) fresh.push(this.numbered({ timestamp: "", type: "", worker: "", task_id: "", message: `${skipped.toLocaleString("en")} records are not shown: they came too fast`, meta: null, gap: true }));
     this.records.unshift(...fresh);
-    this.records.length = Math.min(this.records.length, MOST);
+    this.records.length = Math.min(this.records.length, MAX_RECORDS);
     const wanted = this.found ? fresh.filter((record) => this.wanted(record)) : fresh;
     if (this.found) {
       this.found.unshift(...wanted);
-      this.found.length = Math.min(this.found.length, MOST);
+      this.found.length = Math.min(this.found.length, MAX_RECORDS);
     }
     if (!this.paused) this.show(wanted.length);
     else this.note();
@@ -88,9 +88,9 @@ export class LogView {
     this.showFound();
   }
 
-  // What was searched for is shown also while the log is held, without what has come since.
+  // While the log is paused, a search shows no record that came later.
   showFound() {
-    if (this.paused) this.paused = (this.found ?? this.records).filter((record) => !(record.came > this.held));
+    if (this.paused) this.paused = (this.found ?? this.records).filter((record) => !(record.came > this.pausedAt));
     this.show();
   }
 
@@ -105,21 +105,21 @@ export class LogView {
     setText($("log-count"), this.found ? `${shown.toLocaleString("en")} found` : shown ? `the latest ${shown.toLocaleString("en")}` : "");
     this.list.element.classList.toggle("bare", !this.records.length);
     const note = $("log-note");
-    const came = this.paused ? (this.found ?? this.records).filter((record) => record.came > this.held).length : 0;
+    const came = this.paused ? (this.found ?? this.records).filter((record) => record.came > this.pausedAt).length : 0;
     let text = "";
-    if (this.paused) text = came > 0 ? `Held. ${came.toLocaleString("en")} newer records wait.` : "Held.";
+    if (this.paused) text = came > 0 ? `Paused. ${came.toLocaleString("en")} newer record${came === 1 ? "" : "s"}.` : "Paused.";
     else if (this.answer?.error) text = `Older records could not be searched: ${this.answer.error}`;
     else if (this.answer && !this.answer.complete) text = `The latest ${this.answer.searched.toLocaleString("en")} records were searched. For the rest: swarm log tail`;
-    else if (!shown) text = this.found ? "No record is like that." : "The log is empty.";
+    else if (!shown) text = this.found ? "No record matches." : "The log is empty.";
     setText(note, text);
     note.hidden = !text;
   }
 
   pause() {
     this.paused = this.paused ? null : [...(this.found ?? this.records)];
-    this.held = this.number;
+    this.pausedAt = this.number;
     $("pause").setAttribute("aria-pressed", String(Boolean(this.paused)));
-    setText($("pause"), this.paused ? "Go on" : "Pause");
+    setText($("pause"), this.paused ? "Resume" : "Pause");
     this.show();
   }
 

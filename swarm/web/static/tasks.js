@@ -1,11 +1,11 @@
-// Tasks: all that the page holds, filtered by state and words. What changes comes in by itself and touches only its own row.
+// The tasks in the page, filtered by state and words. An event updates only the rows of changed tasks.
 
 import { $, age, ask, fill, later, make, plain, say, setText } from "./dom.js";
 import { List } from "./list.js";
 
-const STATES = ["running", "failed", "ready", "waiting", "done", "cancelled"]; // as they are of interest
-const PAGE = 1000;
-const MOST = 20000; // tasks that the page holds
+const STATES = ["running", "failed", "ready", "waiting", "done", "cancelled"]; // most interesting first
+const PAGE_SIZE = 1000;
+const MAX_TASKS = 20000; // in the page
 
 export class TaskView {
   constructor(openTask) {
@@ -13,7 +13,7 @@ export class TaskView {
     this.state = "";
     this.words = "";
     this.total = 0;
-    this.came = null; // while everything is loaded: what has changed meanwhile
+    this.came = null; // while loading: tasks that changed meanwhile, else null
     this.counts = {};
     this.list = new List($("task-list"), { height: [50, 66], name: "task", render: (task, row) => this.render(task, row), open: (task) => openTask(task.id) });
     const search = later(() => {
@@ -24,7 +24,7 @@ export class TaskView {
     $("task-search").addEventListener("keydown", (event) => { if (event.key === "Enter") search.now(); });
   }
 
-  // Everything anew, a state at a time, those of most interest first.
+  // Load all tasks again, state by state.
   async load() {
     const came = (this.came = new Map());
     const before = this.tasks;
@@ -32,19 +32,19 @@ export class TaskView {
     for (const state of STATES) {
       let after = "";
       do {
-        const page = await ask(`/api/tasks?state=${state}&limit=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
-        if (came !== this.came) return; // it is loaded once more
+        const page = await ask(`/api/tasks?state=${state}&limit=${PAGE_SIZE}${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+        if (came !== this.came) return; // a newer load has begun
         for (const task of page.tasks) found.set(task.id, task);
         after = page.next;
         this.total = page.total;
-      } while (after && found.size < MOST);
+      } while (after && found.size < MAX_TASKS);
       if (before.size === 0) this.replace(found);
     }
     this.replace(found);
     this.came = null;
   }
 
-  // A page of tasks may be older than what was told meanwhile, and a task that changed its state between two pages is on neither.
+  // An event may be newer than a page of tasks. A task that changed its state between two pages is in neither.
   replace(found) {
     for (const [id, task] of this.came) found.set(id, task);
     this.tasks = found;
@@ -55,7 +55,7 @@ export class TaskView {
     for (const row of rows) {
       this.came?.set(row.id, row);
       if (!this.tasks.has(row.id)) this.total = Math.max(this.total, this.tasks.size + 1);
-      if (this.tasks.has(row.id) || this.tasks.size < MOST) this.tasks.set(row.id, row);
+      if (this.tasks.has(row.id) || this.tasks.size < MAX_TASKS) this.tasks.set(row.id, row);
     }
     this.soon();
   }
@@ -98,8 +98,8 @@ export class TaskView {
     setText($("tasks-count"), shown.length === this.tasks.size ? `${this.tasks.size.toLocaleString("en")}` : `${shown.length.toLocaleString("en")} of ${this.tasks.size.toLocaleString("en")}`);
     const note = $("tasks-note");
     note.hidden = this.total <= this.tasks.size && shown.length > 0;
-    if (this.total > this.tasks.size && this.tasks.size >= MOST) setText(note, `This page holds ${MOST.toLocaleString("en")} of ${this.total.toLocaleString("en")} tasks. For the rest: swarm task list`);
-    else setText(note, shown.length ? "" : this.tasks.size ? "No task is like that." : "No tasks.");
+    if (this.total > this.tasks.size && this.tasks.size >= MAX_TASKS) setText(note, `This page shows ${MAX_TASKS.toLocaleString("en")} of ${this.total.toLocaleString("en")} tasks. For the rest: swarm task list`);
+    else setText(note, shown.length ? "" : this.tasks.size ? "No task matches." : "No tasks.");
   }
 
   render(task, row) {
@@ -107,7 +107,7 @@ export class TaskView {
     const about = make("span", { class: "by" });
     if (task.state === "running") about.append(say(task.worker), " · ", age(task.since));
     else if (task.blocked_by) about.append("blocked by ", say(task.blocked_by));
-    else if (task.state === "waiting") about.append(`after ${task.after} other${task.after === 1 ? "" : "s"}`);
+    else if (task.state === "waiting") about.append(`after ${task.after} other task${task.after === 1 ? "" : "s"}`);
     else if (task.since && task.state !== "ready") about.append(age(task.since), " ago");
     row.append(
       make("span", { class: "tag", data: { state: task.state } }, task.state),

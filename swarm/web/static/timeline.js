@@ -1,13 +1,13 @@
-// Who worked on what: a lane for each worker, a bar for each time that it had a task, made of the records of the log.
+// The timeline: a lane for each worker, a bar for each time that it had a task, from the status records.
 
 import { $, clockTime, duration, fill, fullTime, make, now, plain, say } from "./dom.js";
 
 const RANGES = [["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["All", 0]];
-const LANES = 24;
-const BARS = 500;
-const ROWS = 200;
+const MAX_LANES = 24;
+const MAX_BARS = 500;
+const MAX_TABLE_ROWS = 200;
 const ENDS = { DONE: "done", ERROR: "error", SKIP: "skip" };
-const TOLD = { open: "at work", wait: "waits", done: "done", error: "error", skip: "given back", gone: "gone" };
+const RESULTS = { open: "at work", wait: "waits", done: "done", error: "error", skip: "released", gone: "gone" };
 
 export class Timeline {
   constructor(openTask) {
@@ -43,8 +43,8 @@ export class Timeline {
     if (Number.isNaN(at) || !record.task_id) return;
     const span = this.open.get(record.task_id);
     if (span) span.last = at;
-    if (["START", "DONE", "SKIP"].includes(record.type) && meta.from === "output") return; // what an agent prints decides nothing
-    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta)) return; // a bystander's
+    if (["START", "DONE", "SKIP"].includes(record.type) && meta.from === "output") return; // informational
+    if (record.type === "SKIP" && ("held_by" in meta || "refused" in meta || "lost" in meta)) return; // informational: another worker wrote it
     if (record.type === "START") {
       if (span) this.end(span, at, "gone");
       const begun = { worker: record.worker, task: record.task_id, from: at, to: null, end: "open", last: at };
@@ -82,7 +82,7 @@ export class Timeline {
     const first = this.spans.length ? this.spans[0].from : to;
     const from = this.range ? Math.max(to - this.range * 1000, Math.min(first, to - 60000)) : Math.min(first, to - 60000);
     const seen = [];
-    for (let at = this.spans.length - 1; at >= 0 && seen.length < BARS; at -= 1) {
+    for (let at = this.spans.length - 1; at >= 0 && seen.length < MAX_BARS; at -= 1) {
       const span = this.spans[at];
       const still = span.to === null && this.held.has(`${span.worker}\n${span.task}`);
       const end = span.to ?? (still ? to : Math.max(span.last, span.from));
@@ -94,24 +94,24 @@ export class Timeline {
       lanes.get(span.worker).push(span);
     }
     const names = [...lanes.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-    const drawn = names.slice(0, LANES).map((worker) => ({ worker, spans: lanes.get(worker).reverse(), from, to }));
+    const drawn = names.slice(0, MAX_LANES).map((worker) => ({ worker, spans: lanes.get(worker).reverse(), from, to }));
     $("no-spans").hidden = seen.length > 0;
     $("lanes").hidden = !seen.length;
     fill($("lanes"), [...drawn, { axis: true, from, to, more: names.length - drawn.length }], (lane) => (lane.axis ? "\naxis" : lane.worker), (lane) => (lane.axis ? this.axis(lane) : this.lane(lane)));
     if ($("spans").open) {
-      fill($("span-rows"), seen.slice(0, ROWS), (span) => `${span.worker}\n${span.task}\n${span.from}`, (span) => make("tr", {},
+      fill($("span-rows"), seen.slice(0, MAX_TABLE_ROWS), (span) => `${span.worker}\n${span.task}\n${span.from}`, (span) => make("tr", {},
         make("td", {}, say(span.worker)), make("td", {}, say(span.task)), make("td", {}, fullTime(new Date(span.from).toISOString())),
-        make("td", {}, duration((span.to - span.from) / 1000)), make("td", {}, TOLD[span.end])));
+        make("td", {}, duration((span.to - span.from) / 1000)), make("td", {}, RESULTS[span.end])));
     }
   }
 
   lane({ worker, spans, from, to }) {
-    const legible = 46 / Math.max(100, $("timeline").clientWidth - 190); // of the track: less room than a name needs
+    const legible = 46 / Math.max(100, $("timeline").clientWidth - 190); // share of the track that a name needs
     const track = make("div", { class: "track" });
     for (const span of spans) {
       const start = Math.max(0, (span.from - from) / (to - from));
       const share = Math.min(1, (span.to - from) / (to - from)) - start;
-      const bar = make("div", { class: share < legible ? "span tiny" : "span", data: { end: span.end }, title: `${plain(span.task)}: ${TOLD[span.end]}, ${duration((span.to - span.from) / 1000)}`, on: { click: () => this.openTask(span.task) } }, share < legible ? "" : plain(span.task));
+      const bar = make("div", { class: share < legible ? "span tiny" : "span", data: { end: span.end }, title: `${plain(span.task)}: ${RESULTS[span.end]}, ${duration((span.to - span.from) / 1000)}`, on: { click: () => this.openTask(span.task) } }, share < legible ? "" : plain(span.task));
       bar.style.left = `${(start * 100).toFixed(3)}%`;
       bar.style.width = `${(share * 100).toFixed(3)}%`;
       track.append(bar);
