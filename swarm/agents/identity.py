@@ -56,7 +56,7 @@ def whoami(given: str | None = None, *, fallback: Fallback = "agent", option: st
     that names it, for messages. Raise BadInput if the name is invalid or missing.
     """
     if given is not None:
-        return check_name(given, option)
+        return check_name(given, option.partition(" ")[0])
     if named := settings.worker():
         return check_name(named, "SWARM_WORKER")
     if fallback == "agent":

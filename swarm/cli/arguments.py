@@ -157,7 +157,7 @@ class Command:
             elif arg.startswith("--"):
                 option, equals, value = arg.partition("=")
                 if option not in known:
-                    raise self._wrong(name, f"has no option {option[:40]}{_similar(option, known)}")
+                    raise self._wrong(name, f"has no option {option[:40]}{self._advice(option, known)}")
                 if equals and not known[option].value:
                     raise self._wrong(name, f"takes no value for {option}")
                 if known[option].value and not equals:
@@ -181,17 +181,18 @@ class Command:
         if len(positional) < len(self._positional):
             raise self._wrong(name, f"needs {self._positional[len(positional)]}")
         if len(positional) > len(wanted) and not self._repeated:
-            raise self._wrong(name, f"takes no further argument {positional[len(wanted)][:40]!r}")
+            raise self._wrong(name, f"has one argument too many: {positional[len(wanted)][:40]!r}")
+
+    def _advice(self, option: str, known: Mapping[str, Option]) -> str:
+        from difflib import get_close_matches
+
+        if close := get_close_matches(option, known, 1):
+            return f" (did you mean {close[0]}?)"
+        takes_text = self._positional or self._optional or self._repeated
+        return " (put text that begins with -- after a --)" if takes_text else ""
 
     def _wrong(self, name: str, problem: str) -> BadInput:
         return BadInput(f"{name} {problem}. Usage: {' '.join([name, *self.usage])}")
-
-
-def _similar(option: str, known: Mapping[str, Option]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(option, known, 1)
-    return f" (did you mean {close[0]}?)" if close else " (put text that begins with -- after a --)"
 
 
 def parse_meta(text: str | None) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ _PROGRESS_EVERY = 1000  # lines
 def move(call: Call) -> int:
     old, new = (_opened(call.get(index), name) for index, name in ((0, "FROM"), (1, "TO")))
     if _name(old) == _name(new):
-        raise BadInput(f"FROM and TO are the same store, {_name(old)}.")
+        raise BadInput(f"FROM and TO are the same store, {_name(old)}. Name another one.")
     try:
         moved = migrate(old, new, _show_progress)
     finally:

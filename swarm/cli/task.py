@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from swarm.queue.task import Kind
+    from swarm.queue.task import Kind, TaskField
 
 _COLOURS = {"running": "bold", "done": "green", "failed": "red", "cancelled": "dim", "waiting": "dim"}
 _MAX_FILE = 1 << 30
-_MAX_NUMBER = 999_999_999
 _MAX_REASON = 200  # characters of a reason in a list
 
 
@@ -34,7 +33,7 @@ def add(call: Call) -> int:
     if prompt == "-":
         prompt = output.read_stdin(MAX_RECORD_BYTES)
     given: dict[str, Any] = {
-        field.name: _PARSERS[field.kind](call, field.option) for field in TASK_FIELDS if field.option in call.options
+        field.name: _PARSERS[field.kind](call, field) for field in TASK_FIELDS if field.option in call.options
     }
     task = TaskQueue().add(call.get(0), **given | {"prompt": prompt, "command": list(call.command_line)})
     if not call.answer({"added": True, "task": task.fields()}):
@@ -236,17 +235,17 @@ def _read(path: str) -> str:
     except IsADirectoryError:
         raise BadInput(f"{path} is a directory. Name a file with tasks.") from None
     except FileNotFoundError:
-        raise BadInput(f"there is no file {path}.") from None
+        raise BadInput(f"there is no file {path}. Name a file with tasks, or - for standard input.") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-_PARSERS: dict[Kind, Callable[[Call, str], Any]] = {  # of the options of `add`, by the kind of their field
-    TEXT: lambda call, option: call.options[option],
-    WHOLE: lambda call, option: whole(call.options[option], option, -_MAX_NUMBER, _MAX_NUMBER),  # the field knows its limits
-    SECONDS: lambda call, option: call.seconds(option, 0.0),
-    NAMES: lambda call, option: call.every(option),
-    OBJECT: lambda call, option: parse_meta(call.options[option]),
+_PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {  # of the options of `add`, by the kind of their field
+    TEXT: lambda call, field: call.options[field.option],
+    WHOLE: lambda call, field: whole(call.options[field.option], field.option, field.least, field.most),
+    SECONDS: lambda call, field: call.seconds(field.option, 0.0),
+    NAMES: lambda call, field: call.every(field.option),
+    OBJECT: lambda call, field: parse_meta(call.options[field.option]),
 }
 _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     TEXT: str,

@@ -97,7 +97,7 @@ class _Printer:
 
 
 def _name(call: Call) -> str:
-    name = whoami(call.options.get("--id"), fallback=None, option="--id")
+    name = whoami(call.options.get("--id"), fallback=None, option="--id N")
     return f"worker-{name}" if name.isascii() and name.isdigit() else name
 
 

@@ -455,7 +455,7 @@ class TestInput:
             (["t", "--"], "needs a command after --"),
             (["t", "touch", "ran"], "needs a command after --"),
             (["--", "touch", "ran"], "needs TASK"),
-            (["t", "touch", "--", "ran"], "takes no further argument"),
+            (["t", "touch", "--", "ran"], "has one argument too many"),
             (["t", "--no-such", "--", "touch", "ran"], "has no option --no-such"),
         ],
         ids=str,

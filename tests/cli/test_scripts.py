@@ -313,7 +313,7 @@ class TestLockCommands:
         lock("acquire", "u", "w")
         assert "Its lease never ends." in lock("why", "u").stdout
         (isolated_swarm_dir / "locks" / "v.lock").write_text("?")
-        assert "cannot be understood" in lock("why", "v").stdout
+        assert "is invalid" in lock("why", "v").stdout
 
     def test_what_others_wrote_cannot_forge_output(self, lock: Run, isolated_swarm_dir: Path) -> None:
         (isolated_swarm_dir / "locks").mkdir(parents=True)
