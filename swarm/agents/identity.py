@@ -1,8 +1,12 @@
-"""Which agent this process works for: the nearest ancestor that is neither a shell nor a program that only starts another.
+"""Find the agent for which this process works, and the name in which a command acts.
 
-An agent starts its hooks, its MCP server and the commands it runs, each through as many shells as it likes, so all of them agree
-on who it is, and nobody has to tell them. A shell that somebody sits at is where the search ends: it stands for the person. So is
-one whose starter is gone: whoever takes in orphans has many. Where a sandbox hides the agent, nothing stands for it.
+The agent is the nearest ancestor that is neither a shell nor a program that only starts
+others. An agent starts its hooks, its MCP server and its commands, each through any number
+of shells. So all of them find the same agent without being told.
+
+A shell at a user's terminal ends the search: it stands for the user. A shell re-parented to
+init also ends the search: init adopts the shells of many agents. If a sandbox hides the
+agent, there is no answer.
 """
 
 from __future__ import annotations
@@ -20,15 +24,15 @@ Fallback = Literal["agent", "user"] | None
 _STARTERS = {
     *("sh", "ash", "bash", "busybox", "dash", "fish", "ksh", "mksh", "zsh"),
     *("doas", "env", "nice", "nohup", "setsid", "stdbuf", "sudo", "timeout", "uv", "uvx"),
-    *("bwrap", "codex-linux-san", "sandbox-exec"),  # as long as the system lets a name be
+    *("bwrap", "codex-linux-san", "sandbox-exec"),  # the system cuts names to 15 characters
 }
 _INITS = {"catatonit", "docker-init", "dumb-init", "init", "launchd", "sleep", "systemd", "tail", "tini"}
-_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # constants of Linux
-_WITH_TERMINALS = {"claude", "codex"}  # which give a command a terminal of its own, where nobody sits
+_FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # the same on every Linux
+_TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a terminal without a user
 
 
 class AgentProcess:
-    """A process that works through others, `name` as the system calls it; `pid` is 0 where it cannot be seen from here."""
+    """A process that acts through others. `name` is its name in the system. `pid` is 0 if it is hidden."""
 
     def __init__(self, pid: int, name: str) -> None:
         self.pid = pid
@@ -36,12 +40,15 @@ class AgentProcess:
 
     @property
     def worker(self) -> str:
-        """The worker that it is unless somebody has named it: the same for all that it starts, and for nobody else. Raises
-        BadInput where it cannot be told."""
+        """Return the worker name of this process, unless the user chose one.
+
+        It is the same for all processes that it starts, and for no others. Raise BadInput if the
+        process is hidden.
+        """
         if not self.pid:
             raise BadInput(
-                "which agent runs this cannot be seen from here, as in a sandbox or a container. Say which worker it is, with "
-                "--worker NAME or in SWARM_WORKER; its hook for SessionStart tells an agent its name."
+                "the agent that runs this is hidden by a sandbox or a container. Give its worker name with --worker NAME "
+                "or in SWARM_WORKER. The SessionStart hook tells an agent its name."
             )
         name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in self.name).lstrip("._-")
         return _name_of_process(name or "agent", self.pid)
@@ -67,7 +74,7 @@ def whoami(given: str | None = None, *, fallback: Fallback = "agent", option: st
 
 
 def find() -> AgentProcess:
-    """The agent of this process."""
+    """Return the agent of this process."""
     found = AgentProcess(os.getpid(), "")
     pid = os.getppid()
     while (parent := parentage(pid)) is not None:
@@ -92,15 +99,15 @@ def _name_of_process(name: str, pid: int) -> str:
 
 def _gives_terminals(pid: int) -> bool:
     starter = parentage(pid)
-    return starter is not None and starter.name in _WITH_TERMINALS
+    return starter is not None and starter.name in _TERMINAL_GIVERS
 
 
 def _is_first(pid: int) -> bool:
-    """Whether it is the machine's first process, whatever that is called; the first of a container is like any other."""
+    """Return whether this is the first process of the machine. That of a container does not count."""
     return pid == 1 and process.namespace("pid") == _FIRST_PID_NS
 
 
 def _nameless_container() -> str:
-    """The number of the container that we are in, if it goes by the name of its machine, as others may; "" elsewhere."""
+    """Return the number of this container if it has the host name of its machine, as others may. Return "" elsewhere."""
     number = process.namespace("pid")
     return number[5:-1] if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS else ""

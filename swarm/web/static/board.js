@@ -34,7 +34,7 @@ export class BoardView {
     const { queue } = board;
     const rows = [
       ["Wait for a person", waits, waits ? "warn" : ""],
-      ["Problems", others, others ? "bad" : ""],
+      ["Other problems", others, others ? "bad" : ""],
       ["At work", new Set(board.workers.map((work) => work.worker)).size, "busy"],
       ["Ready", queue.ready, ""],
       ["Waiting", queue.waiting, ""],
