@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 
+from swarm import settings
 from swarm.errors import CannotRun
 from swarm.system import child_side, process
 
@@ -101,7 +102,7 @@ class GatedProcess:
 
         Raises CannotRun; then the process has ended.
         """
-        data = marshal.dumps(_message(command, os.environ if environment is None else environment))
+        data = marshal.dumps(_message(command, settings.environment() if environment is None else environment))
         self._has_command = True
         try:
             while data:
@@ -247,7 +248,7 @@ def _spawn(streams: Streams, pipes: tuple[int, int], *, group: bool, die_with_pa
         actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in pipes]  # onto itself: stays open
         command = [sys.executable, "-I", "-S", child_side.__file__, *arguments]
         own_group: dict[str, Any] = {"setpgroup": 0} if group else {}
-        return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, **own_group)
+        return os.posix_spawn(sys.executable, command, settings.environment(), file_actions=actions, **own_group)
     finally:
         for fd in moved.values():
             os.close(fd)

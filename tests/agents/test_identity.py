@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from swarm import settings
+from swarm.agents import identity
+from swarm.errors import BadInput
 from tests.conftest import ROOT
 
 _ASK = f"{sys.executable} -c 'from swarm.agents import identity as a; f = a.find(); print(f.pid, f.name, f.worker)'"
@@ -101,3 +104,29 @@ def test_agents_in_containers_with_one_name_are_different_workers(agent: Path) -
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+class TestWhoami:
+    def test_a_given_name_counts_more_than_the_variable_and_that_more_than_the_fallback(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SWARM_WORKER", "from-environment")
+        assert identity.whoami("given") == "given"
+        assert identity.whoami(fallback="user") == "from-environment"
+        monkeypatch.delenv("SWARM_WORKER")
+        assert identity.whoami() == identity.find().worker
+        assert identity.whoami(fallback="user") == settings.user()
+        assert identity.whoami(fallback="user", pid=7).startswith(f"{settings.user()}@")
+        assert identity.whoami(fallback="user", pid=7).endswith("-7")
+
+    def test_without_a_fallback_the_worker_must_be_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SWARM_WORKER", raising=False)
+        with pytest.raises(BadInput, match=r"Give --id N, or set SWARM_WORKER"):
+            identity.whoami(fallback=None, option="--id N")
+
+    def test_an_invalid_name_is_refused_with_where_it_comes_from(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SWARM_WORKER", "a/b")
+        with pytest.raises(BadInput, match="SWARM_WORKER"):
+            identity.whoami()
+        with pytest.raises(BadInput, match=r"^--id ''"):
+            identity.whoami("", option="--id N")
