@@ -564,7 +564,7 @@ def _slow_down(connection: Connection, table: str) -> None:
     """Make the insert of the line `slow` take a while, after it has its number."""
     connection.execute(
         f"create function {table}_wait() returns trigger language plpgsql as "
-        "$$ begin if new.line = 'slow' then perform pg_sleep(0.4); end if; return new; end $$;"
+        "$$ begin if new.line = 'slow' then perform pg_sleep(1.5); end if; return new; end $$;"
         f"create trigger slow before insert on {table} for each row execute function {table}_wait()"
     )
 
@@ -572,7 +572,7 @@ def _slow_down(connection: Connection, table: str) -> None:
 def _read_while_writing(append: Callable[[bytes], object], read: Callable[[], list[bytes]]) -> list[bytes]:
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(append, b"slow")
-        time.sleep(0.15)
+        time.sleep(0.5)  # less than `_slow_down` takes, also on a busy machine
         fast = pool.submit(append, b"fast")
         found = []
         while not (slow.done() and fast.done()):
