@@ -42,7 +42,7 @@ def run(call: Call) -> int:
     table = LockTable(default_store())
     child = GatedProcess(group=True, die_with_parent=True)
     try:
-        job_control.leave_when_told()
+        job_control.exit_on_signals()
         work = _Work(table, child, task, worker, ttl, wait)
         code = work.run(call.command_line, grace)
     except LockHeld as held:

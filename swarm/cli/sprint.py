@@ -51,7 +51,7 @@ def run(call: Call) -> int:
     child = GatedProcess()
     mutex = None
     try:
-        job_control.leave_when_told()
+        job_control.exit_on_signals()
         mutex = _mutex(call)
         answer = _acquire(call, mutex, child.pid)
         if answer["status"] != "acquired":

@@ -1,4 +1,4 @@
-"""Which process started which: a process's name, its parent, and whether it leads a terminal."""
+"""The name and the parent of a process, and whether it leads a terminal session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _PARENT, _SESSION, _TERMINAL = 1, 3, 4
 
 
 class Parentage(NamedTuple):
-    """A process's place in the process tree. `leads_terminal`: a user's terminal runs it, as a login shell."""
+    """A process and its parent.
+
+    `leads_terminal`: it leads the session of a terminal, as a login shell does.
+    """
 
     name: str
     parent: int
@@ -21,7 +24,7 @@ class Parentage(NamedTuple):
 
 
 def parentage(pid: int) -> Parentage | None:
-    """Look up a process of this pid namespace; None where the system does not tell."""
+    """Look up a process of this pid namespace. Return None if it is unknown."""
     if pid <= 0:
         return None
     text = process.stat_text(pid)
@@ -39,7 +42,8 @@ def _parentage_by_ps(pid: int) -> Parentage | None:
         return None
     command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]
     try:
-        told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout.split(None, 2)
-        return Parentage(os.path.basename(told[2].strip()), int(told[0]), "s" in told[1] and "+" in told[1])
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        output = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout
+        parent, state, name = output.split(None, 2)
+        return Parentage(os.path.basename(name.strip()), int(parent), "s" in state and "+" in state)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return None

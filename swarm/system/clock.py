@@ -1,9 +1,10 @@
-"""Time, and how it is written down.
+"""Clocks, and how moments are written.
 
-`now()` is the wall clock, for people and for records that other programs wrote; it may jump. `steady()` never jumps and also
-counts the time that the machine was suspended. A `stamp()` is a steady reading with the identity of the clock it was read
-from: boot and time namespace. Readings compare only within one such identity; `since()` answers None for any other.
-Where a system cannot name its boot (anything but Linux) there are no stamps, and the wall clock judges.
+`now()` is the wall clock, for people and for records of other programs; it may jump.
+`steady()` never jumps and counts the time that the machine was suspended. A `stamp()` is
+a steady reading with the identity of its clock: boot and time namespace. Readings compare
+only within one identity; `since()` returns None for any other. A system without a boot id
+(any but Linux) has no stamps, and the wall clock decides.
 """
 
 from __future__ import annotations
@@ -16,58 +17,58 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_SECONDS_KEPT = 8
+_MAX_CACHED_SECONDS = 8
 
 
 class Clock:
-    """This machine's clocks. Tests pass a clock of their own with the same methods."""
+    """The clocks of this machine. Tests pass a clock with the same methods."""
 
     of_one_machine = True
-    """Whether only this machine uses it; several may be clones that go by the same name."""
+    """Whether this machine alone uses the clock. Of several, some may be clones with one name."""
 
     def __init__(self) -> None:
-        self._known: tuple[int, str, str] | None = None
-        self._seconds: dict[int, str] = {}  # how some seconds are written
+        self._cached_identity: tuple[int, str, str] | None = None
+        self._seconds: dict[int, str] = {}  # cache: how a second is written
 
     def now(self) -> float:
         return time.time()
 
     def latest(self) -> float:
-        """No earlier than the clock that is shared: the same as `now` where nobody has to be asked for it."""
+        """Return a moment that is no earlier than the shared clock. Without one: `now`."""
         return self.now()
 
     def steady(self) -> float:
         return time.clock_gettime(_BOOTTIME)
 
     def boot(self) -> str:
-        """The identity of this boot of this machine, "" where the system does not tell."""
+        """Return the identity of this boot of this machine, "" if the system has none."""
         return self.identity()[0]
 
     def identity(self) -> tuple[str, str]:
-        """Boot and time namespace: steady readings compare only where both are the same."""
-        # By pid: a child that was forked after unshare(CLONE_NEWTIME) lives in another time namespace.
-        if self._known is None or self._known[0] != os.getpid():
-            from swarm.system import process  # the log's commands never ask
+        """Return boot and time namespace. Steady readings compare only if both are equal."""
+        # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time namespace.
+        if self._cached_identity is None or self._cached_identity[0] != os.getpid():
+            from swarm.system import process  # commands of the log never need it
 
-            self._known = (os.getpid(), process.boot_id(), process.namespace("time"))
-        return self._known[1:]
+            self._cached_identity = (os.getpid(), process.boot_id(), process.namespace("time"))
+        return self._cached_identity[1:]
 
     def stamp(self) -> dict[str, object]:
         boot, time_ns = self.identity()
         return {"boot": boot, "time_ns": time_ns, "at": round(float(self.steady()), 6)} if boot else {}
 
     def written(self, moment: float) -> str:
-        """As `to_iso` says it, and faster: of a second that was written before only the milliseconds are new."""
+        """Return the same as `to_iso`, but faster for a second that was written before."""
         second, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
         text = self._seconds.get(second)
         if text is None:
-            if len(self._seconds) >= _SECONDS_KEPT:
+            if len(self._seconds) >= _MAX_CACHED_SECONDS:
                 self._seconds.clear()
             text = self._seconds[second] = to_iso(second)[:-4]
         return f"{text}{rest:03}Z"
 
     def since(self, stamp: Mapping[str, object]) -> float | None:
-        """Seconds since the stamp was taken, None where its clock is not this one."""
+        """Return the seconds since a stamp, None if it is from another clock."""
         at = stamp.get("at")
         if not isinstance(at, float):
             return None
@@ -75,18 +76,18 @@ class Clock:
         if not boot or (stamp.get("boot"), stamp.get("time_ns")) != (boot, time_ns):
             return None
         passed = self.steady() - at
-        return passed if passed >= 0 else None  # a reading from the future was not taken from this clock
+        return passed if passed >= 0 else None  # a reading from the future is from another clock
 
 
 def to_iso(moment: float) -> str:
-    """UTC, milliseconds (cut, not rounded), Z."""
+    """Write a moment as ISO 8601 in UTC, with milliseconds (cut, not rounded) and Z."""
     seconds, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
     year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
     return f"{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z"
 
 
 def from_iso(text: object) -> float | None:
-    """The moment that an ISO 8601 text names (UTC where it names no zone), None where it names none."""
+    """Read an ISO 8601 text, as UTC if it has no zone. Return None if it is none."""
     if not isinstance(text, str) or not text:
         return None
     if len(text) == 24 and text[23] == "Z" and text[10] == "T":
@@ -103,17 +104,17 @@ def from_iso(text: object) -> float | None:
 
 
 def _from_own_form(text: str) -> float | None:
-    """The form that `to_iso` writes, read without importing datetime."""
+    """Read the form that `to_iso` writes, without importing datetime."""
     fields = text[0:4], text[5:7], text[8:10], text[11:13], text[14:16], text[17:19], text[20:23]
     if not all(field.isascii() and field.isdigit() for field in fields):
         return None
     year, month, day, hour, minute, second, milli = map(int, fields)
     moment = _days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second + milli / 1000
-    return moment if to_iso(moment) == text else None  # 30 February comes back as another day
+    return moment if to_iso(moment) == text else None  # 30 February would be another day
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970-01-01 in the Gregorian calendar, counting years from March so that the leap day comes last."""
+    """Return the days since 1970-01-01. Years count from March: the leap day comes last."""
     year -= month < 3
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

@@ -1,12 +1,17 @@
-"""A command in the foreground: while it runs, the signals and the terminal of this process are its own.
+"""A command in the foreground: it gets the signals and the terminal of this process.
 
-Signals that would end us are passed on to it, and we wait until it has ended. They stay blocked in us from `hold_signals` on:
-nothing comes between its end and what its caller has to tidy up.
+Signals that would end this process are passed on to the command, and this process waits
+until the command has ended. From `hold_signals` on they are blocked here, so that no
+signal comes between the end of the command and the caller's clean-up.
 
-A command that leads a process group gets the terminal, if we have it: it can ask and draw, and Ctrl-C and Ctrl-Z reach it and not
-us. It is lent at once if standard output is the terminal; else we may stand in a pipeline whose other end needs it, and it is
-lent when the command asks for it. When the command is stopped at the terminal we stop too, with all of our group, as a job does;
-when we are told to continue, so is the command. One that shares our group gets from the terminal what we get.
+A command that leads a process group gets the terminal if this process has it. Then it
+can prompt and draw, and Ctrl-C and Ctrl-Z reach the command alone. It gets the terminal
+at once if standard output is the terminal. Otherwise this process may be part of a
+pipeline whose other end needs the terminal, and the command gets it when it asks.
+
+When the terminal stops the command, this process stops too, with its whole group, as a
+shell's job does. When this process is continued, it continues the command. A command
+that shares the group of this process gets from the terminal what this process gets.
 """
 
 from __future__ import annotations
@@ -30,15 +35,15 @@ GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 _NEEDS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
-_TYPED = (signal.SIGINT, signal.SIGQUIT)  # which a terminal sends to all that it runs; SIGHUP only to the session's leader
+_TYPED = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to its whole foreground group
 _FROM_TERMINAL = 0x80  # SI_KERNEL
 
 
-def leave_when_told() -> None:
-    """From now on SIGTERM and SIGHUP raise SystemExit, so that what was taken is given back."""
+def exit_on_signals() -> None:
+    """Make SIGTERM and SIGHUP raise SystemExit, so that locks are released."""
 
     def leave(number: int, _: FrameType | None) -> NoReturn:
-        hold_signals()  # another must not come between this and what is given back
+        hold_signals()  # a second signal must not interrupt the release
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -47,24 +52,24 @@ def leave_when_told() -> None:
 
 
 def hold_signals() -> None:
-    """From now on they wait, for `Foreground` to pass them on."""
+    """Block the signals that `Foreground` passes on."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
 
 
 def wake() -> None:
-    """Makes `Foreground.run` ask `must_stop` now. From any thread."""
+    """Make `Foreground.run` call `must_stop` now. Any thread may call this."""
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, signal.SIGCHLD)
 
 
 class Foreground:
-    """A child that is the foreground's, from its beginning to its end. For the main thread."""
+    """Runs a child in the foreground. For the main thread alone."""
 
     def __init__(self, child: GatedProcess) -> None:
         self._child = child
         self._terminal = _Terminal(child.pid if child.leads_group else 0)
-        self._typed = False  # somebody typed Ctrl-C, and we got it
+        self._ctrl_c = False  # this process received a Ctrl-C
 
     def run(
         self,
@@ -96,14 +101,17 @@ class Foreground:
                     terminal.lend()
                     child.send(signal.SIGCONT)
             if code is None or child.leads_group:
-                child.end(grace, at_most)  # while it has the terminal, which it may want to leave in order
+                child.end(grace, at_most)  # while it has the terminal: it may want to restore it
             return code
         finally:
-            terminal.take_back(mend=child.ended_by != 0)
+            terminal.reclaim(restore_modes=child.ended_by != 0)
 
     def end_as_it_did(self) -> None:
-        """If a Ctrl-C has ended the command, it ends us now, and all of our group: a script that calls us in a loop ends."""
-        if self._child.ended_by == signal.SIGINT and (self._typed or self._terminal.was_lent):
+        """End this process and its group by SIGINT if a Ctrl-C has ended the command.
+
+        A script that calls this program in a loop then ends too.
+        """
+        if self._child.ended_by == signal.SIGINT and (self._ctrl_c or self._terminal.was_lent):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             if self._terminal.was_lent:
@@ -111,38 +119,44 @@ class Foreground:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _stop_too(self) -> bool:
-        """The command was stopped, and so are we, until somebody continues us; whether the command shall go on."""
+        """Stop this process because the command was stopped, until it is continued.
+
+        Return whether the command shall be continued.
+        """
         number, self._child.stopped_by = self._child.stopped_by, 0
         if not self._terminal.exists or (number == signal.SIGSTOP and not self._terminal.is_lent):
-            return False  # no terminal did that: whoever stopped it will continue it
+            return False  # the terminal did not stop it: the process that did will continue it
         if number in _NEEDS_TERMINAL and self._terminal.is_ours():
             return True
-        self._terminal.take_back()
+        self._terminal.reclaim()
         stops = {signal.SIGTSTP, *_NEEDS_TERMINAL}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-        # Not SIGSTOP: where there is no shell to continue us, the system ignores these.
+        # Not SIGSTOP: without a shell that could continue us, the kernel ignores these.
         os.killpg(0, number if number in stops else signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP, signal.SIGTTOU})
         if number in _NEEDS_TERMINAL and signal.SIGCONT not in signal.sigpending():
-            self._child.send(signal.SIGHUP)  # we were not stopped: it will never get what it waits for
+            self._child.send(signal.SIGHUP)  # we were not stopped: it would wait for the terminal for ever
         return True
 
     def _pass_on(self, awaited: set[signal.Signals]) -> bool:
-        """Waits for a signal, and passes it on, unless the child has got it already; whether it was the one to go on."""
+        """Wait for a signal and pass it on, unless the child has received it already.
+
+        Return whether it was SIGCONT.
+        """
         if hasattr(signal, "sigwaitinfo"):
             found = signal.sigwaitinfo(awaited)
             number, from_terminal = found.si_signo, found.si_code == _FROM_TERMINAL
-        else:  # macOS does not tell who sent it: most likely the terminal
+        else:  # macOS does not report the sender: most likely the terminal
             number, from_terminal = signal.sigwait(awaited), True
-        self._typed = self._typed or (number == signal.SIGINT and from_terminal)
-        has_it = from_terminal and number in _TYPED and not self._child.leads_group
-        if number not in (signal.SIGCHLD, signal.SIGCONT) and not has_it:
+        self._ctrl_c = self._ctrl_c or (number == signal.SIGINT and from_terminal)
+        received = from_terminal and number in _TYPED and not self._child.leads_group
+        if number not in (signal.SIGCHLD, signal.SIGCONT) and not received:
             self._child.send(number)
         return number == signal.SIGCONT
 
 
 class _Terminal:
-    """The terminal that controls this process, if there is one, and a process group that it is lent to."""
+    """The controlling terminal, if there is one, and the process group it is lent to."""
 
     def __init__(self, group: int) -> None:
         self._group = group
@@ -153,7 +167,7 @@ class _Terminal:
             try:
                 self._fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
             except OSError:
-                pass  # there is none
+                pass  # there is no terminal
 
     @property
     def exists(self) -> bool:
@@ -163,7 +177,7 @@ class _Terminal:
         return self._holder() == os.getpgrp()
 
     def lend(self) -> None:
-        """If it is ours."""
+        """Make the command's group the foreground group, if ours is."""
         if self.is_ours():
             import termios
 
@@ -172,10 +186,13 @@ class _Terminal:
                 os.tcsetpgrp(self._fd, self._group)
                 self.is_lent = self.was_lent = True
             except (OSError, termios.error):
-                pass  # its window was closed
+                pass  # the window was closed
 
-    def take_back(self, *, mend: bool = False) -> None:
-        """If it was lent, and nobody else has got it meanwhile. `mend`: in the state in which it was."""
+    def reclaim(self, *, restore_modes: bool = False) -> None:
+        """Make our group the foreground group again, unless a third group is now.
+
+        `restore_modes`: also restore the terminal modes from before.
+        """
         holder = self._holder()
         if not self.is_lent or (holder != self._group and not process.group_has_ended(holder)):
             return
@@ -184,13 +201,13 @@ class _Terminal:
         self.is_lent = False
         try:
             os.tcsetpgrp(self._fd, os.getpgrp())
-            if mend and self._modes:
+            if restore_modes and self._modes:
                 termios.tcsetattr(self._fd, termios.TCSANOW, self._modes)
         except (OSError, termios.error):
             pass
 
     def _holder(self) -> int:
-        """The group that has it, 0 where there is no terminal any more."""
+        """Return the foreground group, 0 if there is no terminal any more."""
         try:
             return os.tcgetpgrp(self._fd) if self._fd >= 0 else 0
         except OSError:

@@ -1,4 +1,4 @@
-"""The command line by which an agent starts this very swarm, from any directory, and which command lines are of that form."""
+"""The command line that starts this very swarm from any directory, and how to recognise it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from typing import Any, NamedTuple
 from swarm import settings
 
 _MAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
-_PATIENCE = 20.0  # seconds for a command that only says its version
+_VERSION_TIMEOUT = 20.0  # seconds for a command that prints its version
 
 
 class OwnCommand(NamedTuple):
-    """`warning` says what whoever uses it elsewhere must know, "" if there is nothing."""
+    """A command line. `warning` says where it does not work, "" if it works everywhere."""
 
     words: tuple[str, ...]
     warning: str
 
 
 def own_command(version: str, *, shared: bool) -> OwnCommand:
-    """How to start this swarm. `shared`: the command is read on other machines too, where only a plain `swarm` will do."""
+    """Return how to start this swarm.
+
+    `shared`: other machines read the command too, where only a plain `swarm` works.
+    """
     found = shutil.which("swarm")
     if found is None or not _is_this(found, version):
         words = (sys.executable, "-P", _MAIN)
         which = f"{found} is another program or version" if found else "there is no `swarm` on PATH"
-        cure = "Install swarm and run this again, or keep it out of the project with --user." if shared else ""
-        return OwnCommand(
-            words, f"{which}, so what is written names the Python and the directory of this machine. {cure}".strip()
-        )
+        cure = "Install swarm and run this again, or use --user to leave the project alone." if shared else ""
+        return OwnCommand(words, f"{which}, so the command names the Python and the directory of this machine. {cure}".strip())
     if os.path.dirname(found) != os.path.join(sys.prefix, "bin") or sys.prefix == sys.base_prefix:
         return OwnCommand(("swarm",), "")
     if not shared:
@@ -40,18 +41,18 @@ def own_command(version: str, *, shared: bool) -> OwnCommand:
 
 
 def swarm_command(*args: str) -> list[str]:
-    """The command line that runs this very swarm, from any directory, installed or not."""
+    """Return the command line of this very swarm, for any directory, installed or not."""
     return [sys.executable, "-P", _MAIN, *args]
 
 
 def environment_with(state_dir: str) -> dict[str, str]:
-    """This process's environment with another state directory, and without swarm's other variables."""
+    """Return our environment with this state directory, without swarm's other variables."""
     kept = {name: value for name, value in settings.environment().items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
     return {**kept, "SWARM_STATE_DIR": state_dir}
 
 
 def is_own(words: Sequence[object], verb: str) -> bool:
-    """Whether this command line starts a swarm in one of the ways that `own_command` gives, with `verb` alone."""
+    """Return whether a command line has a form of `own_command`, with `verb` alone."""
     if not words or words[-1] != verb or not all(isinstance(word, str) for word in words):
         return False
     program = [str(word) for word in words[:-1]]
@@ -61,7 +62,10 @@ def is_own(words: Sequence[object], verb: str) -> bool:
 
 
 def is_own_server(server: Any) -> bool:
-    """Whether this entry of an MCP server starts swarm: its command and arguments have the same names in every agent's file."""
+    """Return whether an entry of an MCP server starts swarm.
+
+    The keys `command` and `args` are the same in the files of all agents.
+    """
     if not isinstance(server, dict) or not isinstance(server.get("args"), list):
         return False
     return is_own([server.get("command"), *server["args"]], "mcp")
@@ -70,7 +74,7 @@ def is_own_server(server: Any) -> bool:
 def _is_this(program: str, version: str) -> bool:
     try:
         done = subprocess.run(
-            [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=_PATIENCE, check=False
+            [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=_VERSION_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -1,4 +1,4 @@
-"""An agent of a swarm as tmux sees it: its name, its pane, and what became of its process."""
+"""An agent in a tmux pane: its name, its pane and the state of its process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ NAME = re.compile(r"master|worker-[1-9][0-9]{0,3}")
 
 
 class AgentStatus(StrEnum):
-    """What became of an agent's process."""
+    """The state of an agent's process."""
 
     RUNNING = "running"
     EXITED = "exited"  # with code 0
     DEAD = "dead"  # with another code, or by a signal
-    GONE = "gone"  # with its pane, which somebody has closed
+    GONE = "gone"  # its pane was closed
 
 
 @dataclass(frozen=True)
 class AgentPane:
-    """An agent as tmux sees it now. `name` is "master" or "worker-3"; `command` is what runs in front in its pane; of an agent
-    that is GONE there is no pane and no pid."""
+    """An agent as tmux shows it now.
+
+    `name` is "master" or "worker-3". `command` is what runs in the foreground of its
+    pane. An agent that is GONE has no pane and no pid.
+    """
 
     name: str
     status: AgentStatus
@@ -48,10 +51,10 @@ class AgentPane:
 
 
 def agent_in(pane: Pane) -> AgentPane:
-    """The agent whose pane this is."""
+    """Return the agent of a pane."""
     code = int(pane.dead_status) if pane.dead_status.isdigit() else None
     number = _signal_number(pane.dead_signal)
-    # tmux calls a pane dead once its terminal is closed; its process may have closed it and live on.
+    # tmux calls a pane dead once its terminal is closed. Its process may live on.
     alive = not pane.dead or (code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE)
     if alive:
         return AgentPane(pane.agent, AgentStatus.RUNNING, pane.pane_id, pane.window_id, pane.pid, pane.command)
@@ -60,16 +63,16 @@ def agent_in(pane: Pane) -> AgentPane:
 
 
 def agent_name(name: str | int) -> str:
-    """The name that is meant by "master", "worker-3", "3" or 3."""
+    """Return the name for "master", "worker-3", "3" or 3. Raises BadInput."""
     text = str(name)
     wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
     if isinstance(name, bool) or not NAME.fullmatch(wanted):
-        raise BadInput(f"{text[:40]!r} is no agent: it must be master, or a worker as in worker-3 or 3.")
+        raise BadInput(f"{text[:40]!r} is not the name of an agent. Use master, or a worker such as worker-3 or 3.")
     return wanted
 
 
 def describe(agent: AgentPane) -> str:
-    """An agent's status in words."""
+    """Return the status of an agent in words."""
     if agent.status is AgentStatus.GONE:
         return "gone, its pane was closed"
     if agent.signal is not None:
@@ -79,11 +82,11 @@ def describe(agent: AgentPane) -> str:
     return str(agent.status)
 
 
-def _signal_number(told: str) -> int | None:
-    """tmux tells a number on Linux, and a name where the system knows names."""
-    if told.isdigit():
-        return int(told)
+def _signal_number(text: str) -> int | None:
+    """Read a signal. tmux prints a number on Linux, and a name on some systems."""
+    if text.isdigit():
+        return int(text)
     try:
-        return int(signal.Signals[f"SIG{told.upper().removeprefix('SIG')}"])
+        return int(signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"])
     except KeyError:
         return None

@@ -1,8 +1,8 @@
-"""The panes on a swarm's tmux server: which are there, which are its own, making one and running a command in it.
+"""The panes of a swarm's tmux server: list them, create one, run a command in one.
 
-A new pane is empty at first. It gets the marks of its agent and stays when its command ends; only then does the command begin.
-All of that is one tmux command line, so nothing is left half done. At most six panes share a window, and a window in which
-somebody else has a pane gets no more.
+A new pane is empty at first. It is marked as its agent's and set to stay when its command
+ends; then the command starts. All of that is one tmux command line, so no step is left
+out. At most six panes share a window. A window with a pane of the user's own gets no more.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from swarm.system import process
 from swarm.tmux.server import TmuxServer
 
 SESSION = "swarm"
-PANES_A_WINDOW = 6
+MAX_PANES_PER_WINDOW = 6
 MAX_TEXT_BYTES = 1_048_576
 PID_NAMESPACE = "@swarm-pid-namespace"
 
 _MARKS = ("@swarm-agent", "@swarm-pane")
-_NUDGES = 10
-_IDLE = ["tail", "-f", "/dev/null"]  # what is in a window for the moment before its pane is marked
+_MAX_NUDGES = 10
+_IDLE = ["tail", "-f", "/dev/null"]  # runs in a window until its pane is marked
 _SHOWN = (
     "#{pid}:#{session_id}:#{session_name}:#{window_id}:#{pane_id}:#{pane_pid}:#{pane_dead}:#{pane_dead_status}:#{pane_dead_signal}:"
     "#{@swarm-pane}:#{@swarm-agent}:#{pane_current_command}"
@@ -33,7 +33,7 @@ _SHOWN = (
 
 
 class Pane(NamedTuple):
-    """A pane as tmux tells it; `agent` is "" where it is not the swarm's."""
+    """A pane as tmux lists it. `agent` is "" if the pane is not the swarm's."""
 
     session_id: str
     session: str
@@ -48,12 +48,13 @@ class Pane(NamedTuple):
 
 
 def list_panes(tmux: TmuxServer) -> list[Pane]:
-    """Every pane there is, each once."""
-    for _ in range(_NUDGES):
+    """Return every pane of the server, each once."""
+    for _ in range(_MAX_NUDGES):
         server, panes = _read(tmux)
         if not any(pane.dead and not pane.dead_status and not pane.dead_signal for pane in panes):
             break
-        # Before 3.5 tmux may miss that a child has ended (libutempter catches the signal): a second one makes it look.
+        # tmux before 3.5 may miss the end of a child, because libutempter catches the signal.
+        # A second signal makes tmux look.
         _nudge(server)
         time.sleep(0.01)
     return panes
@@ -67,51 +68,58 @@ def new_pane(
     settings: str,
     options: Sequence[Sequence[str]],
 ) -> None:
-    """Makes a pane for an agent and runs its command there; on a fresh server under these options. `settings`: a file of tmux
-    commands to run before."""
+    """Create a pane for an agent and run its command there.
+
+    `settings` is a file of tmux commands to run first. `options` are the tmux commands
+    for a new server.
+    """
     panes = list_panes(tmux)
     make: list[Sequence[str]]
-    at: list[str] = []  # without a target, tmux means the pane that it has just made
-    if beside := _last_where_there_is_room(panes):
+    at: list[str] = []  # without a target, tmux uses the pane that it has just created
+    if beside := _last_pane_with_space(panes):
         make = [["source-file", settings], ["split-window", "-t", beside, ""]]
         after = [["select-layout", "tiled"], ["last-pane"]]
     elif any(pane.session == SESSION for pane in panes):
         make = [["source-file", settings], ["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE]]
         after = [["last-window"]]
     else:
-        session = ["new-session", "-d", "-s", SESSION, "-n", SESSION, *_given(environment, without="SWARM_WORKER"), *_IDLE]
+        variables = _environment_options(environment, without="SWARM_WORKER")
+        session = ["new-session", "-d", "-s", SESSION, "-n", SESSION, *variables, *_IDLE]
         make = [["start-server"], ["source-file", settings], *options, session]
         at, after = ["-t", f"={SESSION}:"], []
     mark, proof = _MARKS
     tmux.run(
         *make,
         ["set-option", "-p", *at, "remain-on-exit", "on"],
-        ["set-option", "-qp", *at, "remain-on-exit-format", ""],  # from 3.3 on; it would scroll a line away to say what we show
+        ["set-option", "-qp", *at, "remain-on-exit-format", ""],  # from tmux 3.3 on; its message would scroll a line away
         ["set-option", "-p", *at, mark, name],
         ["set-option", "-pF", *at, proof, "#{pane_id}"],
-        ["respawn-pane", "-k", *at, *_given(environment), "--", *command],
+        ["respawn-pane", "-k", *at, *_environment_options(environment), "--", *command],
         *after,
     )
 
 
 def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: Mapping[str, str], settings: str) -> None:
-    """Runs a command in a pane whose command has ended; tmux refuses where it has not."""
-    tmux.run(["source-file", settings], ["respawn-pane", "-t", pane_id, *_given(environment), "--", *command])
+    """Run a command in a pane whose command has ended. tmux refuses if it has not."""
+    tmux.run(["source-file", settings], ["respawn-pane", "-t", pane_id, *_environment_options(environment), "--", *command])
 
 
 def setting(name: str, value: str) -> bytes:
-    """The tmux command that gives a variable to all panes from now on, or takes it from them. Where it may hold a secret, it is
-    not for a command line, which others can read."""
+    """Return the tmux command that sets a variable for all later panes, or unsets it.
+
+    It belongs in a file: other users can read a command line, and the value may be secret.
+    """
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return (f'set-environment -g {name} "{quoted}"\n' if value else f"set-environment -gu {name}\n").encode()
 
 
 def start_options(state_dir: str) -> list[list[str]]:
-    """How a swarm's server looks and behaves."""
+    """Return the tmux commands for the look and behaviour of a swarm's server."""
     name = "#{?@swarm-agent,#{@swarm-agent},#{pane_index}}"
     how = "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with #{pane_dead_status},}}"
     ended = f"#{{?pane_dead,#[fg=red] ended{how}#[default],}}"
-    # The directory's name stands in an option of its own, which formats show as it is: it may look like a format itself.
+    # The directory is in an option of its own: its name may look like a format, and formats
+    # show an option as it is.
     wanted = {
         "-s": {"escape-time": "10", "@swarm-dir": state_dir, PID_NAMESPACE: process.namespace("pid")},
         "-g": {
@@ -120,7 +128,7 @@ def start_options(state_dir: str) -> list[list[str]]:
             "mouse": "on",
             "status-left": "#[bold] swarm #[default]#{@swarm-dir}  ",
             "status-left-length": "80",
-            "status-right": " C-b d leaves, C-b n is the next window ",
+            "status-right": " C-b d: detach, C-b n: next window ",
             "status-right-length": "60",
         },
         "-gw": {"pane-border-status": "top", "pane-border-format": f" {name}{ended} "},
@@ -128,17 +136,17 @@ def start_options(state_dir: str) -> list[list[str]]:
     return [["set-option", scope, key, value] for scope, options in wanted.items() for key, value in options.items()]
 
 
-def sent(text: str) -> bytes:
-    """Text as it goes to a pane. Raises BadInput for what would not arrive as text."""
+def encode_input(text: str) -> bytes:
+    """Encode text for a pane. Raises BadInput for text that would not arrive as it is."""
     if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
-        raise BadInput(f"the text has the control character {found[0]!a}, but only newlines and tabs may be in it.")
+        raise BadInput(f"the text contains the control character {found[0]!a}. Only newlines and tabs are allowed.")
     try:
         data = text.rstrip("\n").encode()
     except UnicodeEncodeError:
         raise BadInput("the text is not valid UTF-8.") from None
     if len(data) > MAX_TEXT_BYTES:
         raise BadInput(
-            f"the text has {len(data)} bytes, but at most {MAX_TEXT_BYTES} are sent. Put it in a file, and send its name."
+            f"the text has {len(data)} bytes, but at most {MAX_TEXT_BYTES} are allowed. Put it in a file, and send its name."
         )
     return data
 
@@ -148,10 +156,10 @@ def _read(tmux: TmuxServer) -> tuple[int, list[Pane]]:
     panes: dict[str, Pane] = {}
     for line in tmux.ask(["list-panes", "-a", "-F", _SHOWN]) or []:
         if line.count(":") < 11:
-            continue  # the rest of a command's name that has a line break in it
+            continue  # the rest of a command name with a line break
         its, session_id, session, window, pane_id, pid, dead, status, number, own, agent, command = line.split(":", 11)
         server = int(its)
-        # Options are inherited from window and session: only the pane's own id proves that the mark is the pane's own.
+        # A pane inherits options of its window and session. Its own id proves that the mark is its own.
         name = agent if own == pane_id else ""
         if pane_id not in panes or session == SESSION:  # a window may be linked into several sessions
             panes[pane_id] = Pane(session_id, session, window, pane_id, int(pid), dead == "1", status, number, name, command)
@@ -165,17 +173,17 @@ def _nudge(server: int) -> None:
         pass
 
 
-def _last_where_there_is_room(panes: Sequence[Pane]) -> str:
-    """The pane that another can be put behind, "" if there is none."""
+def _last_pane_with_space(panes: Sequence[Pane]) -> str:
+    """Return the pane after which another can be placed, "" if there is none."""
     windows: dict[str, list[Pane]] = {}
     for pane in panes:
         if pane.session == SESSION:
             windows.setdefault(pane.window_id, []).append(pane)
     for inside in windows.values():
-        if len(inside) < PANES_A_WINDOW and all(pane.agent for pane in inside):
+        if len(inside) < MAX_PANES_PER_WINDOW and all(pane.agent for pane in inside):
             return inside[-1].pane_id
     return ""
 
 
-def _given(environment: Mapping[str, str], *, without: str = "") -> list[str]:
+def _environment_options(environment: Mapping[str, str], *, without: str = "") -> list[str]:
     return [word for key, value in environment.items() if key != without for word in ("-e", f"{key}={value}")]
