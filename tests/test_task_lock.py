@@ -165,7 +165,7 @@ def _acquire(worker: str, task: str) -> bool:
 class TestOwnership:
     """A lock is changed only by who holds it now."""
 
-    def test_whoever_slept_past_the_lease_cannot_touch_the_successor(self, store: Store, clock: HandClock) -> None:
+    def test_a_worker_that_slept_past_its_lease_cannot_change_the_successors_lock(self, store: Store, clock: HandClock) -> None:
         sleeper, successor = TaskLockManager("w", store=store), TaskLockManager("w", store=store)
         sleeper.acquire_lock("t", ttl=10)
         clock.pass_time(11)
@@ -175,7 +175,7 @@ class TestOwnership:
         assert successor.update_heartbeat("t")
         assert successor.release_lock("t")
 
-    def test_an_expired_lock_that_nobody_took_is_still_its_workers(self, store: Store, clock: HandClock) -> None:
+    def test_an_expired_lock_that_was_not_taken_over_is_still_its_workers(self, store: Store, clock: HandClock) -> None:
         manager = TaskLockManager("w", store=store)
         manager.acquire_lock("t", ttl=10)
         clock.pass_time(11)
@@ -205,7 +205,7 @@ class TestOwnership:
                 assert data is not None and store.remove("locks/t", data)
         assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
-    def test_a_token_drawn_too_early_is_drawn_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_token_that_was_taken_too_early_is_taken_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Between drawing and creating, another takes the lock with a later token and gives it back."""
         slow, quick = TaskLockManager("slow", store=store), TaskLockManager("quick", store=store)
         real = type(store).create
@@ -261,7 +261,7 @@ class TestVocabularies:
             write_lock(path, worker_id=worker, acquired_at=iso(moment - 50), heartbeat_at=iso(moment), ttl=ttl)
 
     @FORMS
-    def test_a_live_one_blocks_everybody(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_a_lock_of_an_older_form_blocks_every_worker(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
         self.write(isolated_swarm_dir, form, age=0)
         manager = TaskLockManager("worker-1")
         assert manager.is_locked("task-001") and not manager.acquire_lock("task-001")
@@ -275,7 +275,7 @@ class TestVocabularies:
         assert lock("release", "task-001", "worker-1").returncode == 1
 
     @FORMS
-    def test_its_worker_refreshes_and_releases_it(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_the_worker_of_an_older_form_refreshes_and_releases_it(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
         self.write(isolated_swarm_dir, form, age=290)
         assert TaskLockManager("worker-9").update_heartbeat("task-001")
         info = TaskLockManager("worker-9").get_lock_info("task-001")
@@ -284,7 +284,7 @@ class TestVocabularies:
         assert lock("release", "task-001", "worker-9").stdout == "Lock released: task-001\n"
 
     @FORMS
-    def test_an_expired_one_is_taken_over(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_an_expired_lock_of_an_older_form_is_taken_over(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
         self.write(isolated_swarm_dir, form, age=302)
         assert not TaskLockManager("worker-1").is_locked("task-001")
         assert "Expired" in lock("check", "task-001").stdout
@@ -292,7 +292,7 @@ class TestVocabularies:
         assert "worker-1" in lock_file(isolated_swarm_dir).read_text()
 
     @FORMS
-    def test_one_without_an_end_never_expires(self, form: str, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_of_an_older_form_without_an_end_never_expires(self, form: str, isolated_swarm_dir: Path) -> None:
         self.write(isolated_swarm_dir, form, age=10**8, ttl=None)
         assert TaskLockManager("worker-1").is_locked("task-001")
 
@@ -353,7 +353,7 @@ class TestVocabularies:
         write_lock(isolated_swarm_dir, worker="w", worker_id="w", heartbeat_at=iso(now), ttl=300, expires_at=iso(now - 50))
         assert TaskLockManager("x").is_locked("task-001")
 
-    def test_a_lock_handed_to_another_worker_by_hand_is_that_workers(self, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_edited_to_another_worker_is_that_workers(self, isolated_swarm_dir: Path) -> None:
         for key in ("worker", "worker_id"):
             manager = TaskLockManager("worker-1")
             assert manager.acquire_lock("task-001")
@@ -397,7 +397,7 @@ class TestUnreadable:
     )
 
     @KINDS
-    def test_held_at_first_then_free(self, content: bytes, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_an_invalid_record_is_held_at_first_and_then_free(self, content: bytes, isolated_swarm_dir: Path, lock: Run) -> None:
         path = lock_file(isolated_swarm_dir)
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
@@ -410,7 +410,7 @@ class TestUnreadable:
         assert "task-001: Expired (unreadable)" in lock("list").stdout
         assert manager.acquire_lock("task-001")
 
-    def test_one_from_the_future_is_not_held_for_ever(self, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_record_from_the_future_is_not_held_for_ever(self, isolated_swarm_dir: Path) -> None:
         path = lock_file(isolated_swarm_dir)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"")
@@ -429,7 +429,7 @@ class TestUnreadable:
             {"ttl": "nan"},
         ],
     )
-    def test_an_end_that_cannot_be_understood_is_no_end(self, fields: dict[str, Any], isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_end_is_no_end(self, fields: dict[str, Any], isolated_swarm_dir: Path) -> None:
         write_lock(isolated_swarm_dir, worker="w", acquired_at="2020-01-01T00:00:00Z", **fields)
         assert TaskLockManager("x").is_locked("task-001")
 
@@ -489,7 +489,7 @@ def test_no_residue_is_left_behind(isolated_swarm_dir: Path) -> None:
     assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
 
 
-def test_a_heartbeat_that_ends_late_does_not_bring_back_what_another_thread_gave_back(tmp_path: Path) -> None:
+def test_a_late_heartbeat_does_not_remember_a_lock_that_another_thread_released(tmp_path: Path) -> None:
     replaced, go_on = threading.Event(), threading.Event()
 
     class Slow(FileStore):

@@ -53,7 +53,7 @@ def test_the_block_holds_the_task_and_gives_it_back(store: Store) -> None:
     assert other.acquire_lock("t")
 
 
-def test_it_heartbeats_by_itself_and_stops_when_the_block_ends(isolated_swarm_dir: Path) -> None:
+def test_hold_sends_heartbeats_until_the_block_ends(isolated_swarm_dir: Path) -> None:
     manager = TaskLockManager("w")
     with manager.hold("t", ttl=1) as lease:
         assert eventually(lambda: beat(manager) >= 4)
@@ -63,7 +63,7 @@ def test_it_heartbeats_by_itself_and_stops_when_the_block_ends(isolated_swarm_di
     assert manager.get_lock_info("t") is None
 
 
-def test_it_gives_back_also_when_the_block_fails(store: Store) -> None:
+def test_hold_releases_the_lock_also_when_the_block_fails(store: Store) -> None:
     manager = TaskLockManager("w", store=store)
     with pytest.raises(ZeroDivisionError), manager.hold("t"):
         _ = 1 / 0
@@ -76,21 +76,21 @@ def test_a_fraction_of_a_second_is_a_ttl_too(store: Store) -> None:
         assert lease.ttl == 1.5
 
 
-def test_losing_it_is_told_by_check_and_by_the_callback(isolated_swarm_dir: Path) -> None:
-    told: list[LockLost] = []
+def test_a_lost_lock_is_reported_by_check_and_by_on_lost(isolated_swarm_dir: Path) -> None:
+    reported: list[LockLost] = []
     manager = TaskLockManager("w")
-    with manager.hold("t", ttl=1, on_lost=told.append) as lease:
+    with manager.hold("t", ttl=1, on_lost=reported.append) as lease:
         (isolated_swarm_dir / "locks" / "t.lock").unlink()
         assert TaskLockManager("thief").acquire_lock("t")
         with pytest.raises(LockLost):
             lease.check()
-        assert eventually(lambda: told)
-    assert len(told) == 1
+        assert eventually(lambda: reported)
+    assert len(reported) == 1
     info = manager.get_lock_info("t")
     assert info is not None and info.worker == "thief"
 
 
-def test_losing_it_is_noticed_at_the_next_heartbeat_without_asking(isolated_swarm_dir: Path) -> None:
+def test_a_lost_lock_is_noticed_at_the_next_heartbeat_without_check(isolated_swarm_dir: Path) -> None:
     lost = threading.Event()
     with TaskLockManager("w").hold("t", ttl=1.2, on_lost=lambda error: lost.set()) as lease:
         (isolated_swarm_dir / "locks" / "t.lock").unlink()
@@ -100,7 +100,7 @@ def test_losing_it_is_noticed_at_the_next_heartbeat_without_asking(isolated_swar
             lease.check()
 
 
-def test_a_loss_that_nobody_was_told_of_is_raised_at_the_end(isolated_swarm_dir: Path) -> None:
+def test_a_loss_that_was_not_reported_is_raised_at_the_end_of_the_block(isolated_swarm_dir: Path) -> None:
     with pytest.raises(LockLost), TaskLockManager("w").hold("t", ttl=60):
         (isolated_swarm_dir / "locks" / "t.lock").unlink()
 
@@ -111,7 +111,7 @@ def test_an_error_of_the_block_is_not_hidden_by_the_loss(isolated_swarm_dir: Pat
         _lose_and_fail(isolated_swarm_dir)
 
 
-def test_the_holder_is_out_before_others_may_think_so(store: Store, clock: HandClock) -> None:
+def test_a_lease_is_lost_before_others_may_take_over(store: Store, clock: HandClock) -> None:
     manager = TaskLockManager("w", store=store)
     with manager.hold("t", ttl=100) as lease:
         clock.pass_time(98.5)
@@ -123,7 +123,7 @@ def test_the_holder_is_out_before_others_may_think_so(store: Store, clock: HandC
         assert not TaskLockManager("other", store=store).acquire_lock("t")
 
 
-def test_the_holder_is_out_in_time_also_when_the_store_is_gone(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_lost_in_time_also_while_the_store_fails(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> object:
         raise StoreError("the disk is on fire")
 
@@ -132,13 +132,13 @@ def test_the_holder_is_out_in_time_also_when_the_store_is_gone(isolated_swarm_di
     with manager.hold("t", ttl=1, on_lost=lambda error: lost.set()) as lease:
         monkeypatch.setattr(FileStore, "replace", broken)
         monkeypatch.setattr(LockTable, "status", broken)
-        lease.check()  # nobody can have taken it yet
+        lease.check()  # no other worker can have taken it yet
         assert lost.wait(10)
         with pytest.raises(LockLost):
             lease.check()
         monkeypatch.undo()
         monkeypatch.setenv("AI_SWARM_DIR", str(isolated_swarm_dir))
-    assert not manager.is_locked("t"), "it was still ours, so it was given back"
+    assert not manager.is_locked("t"), "it was still ours, so it was released"
 
 
 def test_a_short_failure_of_the_store_is_survived(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_short_failure_of_the_store_is_survived(isolated_swarm_dir: Path, monk
         lease.check()
 
 
-def test_waiting_takes_it_as_soon_as_it_is_released(store: Store) -> None:
+def test_a_waiting_hold_acquires_the_lock_as_soon_as_it_is_released(store: Store) -> None:
     manager, other = TaskLockManager("w", store=store), TaskLockManager("other", store=store)
     assert other.acquire_lock("t", ttl=300)
     threading.Timer(0.2, other.release_lock, ("t",)).start()
@@ -271,7 +271,7 @@ def test_an_interrupt_while_a_lease_begins_leaves_nothing(isolated_swarm_dir: Pa
     assert eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lease")])
 
 
-def test_an_interrupt_while_a_lease_ends_still_gives_the_lock_back(
+def test_an_interrupt_while_a_lease_ends_still_releases_the_lock(
     isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: threading.Thread, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A lease by a clock that moves by hand: when its holder is out, who is told, and what is said."""
+"""A lease by a clock that the test moves: when it is lost, and how that is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Table(LockTable):
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(MemoryStore(clock=clock))
-        self.hand = clock
+        self.manual_clock = clock
         self.failing: dict[str, BaseException] = {}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.slow = 0.0
@@ -44,7 +44,7 @@ class Table(LockTable):
     def acquire(self, *args: Any, **options: Any) -> Any:
         self.asked.append(("acquire", options))
         lock = super().acquire(*args, **options)
-        self.hand.pass_time(self.slow)
+        self.manual_clock.pass_time(self.slow)
         return lock
 
     def release(self, *args: Any, **options: Any) -> Any:
@@ -103,7 +103,7 @@ def started(lease: Lease) -> threading.Thread:
 
 
 class TestHolding:
-    def test_it_is_bound_to_this_process_and_waits_as_told(self, table: Table) -> None:
+    def test_a_lease_is_bound_to_this_process_and_waits_as_asked(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, group=7, wait=5) as lease:
             assert table.asked == [("acquire", {"bound": True, "group": 7, "wait": 5})]
             assert lease.token == table.store.token_bound("locks/t")
@@ -112,22 +112,22 @@ class TestHolding:
         with Lease(table, "t", "w", 60):
             assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
 
-    def test_a_lock_that_was_taken_before_is_kept_and_not_taken_again(self, table: Table) -> None:
+    def test_a_lease_of_a_lock_that_was_acquired_before_does_not_acquire_it_again(self, table: Table) -> None:
         lock = table.acquire("t", "w", 60, bound=True)
-        table.hand.pass_time(5)
+        table.manual_clock.pass_time(5)
         table.asked.clear()
         with Lease(table, "t", "w", 60, taken=lock) as lease:
             assert table.asked == [] and lease.token == lock.token
             assert lease.seconds_left == 54, "it runs from when it was taken"
         assert not table.status("t").exists
 
-    def test_one_that_is_left_is_not_given_back(self, table: Table) -> None:
+    def test_a_detached_lease_does_not_release_its_lock(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             lease.detach()
         found = table.status("t")
         assert found is not None and found.lock is not None and found.lock.token == lease.token and found.is_held
 
-    def test_one_that_is_left_is_not_given_back_by_an_impatient_interrupt_either(
+    def test_a_detached_lease_does_not_release_its_lock_after_an_interrupt(
         self, table: Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lease = Lease(table, "t", "w", 60)
@@ -142,7 +142,7 @@ class TestHolding:
         assert table.status("t").exists
 
     @pytest.mark.usefixtures("hasty")
-    def test_its_thread_takes_no_signal_and_changes_none_of_the_caller_s(self, table: Table) -> None:
+    def test_the_heartbeat_thread_takes_no_signal_and_changes_none_of_the_caller(self, table: Table) -> None:
         numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         try:
@@ -155,32 +155,32 @@ class TestHolding:
         assert [number for number in numbers if not blocked >> (number - 1) & 1] == []
 
     @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
-    def test_the_holder_is_out_a_little_before_the_lease_ends(self, ttl: float, margin: float, table: Table) -> None:
+    def test_a_lease_is_lost_a_margin_before_its_ttl_ends(self, ttl: float, margin: float, table: Table) -> None:
         with Lease(table, "t", "w", ttl, on_lost=lambda error: None) as lease:
             assert lease.seconds_left == pytest.approx(ttl - margin)
-            table.hand.pass_time(ttl - margin - 0.01)
+            table.manual_clock.pass_time(ttl - margin - 0.01)
             lease.check()
             assert lease.seconds_left == pytest.approx(0.01)
-            table.hand.pass_time(0.01 + 1e-6)
+            table.manual_clock.pass_time(0.01 + 1e-6)
             assert lease.seconds_left == 0
             with pytest.raises(LockLost) as lost:
                 lease.check()
             assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
             assert lost.value.task_id == "t"
 
-    def test_the_lease_runs_from_what_was_written_and_not_from_when_that_was_heard(self, table: Table) -> None:
+    def test_a_lease_counts_from_the_time_in_its_record_and_not_from_the_answer(self, table: Table) -> None:
         table.slow = 5.0  # less than from beat to beat
         with Lease(table, "t", "w", 60) as lease:
             assert lease.seconds_left == pytest.approx(54)
 
-    def test_where_there_are_no_stamps_it_runs_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lease_without_a_stamp_counts_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
         with Lease(table, "t", "w", 60) as lease:
             assert lease.seconds_left == pytest.approx(59)
 
-    def test_at_the_very_moment_it_is_out(self, table: Table) -> None:
+    def test_a_lease_is_lost_at_the_very_moment_of_its_deadline(self, table: Table) -> None:
         with Lease(table, "t", "w", 100, on_lost=lambda error: None) as lease:
-            table.hand.pass_time(99)
+            table.manual_clock.pass_time(99)
             with pytest.raises(LockLost, match="ran out"):
                 lease.check()
 
@@ -191,7 +191,7 @@ class TestHolding:
                 lease.check()
             assert lease.seconds_left == 0
 
-    def test_a_forked_child_has_no_seconds_left_and_gives_nothing_back(self, table: Table) -> None:
+    def test_a_forked_child_has_no_lease_and_releases_nothing(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
 
             def child() -> None:
@@ -206,12 +206,12 @@ class TestHolding:
             lease.check()
             assert lease.seconds_left > 50
 
-    def test_before_it_begins_it_has_no_token(self, table: Table) -> None:
+    def test_a_lease_has_no_token_before_it_begins(self, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
         with pytest.raises(RuntimeError, match="the lease has not begun"):
             _ = lease.token
 
-    def test_it_is_used_once(self, table: Table) -> None:
+    def test_a_lease_cannot_be_started_twice(self, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
         with lease:
             pass
@@ -220,11 +220,11 @@ class TestHolding:
         assert not table.status("t").exists
 
     @pytest.mark.usefixtures("hasty")
-    def test_its_thread_has_a_name_and_does_not_keep_the_program_alive(self, table: Table) -> None:
+    def test_the_heartbeat_thread_has_a_name_and_is_a_daemon(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             assert started(lease).name == "lease of t" and started(lease).daemon
 
-    def test_a_thread_that_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lease_whose_timer_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         def failing(self: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
@@ -233,7 +233,9 @@ class TestHolding:
             Lease(table, "t", "w", 60).start()
         assert not table.status("t").exists
 
-    def test_an_interrupt_while_it_begins_stops_its_thread_at_once(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_while_a_lease_begins_stops_its_thread_at_once(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         real = threading.Thread.start
 
         def interrupted(self: threading.Thread) -> None:
@@ -247,7 +249,9 @@ class TestHolding:
         assert not table.status("t").exists
         assert lease._thread is None or ended(lease)
 
-    def test_a_successor_of_the_same_name_keeps_its_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_start_does_not_release_the_lock_of_a_successor_of_the_same_name(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def overtaken(self: threading.Thread) -> None:
             table.remove()
             table.acquire("t", "w", 60)
@@ -259,7 +263,9 @@ class TestHolding:
         assert table.status("t").exists
 
     @pytest.mark.parametrize("also", [StoreError("gone"), NotYours("t", "gone")])
-    def test_then_the_first_error_is_told(self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_start_raises_the_first_error_even_if_the_release_fails_too(
+        self, also: Exception, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def failing(self: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
@@ -268,7 +274,7 @@ class TestHolding:
         with pytest.raises(RuntimeError, match="new thread"):
             Lease(table, "t", "w", 60).start()
 
-    def test_a_lease_that_could_not_begin_gives_back_nobodys_lock(self, table: Table) -> None:
+    def test_a_lease_that_could_not_begin_releases_no_lock(self, table: Table) -> None:
         table.acquire("t", "w", 60)
         with pytest.raises(Exception, match="already exists"):
             Lease(table, "t", "w", 60).start()
@@ -277,7 +283,7 @@ class TestHolding:
 
 class TestLosing:
     @pytest.mark.parametrize("taken", [False, True])
-    def test_a_lock_that_was_removed_or_taken_is_noticed_when_asked(self, taken: bool, table: Table) -> None:
+    def test_check_notices_a_lock_that_was_removed_or_taken(self, taken: bool, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             table.remove()
             if taken:
@@ -287,7 +293,7 @@ class TestLosing:
             assert "removed" in str(lost.value) and "taken" in str(lost.value)
         assert (table.status("t").exists) == taken
 
-    def test_a_lock_handed_to_another_worker_is_noticed_when_asked(self, table: Table) -> None:
+    def test_check_notices_a_lock_that_was_edited_to_another_worker(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             data = table.store.read("locks/t")
             assert data is not None
@@ -295,7 +301,7 @@ class TestLosing:
             with pytest.raises(LockLost, match="taken by another"):
                 lease.check()
 
-    def test_a_lock_that_makes_no_sense_any_more_is_noticed_when_asked(self, table: Table) -> None:
+    def test_check_notices_a_lock_whose_record_became_invalid(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             data = table.store.read("locks/t")
             assert data is not None
@@ -303,51 +309,51 @@ class TestLosing:
             with pytest.raises(LockLost, match="taken by another"):
                 lease.check()
 
-    def test_a_lock_that_was_edited_to_end_is_noticed_when_asked(self, table: Table) -> None:
+    def test_check_notices_a_lock_that_was_edited_to_end(self, table: Table) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             data = table.store.read("locks/t")
             assert data is not None
             table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
             lease.check()
-            table.hand.pass_time(3)
+            table.manual_clock.pass_time(3)
             with pytest.raises(LockLost) as lost:
                 lease.check()
             assert "edited" in str(lost.value) and "expired" in str(lost.value)
 
-    def test_while_the_store_does_not_answer_the_lease_still_runs(self, table: Table) -> None:
+    def test_a_store_that_fails_does_not_end_a_lease_before_its_time(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             table.failing["status"] = StoreError("not now")
             lease.check()
 
-    def test_the_callback_is_told_once_and_then_the_end_says_nothing(self, table: Table) -> None:
-        told: list[LockLost] = []
-        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+    def test_on_lost_is_called_once_and_then_stop_raises_nothing(self, table: Table) -> None:
+        reported: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.remove()
             for _ in range(2):
                 with pytest.raises(LockLost) as lost:
                     lease.check()
-        assert told == [lost.value]
+        assert reported == [lost.value]
 
-    def test_whoever_heard_it_from_check_does_not_hear_it_again_at_the_end(self, table: Table) -> None:
+    def test_a_loss_that_check_raised_is_not_raised_again_by_stop(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             table.remove()
             with pytest.raises(LockLost):
                 lease.check()
 
-    def test_who_was_told_nothing_hears_it_at_the_end_once(self, table: Table) -> None:
+    def test_a_loss_that_was_not_reported_is_raised_by_stop_once(self, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
         with pytest.raises(LockLost, match=r"^There is no lock for t\.$") as lost, lease:
             table.remove()
         assert lost.value.task_id == "t"
         lease.stop()
 
-    def test_a_callback_that_is_told_at_the_end_is_enough(self, table: Table) -> None:
-        told: list[LockLost] = []
-        with Lease(table, "t", "w", 60, on_lost=told.append):
+    def test_on_lost_that_is_called_by_stop_is_enough(self, table: Table) -> None:
+        reported: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=reported.append):
             table.remove()
-        assert [str(error) for error in told] == ["There is no lock for t."]
+        assert [str(error) for error in reported] == ["There is no lock for t."]
 
-    def test_a_callback_that_fails_has_told_nobody(self, table: Table) -> None:
+    def test_a_loss_is_raised_by_stop_if_on_lost_failed(self, table: Table) -> None:
         def broken(error: LockLost) -> None:
             raise ZeroDivisionError("oh")
 
@@ -356,13 +362,13 @@ class TestLosing:
             table.remove()
         assert lost.value.__notes__ == ["on_lost was called, and raised ZeroDivisionError('oh')"]
 
-    def test_a_store_that_fails_at_the_end_is_told(self, table: Table) -> None:
+    def test_stop_raises_the_error_of_a_store_that_fails(self, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
         with pytest.raises(StoreError, match="not now"), lease:
             table.failing["release"] = StoreError("not now")
 
     @pytest.mark.parametrize("failure", [StoreError("not now"), NotYours("t", "gone")])
-    def test_but_it_does_not_hide_the_error_of_the_block(self, failure: Exception, table: Table) -> None:
+    def test_a_failed_release_does_not_hide_the_error_of_the_block(self, failure: Exception, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
         table.failing["release"] = failure
         with pytest.raises(ZeroDivisionError), lease:
@@ -371,16 +377,16 @@ class TestLosing:
 
 @pytest.mark.usefixtures("beating")
 class TestBeating:
-    def test_each_beat_begins_the_lease_anew(self, table: Table) -> None:
+    def test_each_heartbeat_starts_the_lease_again(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             before = lease.seconds_left
-            table.hand.pass_time(30)
+            table.manual_clock.pass_time(30)
             while lease.seconds_left < before:
                 pass
             lease.check()
         assert lease._thread is not None and not lease._thread.is_alive()
 
-    def test_a_ttl_that_a_person_changed_counts_from_the_next_beat(self, table: Table) -> None:
+    def test_an_edited_ttl_counts_from_the_next_heartbeat(self, table: Table) -> None:
         with Lease(table, "t", "w", 60) as lease:
             while lease.ttl == 60:
                 data = table.store.read("locks/t")
@@ -388,37 +394,37 @@ class TestBeating:
                 table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 40, "expires_at"'))
             assert lease.ttl == 40 and lease.seconds_left == pytest.approx(39)
 
-    def test_a_beat_that_finds_no_lock_tells_so(self, table: Table) -> None:
-        told: list[LockLost] = []
-        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+    def test_a_heartbeat_that_finds_no_lock_reports_the_loss(self, table: Table) -> None:
+        reported: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.remove()
             assert ended(lease)
-            assert [str(error) for error in told] == ["There is no lock for t. Stop working on the task."]
+            assert [str(error) for error in reported] == ["There is no lock for t. Stop working on the task."]
 
-    def test_a_beat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
-        told: list[LockLost] = []
-        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+    def test_a_heartbeat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
+        reported: list[LockLost] = []
+        with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             replaced = False
             while not replaced:
                 data = table.store.read("locks/t")
                 assert data is not None
                 replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
             assert ended(lease)
-            assert "it has token 2, yours was 1" in str(told[0])
+            assert "it has token 2, yours was 1" in str(reported[0])
         assert table.status("t").exists
 
-    def test_a_beat_that_comes_too_late_tells_so_and_touches_nothing(self, table: Table) -> None:
-        told: list[LockLost] = []
+    def test_a_heartbeat_that_comes_too_late_reports_the_loss_and_changes_nothing(self, table: Table) -> None:
+        reported: list[LockLost] = []
         table.failing["heartbeat"] = StoreError("not now")
-        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
-            table.hand.pass_time(59)
+        with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
+            table.manual_clock.pass_time(59)
             assert ended(lease)
-            assert [str(error) for error in told] == ["The lease of t ran out: it could not be refreshed in 60 seconds."]
+            assert [str(error) for error in reported] == ["The lease of t ran out: it could not be refreshed in 60 seconds."]
 
-    def test_a_store_that_fails_is_asked_again_until_it_answers(self, table: Table) -> None:
+    def test_a_heartbeat_is_sent_again_until_the_store_answers(self, table: Table) -> None:
         table.failing["heartbeat"] = StoreError("not now")
         with Lease(table, "t", "w", 60) as lease:
-            table.hand.pass_time(30)
+            table.manual_clock.pass_time(30)
             while table.asked.count(("heartbeat", {})) < 5:
                 pass
             assert lease.seconds_left == pytest.approx(29)
@@ -426,8 +432,8 @@ class TestBeating:
             while lease.seconds_left < 50:
                 pass
 
-    def test_a_store_that_never_answers_does_not_keep_the_loss_from_being_told(self, table: Table) -> None:
-        asked, told, answer = threading.Event(), threading.Event(), threading.Event()
+    def test_a_loss_is_reported_in_time_while_the_store_never_answers(self, table: Table) -> None:
+        asked, reported, answer = threading.Event(), threading.Event(), threading.Event()
 
         def never(*args: object, **options: object) -> None:
             asked.set()
@@ -435,16 +441,16 @@ class TestBeating:
 
         table.heartbeat = never  # type: ignore[method-assign]
         try:
-            with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()) as lease:
+            with Lease(table, "t", "w", 60, on_lost=lambda error: reported.set()) as lease:
                 assert asked.wait(10)
-                table.hand.pass_time(59.1)
-                assert told.wait(10), "the holder was not told before others may take over"
+                table.manual_clock.pass_time(59.1)
+                assert reported.wait(10), "the holder was not reported before others may take over"
                 assert lease.seconds_left == 0.0
                 assert ended(lease)
         finally:
             answer.set()
 
-    def test_an_answer_that_comes_after_the_loss_brings_nothing_back(self, table: Table) -> None:
+    def test_an_answer_that_comes_after_the_loss_does_not_restore_the_lease(self, table: Table) -> None:
         asked, answer = threading.Event(), threading.Event()
         real = table.heartbeat
 
@@ -456,15 +462,15 @@ class TestBeating:
         table.heartbeat = late  # type: ignore[method-assign]
         with Lease(table, "t", "w", 60, on_lost=lambda error: answer.set()) as lease:
             assert asked.wait(10)
-            table.hand.pass_time(59.1)
+            table.manual_clock.pass_time(59.1)
             assert ended(lease)
             for thread in threading.enumerate():
                 if thread.name == "heartbeat of t":
                     thread.join(10)
             assert lease.seconds_left == 0.0
 
-    def test_a_beat_that_is_answered_after_the_loss_is_taken_back(self, table: Table) -> None:
-        """Else nobody would end the lease that it began."""
+    def test_a_heartbeat_that_is_answered_after_the_loss_is_undone(self, table: Table) -> None:
+        """Otherwise the lock would stay held until its ttl ends."""
         asked, answer = threading.Event(), threading.Event()
         real = table.heartbeat
 
@@ -478,14 +484,14 @@ class TestBeating:
         lease.detach()
         with lease:
             assert asked.wait(10)
-            table.hand.pass_time(59.1)
+            table.manual_clock.pass_time(59.1)
             assert ended(lease)
             for thread in threading.enumerate():
                 if thread.name == "heartbeat of t":
                     thread.join(10)
             assert not table.status("t").exists
 
-    def test_a_beat_that_is_answered_in_time_but_after_check_found_the_loss_is_undone_when_others_may_take_over(
+    def test_a_heartbeat_that_is_answered_after_check_found_the_loss_is_undone_when_others_may_take_over(
         self, table: Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked, answer = threading.Event(), threading.Event()
@@ -516,20 +522,20 @@ class TestBeating:
             assert not table.status("t").exists
         assert max(slept) == pytest.approx(60), "it waits for processes of the holder to stop"
 
-    def test_any_other_failure_of_a_beat_is_a_loss_and_is_told(self, table: Table) -> None:
-        told: list[LockLost] = []
+    def test_any_other_failure_of_a_heartbeat_is_reported_as_a_loss(self, table: Table) -> None:
+        reported: list[LockLost] = []
         table.failing["heartbeat"] = ZeroDivisionError("oh")
-        with Lease(table, "t", "w", 60, on_lost=told.append) as lease:
+        with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             assert ended(lease)
-            assert [str(error) for error in told] == ["The heartbeat of t failed: ZeroDivisionError('oh')."]
-            assert told[0].task_id == "t"
+            assert [str(error) for error in reported] == ["The heartbeat of t failed: ZeroDivisionError('oh')."]
+            assert reported[0].task_id == "t"
 
-    def test_a_heart_stops_when_somebody_else_noticed_the_loss(self, table: Table) -> None:
+    def test_heartbeats_stop_when_another_thread_noticed_the_loss(self, table: Table) -> None:
         with Lease(table, "t", "w", 3, on_lost=lambda error: None) as lease:
             lease._lose("noticed by check")
             assert ended(lease)
 
-    def test_a_callback_may_end_the_lease_from_the_hearts_own_thread(self, table: Table) -> None:
+    def test_on_lost_may_stop_the_lease_in_the_heartbeat_thread(self, table: Table) -> None:
         failed: list[BaseException] = []
 
         def end(error: LockLost) -> None:
@@ -547,7 +553,7 @@ class TestBeating:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
-def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pause: float, table: Table) -> None:
+def test_heartbeats_come_every_third_of_a_lease_and_at_least_every_ten_seconds(ttl: float, pause: float, table: Table) -> None:
     assert heartbeat.HEARTBEAT_INTERVAL == 10
     waits: list[float] = []
 
@@ -565,7 +571,7 @@ def test_three_beats_fit_into_a_lease_and_ten_seconds_are_enough(ttl: float, pau
 
 
 @pytest.mark.usefixtures("hasty")
-def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(table: Table) -> None:
+def test_a_heartbeat_is_retried_after_a_tenth_of_a_second_or_the_time_that_is_left(table: Table) -> None:
     waits: list[float] = []
 
     class Stopping(threading.Event):
@@ -573,7 +579,7 @@ def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(tabl
             assert timeout is not None
             waits.append(timeout)
             if len(waits) == 2:
-                table.hand.pass_time(58.96)
+                table.manual_clock.pass_time(58.96)
             return len(waits) > 3
 
     table.failing["heartbeat"] = StoreError("not now")
@@ -584,7 +590,7 @@ def test_between_tries_a_tenth_of_a_second_passes_but_not_more_than_is_left(tabl
     assert waits == [10, 0.1, pytest.approx(0.04), pytest.approx(0.04)]
 
 
-def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss(table: Table) -> None:
+def test_check_raises_the_loss_in_time_while_the_store_never_answers(table: Table) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     def never(*args: object, **options: object) -> None:
@@ -593,7 +599,7 @@ def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss
 
     def pass_time_when_asked() -> None:
         assert asked.wait(10)
-        table.hand.pass_time(59.1)
+        table.manual_clock.pass_time(59.1)
 
     table.status = never  # type: ignore[method-assign]
     passing = threading.Thread(target=pass_time_when_asked)
@@ -609,7 +615,7 @@ def test_a_look_that_is_never_answered_does_not_keep_check_from_telling_the_loss
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(table: Table) -> None:
+def test_a_slow_heartbeat_is_followed_by_the_next_before_the_lease_is_over(table: Table) -> None:
     waits: list[float] = []
 
     class Stopping(threading.Event):
@@ -623,7 +629,7 @@ def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(
 
     def slow(*args: object, **options: Any) -> object:
         lock = real(*args, **options)
-        table.hand.pass_time(next(took))
+        table.manual_clock.pass_time(next(took))
         return lock
 
     table.heartbeat = slow  # type: ignore[method-assign]
@@ -631,35 +637,35 @@ def test_a_beat_that_took_long_is_followed_by_the_next_before_the_lease_is_over(
     lease._stopping = Stopping()
     with lease:
         assert ended(lease)
-    assert waits == [2, pytest.approx(0.5), 0, 2], "counted from when the lease began, not from when that was told"
+    assert waits == [2, pytest.approx(0.5), 0, 2], "counted from when the lease began, not from when that was reported"
 
 
-def test_a_lease_that_was_over_when_it_was_told_is_lost_at_once(table: Table) -> None:
-    told = threading.Event()
+def test_a_lease_that_was_over_when_the_answer_came_is_lost_at_once(table: Table) -> None:
+    reported = threading.Event()
     table.slow = 59.5
-    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
-        assert told.wait(5)
+    with Lease(table, "t", "w", 60, on_lost=lambda error: reported.set()):
+        assert reported.wait(5)
 
 
-def test_those_who_work_for_the_holder_have_half_of_the_margin_to_stop(table: Table) -> None:
+def test_processes_of_the_holder_have_half_of_the_margin_to_stop(table: Table) -> None:
     with Lease(table, "t", "w", 60) as lease:
-        table.hand.pass_time(59.1)
+        table.manual_clock.pass_time(59.1)
         with pytest.raises(LockLost):
             lease.check()
         assert lease.seconds_to_stop == pytest.approx(0.4)
-        table.hand.pass_time(1)
+        table.manual_clock.pass_time(1)
         assert lease.seconds_to_stop == 0.0
 
 
-def test_where_nobody_noticed_in_time_there_is_no_hurry_any_more(table: Table) -> None:
+def test_a_loss_that_was_noticed_too_late_leaves_unlimited_time_to_stop(table: Table) -> None:
     with Lease(table, "t", "w", 60) as lease:
-        table.hand.pass_time(60)
+        table.manual_clock.pass_time(60)
         with pytest.raises(LockLost):
             lease.check()
         assert lease.seconds_to_stop == math.inf
 
 
-def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_ends_before_its_first_heartbeat_starts_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.timer().call_later(0, lambda: None)  # their thread serves everybody
     started: list[str] = []
     real = threading.Thread.start
@@ -677,10 +683,10 @@ def test_one_that_ends_before_its_first_beat_takes_no_thread(table: Table, monke
 
 
 @pytest.mark.usefixtures("hasty")
-def test_where_its_thread_cannot_be_started_it_is_tried_again_until_the_lease_is_over(
+def test_the_start_of_the_heartbeat_thread_is_retried_until_the_lease_is_over(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, tries = threading.Event(), []
+    reported, tries = threading.Event(), []
     table.timer().call_later(0, lambda: None)
     real = threading.Thread.start
 
@@ -688,13 +694,13 @@ def test_where_its_thread_cannot_be_started_it_is_tried_again_until_the_lease_is
         if self.name.startswith("lease"):
             tries.append(self.name)
             if len(tries) == 5:
-                table.hand.pass_time(59.5)
+                table.manual_clock.pass_time(59.5)
             raise RuntimeError("can't start new thread")
         real(self)
 
     monkeypatch.setattr(threading.Thread, "start", failing)
-    with Lease(table, "t", "w", 60, on_lost=lambda error: told.set()):
-        assert told.wait(30)
+    with Lease(table, "t", "w", 60, on_lost=lambda error: reported.set()):
+        assert reported.wait(30)
     assert len(tries) == 5
 
 
@@ -711,7 +717,7 @@ def test_a_heartbeat_whose_thread_cannot_be_started_is_tried_again(table: Table,
 
     monkeypatch.setattr(threading.Thread, "start", failing)
     with Lease(table, "t", "w", 60) as lease:
-        table.hand.pass_time(30)
+        table.manual_clock.pass_time(30)
         deadline = time.monotonic() + 10
         while lease.seconds_left < 50 and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -720,7 +726,7 @@ def test_a_heartbeat_whose_thread_cannot_be_started_is_tried_again(table: Table,
 
 
 @pytest.mark.usefixtures("hasty", "beating")
-def test_a_lease_whose_heartbeats_cannot_be_started_any_more_is_told_lost_in_time(
+def test_a_lease_whose_heartbeats_cannot_be_started_any_more_is_reported_lost_in_time(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = threading.Event()
@@ -728,13 +734,13 @@ def test_a_lease_whose_heartbeats_cannot_be_started_any_more_is_told_lost_in_tim
 
     def failing(self: threading.Thread) -> None:
         if self.name.startswith("heartbeat"):
-            table.hand.pass_time(1)
+            table.manual_clock.pass_time(1)
             raise RuntimeError("can't start new thread")
         real(self)
 
     monkeypatch.setattr(threading.Thread, "start", failing)
     with Lease(table, "t", "w", 60, on_lost=lambda error: lost.set()) as lease:
-        assert lost.wait(10), "the loss was not told"
+        assert lost.wait(10), "the loss was not reported"
         assert not lease._was_noticed_late
 
 
@@ -749,6 +755,6 @@ def test_check_relies_on_the_clock_where_no_thread_can_be_started_to_look(table:
     monkeypatch.setattr(threading.Thread, "start", failing)
     with Lease(table, "t", "w", 60) as lease:
         lease.check()
-        table.hand.pass_time(59.1)
+        table.manual_clock.pass_time(59.1)
         with pytest.raises(LockLost, match="ran out"):
             lease.check()

@@ -46,7 +46,7 @@ class TestRefusing:
 
 
 class TestTokens:
-    def test_the_token_of_what_was_acquired_is_remembered_until_it_is_given_back(self, store: Store) -> None:
+    def test_a_manager_remembers_the_token_of_a_lock_until_it_is_released(self, store: Store) -> None:
         manager = TaskLockManager("w", store=store)
         assert manager.token("t") is None
         assert manager.acquire_lock("t")
@@ -54,7 +54,9 @@ class TestTokens:
         assert manager.release_lock("t")
         assert manager.token("t") is None
 
-    def test_one_that_was_lost_is_remembered_so_that_nothing_else_is_taken_for_it(self, store: Store, clock: HandClock) -> None:
+    def test_a_manager_remembers_the_token_of_a_lost_lock_so_that_no_other_lock_counts_as_its_own(
+        self, store: Store, clock: HandClock
+    ) -> None:
         sleeper, successor = TaskLockManager("w", store=store), TaskLockManager("w", store=store)
         sleeper.acquire_lock("t", ttl=1)
         clock.pass_time(2)
@@ -63,7 +65,7 @@ class TestTokens:
         assert sleeper.token("t") == 1 and successor.token("t") == 2
 
     def test_hold_forgets_the_token_of_an_acquisition_before_it(self, store: Store) -> None:
-        """Else the manager could not release a lock of its own name that it was told of later."""
+        """Else the manager could not release a lock of its own name that it was reported of later."""
         manager = TaskLockManager("w", store=store)
         assert manager.acquire_lock("t")
         data = store.read("locks/t")
@@ -76,21 +78,21 @@ class TestTokens:
 
 
 class TestHolding:
-    def test_everything_is_passed_on(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_hold_passes_its_arguments_to_the_lease(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "77")
-        told: list[LockLost] = []
+        reported: list[LockLost] = []
         manager = TaskLockManager("w", store=store)
-        lease = manager.hold("t", wait=3, on_lost=told.append)
+        lease = manager.hold("t", wait=3, on_lost=reported.append)
         assert (lease.task_id, lease.worker, lease.ttl, lease._wait) == ("t", "w", 77, 3)
         with lease:
             data = store.read("locks/t")
             assert data is not None and store.remove("locks/t", data)
-        assert len(told) == 1
+        assert len(reported) == 1
         assert manager.hold("t")._wait == 0
 
 
 class TestInfo:
-    def test_it_says_what_the_record_says(self, store: Store, clock: HandClock) -> None:
+    def test_lock_info_has_the_fields_of_the_record(self, store: Store, clock: HandClock) -> None:
         manager = TaskLockManager("w", store=store)
         manager.acquire_lock("t", ttl=60)
         clock.pass_time(5)
@@ -100,12 +102,12 @@ class TestInfo:
         assert data is not None and info == LockInfo(**json.loads(data))
         assert info.acquired_at != info.heartbeat_at
 
-    def test_a_lock_that_makes_no_sense_says_nothing(self, store: Store) -> None:
+    def test_an_invalid_record_has_no_lock_info(self, store: Store) -> None:
         store.create("locks/t", b"{}")
         assert TaskLockManager("w", store=store).get_lock_info("t") is None
         assert TaskLockManager("w", store=store).get_lock_info("u") is None
 
-    def test_whether_it_has_expired_is_judged_as_for_a_record(self, store: Store, clock: HandClock) -> None:
+    def test_is_expired_follows_the_rules_for_records(self, store: Store, clock: HandClock) -> None:
         manager = TaskLockManager("w", store=store)
 
         def expired(**fields: Any) -> bool:
@@ -119,7 +121,7 @@ class TestInfo:
         assert expired(expires_at=earlier) is True
         assert expired(expires_at=soon) is False
 
-    def test_by_the_steady_clock_where_its_stamp_vouches(self, store: Store, clock: HandClock) -> None:
+    def test_is_expired_uses_the_steady_clock_if_the_stamp_fits(self, store: Store, clock: HandClock) -> None:
         manager = TaskLockManager("w", store=store)
         manager.acquire_lock("t", ttl=60)
         info = manager.get_lock_info("t")

@@ -81,7 +81,7 @@ class TestOverlap:
 
 class TestNames:
     @given(st.text(min_size=1, max_size=40).filter(lambda text: text.strip() and "\0" not in text))
-    def test_a_lock_s_name_gives_the_pattern_back(self, text: str) -> None:
+    def test_the_name_of_a_record_is_converted_to_its_pattern(self, text: str) -> None:
         try:
             pattern = checked_pattern(text, "/project", "/project")
         except BadInput:
@@ -94,7 +94,7 @@ class TestNames:
         assert len({lock_name(pattern) for pattern in patterns}) == len(patterns)
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("", "empty"),
             ("  ", "empty"),
@@ -104,13 +104,13 @@ class TestNames:
             ("a\udcff", "UTF-8"),
         ],
     )
-    def test_what_is_no_pattern_is_refused(self, text: str, said: str) -> None:
-        with pytest.raises(BadInput, match=said):
+    def test_an_invalid_pattern_is_refused(self, text: str, message: str) -> None:
+        with pytest.raises(BadInput, match=message):
             checked_pattern(text, "/project", "/project")
 
 
 class TestProject:
-    def test_the_root_is_where_git_is_and_else_where_one_stands(self, tmp_path: Path) -> None:
+    def test_the_root_has_a_git_directory_and_is_else_the_directory_itself(self, tmp_path: Path) -> None:
         inner = tmp_path / "project" / "a" / "b"
         inner.mkdir(parents=True)
         assert project_root(str(inner)) == str(inner)

@@ -38,7 +38,7 @@ def left(lock: Lock | None, clock: HandClock) -> float | None:
 
 
 class TestWriting:
-    def test_the_record_says_everything_in_both_vocabularies(self, clock: HandClock) -> None:
+    def test_a_record_has_the_fields_of_both_vocabularies(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock)
         boot, time_ns = clock.identity()
         assert json.loads(lock.encode()) == {
@@ -67,7 +67,7 @@ class TestWriting:
         assert list(lock.fields()) == ["task_id", "worker", "worker_id", "acquired_at", "heartbeat_at", "ttl", "expires_at"]
         assert (lock.fields()["ttl"], lock.fields()["expires_at"]) == (None, "")
 
-    def test_what_is_written_is_read(self, clock: HandClock) -> None:
+    def test_an_encoded_lock_is_decoded_to_the_same_fields(self, clock: HandClock) -> None:
         for ttl in (60, 1.5, None):
             lock = new_lock("t", "w", ttl, 7, clock, process.identity())
             again = decode(lock.encode(), "another name")
@@ -87,29 +87,29 @@ class TestWriting:
             delattr(lock, name)
         assert lock.encode() == before
 
-    def test_a_copy_with_another_field_is_encoded_anew(self, clock: HandClock) -> None:
+    def test_a_copy_with_another_field_is_encoded_again(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock)
         assert b'"token": 7' in lock.encode() and b'"token": 8' in lock.replace(token=8).encode()
 
 
 class TestReading:
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"worker": 5}', b'{"worker": ""}', b"\xff"])
-    def test_what_names_no_worker_is_no_lock(self, content: bytes) -> None:
+    def test_a_record_without_a_worker_is_invalid(self, content: bytes) -> None:
         assert decode(content, "t") is None
 
-    def test_what_is_missing_has_a_meaning(self) -> None:
+    def test_missing_fields_have_defaults(self) -> None:
         lock = read()
         assert (lock.task_id, lock.worker, lock.acquired_at, lock.heartbeat_at) == ("t", "w", "", "")
         assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (None, "", None, {})
         assert read(acquired_at="2026-01-01").heartbeat_at == "2026-01-01"
 
-    def test_what_is_there_counts(self) -> None:
+    def test_fields_that_are_there_count(self) -> None:
         lock = read(task_id="u", acquired_at="a", heartbeat_at="h", ttl=5, expires_at="e", token=3, holder={"x": 1})
         assert (lock.task_id, lock.acquired_at, lock.heartbeat_at) == ("u", "a", "h")
         assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (5, "e", 3, {"x": 1})
 
     @pytest.mark.parametrize("nonsense", [5, True, None, [], {}])
-    def test_what_should_be_text_and_is_not_counts_as_missing(self, nonsense: object) -> None:
+    def test_a_text_field_that_is_no_text_counts_as_missing(self, nonsense: object) -> None:
         lock = read(task_id=nonsense, acquired_at=nonsense, heartbeat_at=nonsense, expires_at=nonsense)
         assert (lock.task_id, lock.acquired_at, lock.heartbeat_at, lock.expires_at) == ("t", "", "", "")
 
@@ -122,7 +122,7 @@ class TestReading:
         assert read(holder=nonsense).holder == {}
 
     @pytest.mark.parametrize("nonsense", [[1], {"deeper": 1}, float("inf"), float("-inf"), float("nan")])
-    def test_a_holder_of_what_swarm_never_writes_says_nothing(self, nonsense: object) -> None:
+    def test_a_holder_with_values_that_swarm_never_writes_counts_as_empty(self, nonsense: object) -> None:
         assert read(holder={"worker": "w", "at": nonsense}).holder == {}
         assert read(holder={"worker": "w", "at": 1.5, "ttl": None}).holder == {"worker": "w", "at": 1.5, "ttl": None}
 
@@ -165,7 +165,9 @@ class TestReading:
             ("a", 5, "a", "a"),
         ],
     )
-    def test_the_name_that_was_edited_counts(self, worker: object, worker_id: object, stamped: object, whose: str) -> None:
+    def test_of_two_worker_fields_the_edited_one_counts(
+        self, worker: object, worker_id: object, stamped: object, whose: str
+    ) -> None:
         lock = read(worker=worker, worker_id=worker_id, holder={"worker": stamped})
         assert lock.worker == whose
 
@@ -181,14 +183,14 @@ class TestJudging:
         behind = judge(lock, clock, lambda: 0.0)
         assert (behind.is_held, behind.reason, behind.seconds_left) == (False, "", -0.5)
 
-    def test_one_without_end_holds_for_ever(self, clock: HandClock) -> None:
+    def test_a_lock_without_an_end_is_held_for_ever(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", None, 1, clock)
         clock.pass_time(1e9)
         status = judge(lock, clock, lambda: 0.0)
         assert (status.is_held, status.seconds_left, status.reason) == (True, None, "")
 
     @pytest.mark.parametrize(("age", "active"), [(0.0, True), (5.0, True), (5.5, False)])
-    def test_what_makes_no_sense_holds_for_a_moment(self, age: float, active: bool, clock: HandClock) -> None:
+    def test_an_invalid_record_counts_as_held_for_a_moment(self, age: float, active: bool, clock: HandClock) -> None:
         status = judge(None, clock, lambda: age)
         assert (status.is_held, status.reason, status.seconds_left) == (active, "unreadable", 5.0 - age)
 
@@ -200,14 +202,14 @@ class TestJudging:
         ]
         assert (LockStatus(HELD).reason, LockStatus(HELD).seconds_left) == ("", None)
 
-    def test_the_steady_clock_counts_where_the_stamp_vouches(self, clock: HandClock) -> None:
+    def test_the_steady_clock_counts_if_the_stamp_fits(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 1, clock)
         clock.pass_time(10)
         clock.jump(1000)
         assert left(lock, clock) == 50
 
     @pytest.mark.parametrize("edited", [{"heartbeat_at": "2026-02-02T02:39:50Z"}, {"ttl": 50}, {"worker": "x", "worker_id": "x"}])
-    def test_the_wall_clock_counts_where_somebody_edited_the_record(self, edited: dict[str, Any], clock: HandClock) -> None:
+    def test_the_wall_clock_counts_if_a_user_edited_the_record(self, edited: dict[str, Any], clock: HandClock) -> None:
         record = {**new_lock("t", "w", 60, 1, clock).fields(), **edited}
         lock = decode(json.dumps(record).encode(), "t")
         assert lock is not None and not stamp_counts(lock)
@@ -244,11 +246,11 @@ class TestHolder:
         status = judge(dead, clock, lambda: 0.0)
         assert (status.is_held, status.reason, status.seconds_left) == (False, "holder gone", None)
 
-    def test_a_lock_of_a_living_process_is_not(self, clock: HandClock) -> None:
+    def test_a_lock_of_a_living_process_is_not_over(self, clock: HandClock) -> None:
         assert not holder_gone(new_lock("t", "w", 60, 1, clock, process.identity()), clock)
         assert not holder_gone(new_lock("t", "w", 60, 1, clock), clock)
 
-    def test_nor_one_that_somebody_handed_on(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_lock_that_was_edited_to_another_worker_is_not_over_with_the_process(self, dead: Lock, clock: HandClock) -> None:
         lock = decode(json.dumps({**dead.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
         assert lock is not None and not holder_gone(lock, clock)
         assert judge(lock, clock, lambda: 0.0).is_held
@@ -263,14 +265,14 @@ class TestHolder:
         monkeypatch.setattr(clock, "of_one_machine", False)
         assert not holder_gone(lock, clock)
 
-    def test_a_lock_is_not_over_while_somebody_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_lock_is_not_over_while_a_process_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
         assert not holder_gone(lock, clock)
         status = judge(lock, clock, lambda: 0.0)
         assert (status.is_held, status.seconds_left) == (True, 60)
         assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
-        nobody = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
-        assert str(judge(nobody, clock, lambda: 0.0)) == "Expired (holder gone)"
+        all_ended = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
+        assert str(judge(all_ended, clock, lambda: 0.0)) == "Expired (holder gone)"
 
     def test_a_lock_is_orphaned_while_only_the_group_of_its_process_is_left(self, dead: Lock, clock: HandClock) -> None:
         left = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
@@ -288,13 +290,13 @@ class TestHolder:
         assert refreshed(again, clock).holder["group"] == 77
         assert "group" not in refreshed(new_lock("t", "w", 60, 1, clock), clock, 77).holder
 
-    def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_nobody(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_no_process(self, dead: Lock, clock: HandClock) -> None:
         lock = refreshed(dead, clock)
         assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).is_held
 
 
 class TestRefreshing:
-    def test_only_the_lease_begins_anew(self, clock: HandClock) -> None:
+    def test_a_heartbeat_changes_only_the_lease(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock, process.identity())
         clock.pass_time(10)
         again = refreshed(lock, clock)
@@ -304,16 +306,16 @@ class TestRefreshing:
         assert left(again, clock) == 60
         assert refreshed(again, clock).holder["beat"] == 2
 
-    def test_it_is_never_equal_to_the_one_before(self, clock: HandClock) -> None:
+    def test_a_refreshed_lock_never_equals_the_one_before(self, clock: HandClock) -> None:
         """Although the clock stood still."""
         lock = new_lock("t", "w", 60, 7, clock)
         assert refreshed(lock, clock).encode() != lock.encode()
 
     @pytest.mark.parametrize(("beat", "then"), [(0, 1), (5, 6), (-1, 1), (10**12 - 1, 10**12), (10**12, 1), ("x", 1), (None, 1)])
-    def test_beats_are_counted_and_nonsense_begins_anew(self, beat: object, then: int, clock: HandClock) -> None:
+    def test_heartbeats_are_counted_and_an_invalid_count_starts_again(self, beat: object, then: int, clock: HandClock) -> None:
         assert refreshed(read(holder={"beat": beat}), clock).holder["beat"] == then
 
-    def test_what_the_stamp_does_not_vouch_for_is_not_kept(self, clock: HandClock) -> None:
+    def test_a_heartbeat_drops_the_process_of_a_stamp_that_does_not_fit(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock, process.identity())
         edited = decode(json.dumps({**lock.fields(), "ttl": 50}).encode(), "t")
         assert edited is not None
@@ -321,7 +323,7 @@ class TestRefreshing:
         assert "pid" not in again.holder and "host" not in again.holder and again.ttl == 50
         assert stamp_counts(again)
 
-    def test_nothing_foreign_in_the_holder_is_kept(self, clock: HandClock) -> None:
+    def test_a_heartbeat_drops_unknown_keys_of_the_holder(self, clock: HandClock) -> None:
         lock = new_lock("t", "w", 60, 7, clock, {**process.identity(), "note": "x"})
         assert "note" not in refreshed(lock, clock).holder
         assert {"host", "machine", "pid_ns", "pid", "start"} <= set(refreshed(lock, clock).holder)

@@ -41,7 +41,7 @@ class TestReserving:
                 paths.reserve(wanted, "b", 60)
             assert (held.value.task_id, held.value.holder) == ("src/api", "a")
         paths.reserve("docs", "b", 60)
-        assert patterns(store) == ["docs", "src/api"], "whoever was refused left nothing behind"
+        assert patterns(store) == ["docs", "src/api"], "a refused worker left nothing behind"
 
     def test_a_worker_may_reserve_within_what_it_has(self, store: Store) -> None:
         paths = Reservations(store)
@@ -49,7 +49,7 @@ class TestReserving:
         paths.reserve("src/api", "a", 60)
         assert patterns(store) == ["src", "src/api"]
 
-    def test_asking_again_begins_the_lease_anew(self, store: Store, clock: HandClock) -> None:
+    def test_reserving_again_starts_the_lease_again(self, store: Store, clock: HandClock) -> None:
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
         clock.pass_time(50)
@@ -59,7 +59,9 @@ class TestReserving:
         clock.pass_time(11)
         assert paths.held_by_others("src/x", "b") is None
 
-    def test_what_ran_out_is_the_next_one_s_and_cannot_come_back(self, store: Store, clock: HandClock) -> None:
+    def test_a_reservation_that_ran_out_cannot_come_back_once_another_worker_has_the_files(
+        self, store: Store, clock: HandClock
+    ) -> None:
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
         clock.pass_time(61)
@@ -69,7 +71,7 @@ class TestReserving:
         with pytest.raises(LockHeld):
             paths.reserve("src", "a", 60)
 
-    def test_it_ends_with_its_process(self, store: Store) -> None:
+    def test_a_reservation_ends_with_its_process(self, store: Store) -> None:
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         paths = Reservations(store)
         paths.reserve("src", "a", 60, process.identity(child.pid))
@@ -77,7 +79,7 @@ class TestReserving:
         child.communicate()
         assert paths.held_by_others("src/x", "b") is None
 
-    def test_only_its_worker_gives_it_back(self, store: Store) -> None:
+    def test_only_its_worker_releases_a_reservation(self, store: Store) -> None:
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
         paths.reserve("docs", "a", 60)
@@ -135,7 +137,7 @@ class TestReserving:
         paths.reserve("src", "a", 60)
         assert store.keys("paths") == ["paths/src"]
 
-    def test_a_lock_of_a_task_with_the_same_name_is_another(self, store: Store) -> None:
+    def test_a_task_lock_of_the_same_name_does_not_meet_a_reservation(self, store: Store) -> None:
         LockTable(store).acquire("src", "a", 60)
         Reservations(store).reserve("src", "b", 60)
         assert list(LockTable(store).tasks()) == ["src"]
@@ -149,7 +151,7 @@ class TestForATask:
         return queue
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
-    def test_it_ends_with_the_claim(self, store: Store, queue: TaskQueue, end: str) -> None:
+    def test_a_reservation_for_a_task_ends_with_the_claim(self, store: Store, queue: TaskQueue, end: str) -> None:
         claim = queue.claim("a")
         paths = Reservations(store)
         paths.reserve_for_task("src", "a", "t")
@@ -158,7 +160,9 @@ class TestForATask:
         assert patterns(store) == []
         paths.reserve("src/api", "b", 60)
 
-    def test_it_lasts_as_long_as_the_claim_is_kept_alive(self, store: Store, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_reservation_for_a_task_lasts_as_long_as_the_claim_is_refreshed(
+        self, store: Store, queue: TaskQueue, clock: HandClock
+    ) -> None:
         claim = queue.claim("a", ttl=60)
         paths = Reservations(store)
         paths.reserve_for_task("src", "a", "t", claim.token)
@@ -169,7 +173,7 @@ class TestForATask:
         clock.pass_time(61)
         assert paths.held_by_others("src/x", "b") is None
 
-    def test_a_takeover_of_the_task_ends_it(self, store: Store, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_takeover_of_the_task_ends_its_reservations(self, store: Store, queue: TaskQueue, clock: HandClock) -> None:
         queue.claim("a", ttl=60)
         paths = Reservations(store)
         paths.reserve_for_task("src", "a", "t")
@@ -177,7 +181,7 @@ class TestForATask:
         queue.claim("a", ttl=60)  # by the same name, but another claim
         assert patterns(store) == []
 
-    def test_once_another_has_the_files_a_claim_that_was_late_does_not_bring_it_back(
+    def test_a_late_heartbeat_of_the_claim_does_not_restore_a_reservation_that_was_replaced(
         self, store: Store, queue: TaskQueue, clock: HandClock
     ) -> None:
         claim = queue.claim("a", ttl=60)
@@ -188,7 +192,7 @@ class TestForATask:
         LockTable(store).heartbeat("t", "a", claim.token)
         assert [(each.pattern, each.worker) for each in paths.all()] == [("src/api", "b")]
 
-    def test_who_has_not_the_task_cannot_reserve_for_it(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_worker_without_the_task_cannot_reserve_for_it(self, store: Store, queue: TaskQueue) -> None:
         with pytest.raises(LockLost, match="it is free"):
             Reservations(store).reserve_for_task("src", "a", "t")
         claim = queue.claim("b")
@@ -288,7 +292,7 @@ class TestRaces:
         careless = _RACER.replace("paths = Reservations", _CARELESS + "paths = LookThenWrite")
         assert "FileExistsError" in self.race(tmp_path, 100, careless)[1]
 
-    def test_of_two_at_once_one_gets_it(self, tmp_path: Path) -> None:
+    def test_of_two_workers_that_ask_at_once_one_gets_the_files(self, tmp_path: Path) -> None:
         """Both have written before either looks: the one whose pattern comes first waits for the other to give way."""
         store = FileStore(str(tmp_path / "swarm"))
         one, other = Reservations(store), Reservations(store)
@@ -305,7 +309,7 @@ class TestRaces:
         one.reserve("b", "first", 60)
         assert [each.worker for each in Reservations(store).all()] == ["first"]
 
-    def test_asking_again_for_what_one_has_does_not_lose_it_to_one_who_asks_meanwhile(
+    def test_a_holder_that_reserves_again_does_not_lose_the_pattern_to_a_worker_that_asks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reservations, "_RIVAL_TIMEOUT", 100.0)
@@ -322,10 +326,10 @@ class TestRaces:
         begun = time.monotonic()
         with pytest.raises(LockHeld):
             other.reserve("**", "other", 60)
-        assert time.monotonic() - begun < 60, "nobody is going to give way"
+        assert time.monotonic() - begun < 60, "no worker is going to give way"
         assert [(each.pattern, each.worker) for each in owner.all()] == [("src", "owner")]
 
-    def test_who_asks_for_other_terms_has_it_all_the_time(self, tmp_path: Path) -> None:
+    def test_a_holder_that_changes_its_terms_holds_the_pattern_all_the_time(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "swarm"))
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
@@ -334,7 +338,7 @@ class TestRaces:
         assert paths.reserve("src", "a", 90).expires_at > paths.reserve("src", "a", 30).expires_at
         assert removed == []
 
-    def test_whoever_slept_until_another_had_the_files_is_refused(self, store: Store, clock: HandClock) -> None:
+    def test_a_worker_that_slept_until_another_had_the_files_is_refused(self, store: Store, clock: HandClock) -> None:
         """It had looked already, but had not been told yet: meanwhile its lease ran out."""
         sleeper, other = Reservations(store), Reservations(store)
 
@@ -349,7 +353,7 @@ class TestRaces:
             sleeper.reserve("src", "sleeper", 60)
         assert patterns(store) == ["src/api"]
 
-    def test_a_record_that_somebody_put_under_another_name_does_not_keep_it_busy_for_ever(self, tmp_path: Path) -> None:
+    def test_a_record_under_the_wrong_name_does_not_block_for_ever(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "swarm"))
         paths = Reservations(store)
         paths.reserve("a", "me", 60)
@@ -358,7 +362,7 @@ class TestRaces:
         with pytest.raises(SwarmError):
             paths.reserve("b", "me", 90)
 
-    def test_a_process_killed_in_the_middle_is_in_nobody_s_way(self, tmp_path: Path) -> None:
+    def test_a_process_killed_while_it_asks_blocks_no_other_worker(self, tmp_path: Path) -> None:
         """It ends with the process: what it wrote without having looked is over with it."""
         dying = (
             "import os, sys\n"
@@ -377,7 +381,7 @@ class TestRaces:
         assert patterns(store) == ["src/api"]
 
 
-def test_patterns_drawn_at_random_never_meet(store: Store) -> None:
+def test_random_patterns_of_two_workers_never_overlap(store: Store) -> None:
     drawn = random.Random(7)
     paths = Reservations(store)
     for _ in range(40):
@@ -402,7 +406,7 @@ class TestCommand:
         monkeypatch.chdir(project / "src")
         return project
 
-    def test_it_is_for_the_task_that_the_worker_has(self) -> None:
+    def test_reserve_is_for_the_task_that_the_worker_has(self) -> None:
         run("task", "add", "login", "--prompt", "x")
         run("task", "claim", "--worker", "a")
         answer = run("reserve", "api/**", "--worker", "a")
@@ -414,7 +418,7 @@ class TestCommand:
         run("task", "done", "login", "--worker", "a")
         assert run("reserve", "--list").out == b"No reservations\n"
 
-    def test_without_a_task_it_has_a_lease_and_ends_with_the_agent(self) -> None:
+    def test_reserve_without_a_task_has_a_lease_and_ends_with_the_agent(self) -> None:
         answer = run("reserve", "api", "--worker", "a", "--ttl", "60", "--json").json
         assert answer["reserved"] is True and answer["reservations"][0]["task_id"] == ""
         assert run("reserve", "--check", "api/x.py", "--worker", "a").code == 0
@@ -424,7 +428,7 @@ class TestCommand:
         assert run("reserve", "--release", "--worker", "a").out == b"Released: src/api\n"
         assert run("reserve", "--release", "--worker", "a").out == b"a has no reservations\n"
 
-    def test_everybody_asks_for_several_in_the_same_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reserve_asks_for_several_patterns_in_sorted_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of two who each had what the other wants next, both would be refused."""
         asked: list[str] = []
         original = Reservations.reserve
@@ -434,10 +438,10 @@ class TestCommand:
             return original(self, pattern, *rest)
 
         monkeypatch.setattr(Reservations, "reserve", reserve)
-        told = run("reserve", "c", "a", "b", "--worker", "w", "--ttl", "60", "--json").json["reservations"]
-        assert asked == ["src/a", "src/b", "src/c"] and [each["pattern"] for each in told] == ["src/c", "src/a", "src/b"]
+        made = run("reserve", "c", "a", "b", "--worker", "w", "--ttl", "60", "--json").json["reservations"]
+        assert asked == ["src/a", "src/b", "src/c"] and [each["pattern"] for each in made] == ["src/c", "src/a", "src/b"]
 
-    def test_of_several_tasks_one_must_be_named(self) -> None:
+    def test_reserve_of_a_worker_with_several_tasks_needs_the_task(self) -> None:
         for name in ("one", "two"):
             run("task", "add", name, "--prompt", "x")
             run("task", "claim", name, "--worker", "a")
@@ -453,6 +457,6 @@ class TestCommand:
         assert run("reserve", *args).code == 2
         assert not (isolated_swarm_dir / "paths").exists()
 
-    def test_without_a_name_the_worker_is_the_agent_that_runs_it(self) -> None:
+    def test_reserve_without_a_name_uses_the_agent_that_runs_it(self) -> None:
         reserved = run("reserve", "api", "--json").json["reservations"][0]
         assert reserved["worker"] == identity.find().worker
