@@ -6,8 +6,8 @@ in a way that matters: `rename` and `link` walk their paths first and commit in 
 part of the state, and so is whether it has been destroyed since: a directory that is gone takes no rename, whatever its name is
 now; an inode without a name takes no link. (For the other calls sleeping inside is the same as sleeping before.)
 
-Time is not a number here. Whether a gate is old and whether a lease has run out can be answered either way, whenever it is asked;
-only that a lease which has run out is over for everybody is remembered.
+Time is not a number here. Whether an intent is old, and whether a lease has run out, is answered both ways whenever it is
+asked. Only one thing is remembered: a lease that has run out is over for all processes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from swarm.stores.file.swap import ANCHORS
-
 LIVE, PRIVATE, TASK = "locks", "private", "t"
 RECORD = f"{LIVE}/{TASK}.lock"
-ANCHOR = f"{PRIVATE}/anchors/{ord(TASK) % ANCHORS}"
 YOUNG, OLD = 0.0, 1e9
 
 Call = tuple[Any, ...]
@@ -32,11 +29,12 @@ Result = tuple[str, Any]
 """("ok", value) or ("error", errno)."""
 
 _DIRECTORY = "directory"
-_HANDS = f"{PRIVATE}/hands/"
-_IN_A_HAND = ("mkdir", "write_new", "link", "unlink")
+_SCRATCH = f"{PRIVATE}/scratch/"
+_INTENTS = f"{PRIVATE}/intents/"
+_IN_SCRATCH = ("mkdir", "write_new", "link", "unlink")
 _State = dict[Any, Any]
 # path -> _DIRECTORY, ("link", target), ("counter", size), or an inode's number; inode's number -> content;
-# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True; ("known", hand) -> True
+# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True; ("known", scratch directory) -> True
 
 
 class Outcome(NamedTuple):
@@ -60,9 +58,9 @@ class Disk:
         self._states: list[_State] = []
         self._records: list[bytes | None] = []
         self._known: dict[tuple[int, Call], tuple[Outcome, ...]] = {}
-        others = ("tickets", "epochs", "spare") if laid_out else ()
-        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("hands", "gates", "anchors", *others)))
-        self.empty = self._number({**dict.fromkeys(directories, _DIRECTORY), ANCHOR: -1, -1: b""})
+        others = ("tokens", "generations", "spare") if laid_out else ()
+        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("scratch", "intents", *others)))
+        self.empty = self._number(dict.fromkeys(directories, _DIRECTORY))
 
     def __len__(self) -> int:
         return len(self._states)
@@ -83,9 +81,9 @@ class Disk:
         return known
 
     def is_private(self, state: int, call: Call) -> bool:
-        """Whether a call is about a hand that no gate has ever named, so that nobody else can notice or hinder it."""
-        hand = str(call[2] if len(call) > 2 else "").removeprefix(_HANDS).partition("/")[0]
-        return call[0] in _IN_A_HAND and call[2].startswith(_HANDS) and ("known", hand) not in self._states[state]
+        """Whether a call is in a scratch directory that no intent has named: no other process can notice or hinder it."""
+        scratch = str(call[2] if len(call) > 2 else "").removeprefix(_SCRATCH).partition("/")[0]
+        return call[0] in _IN_SCRATCH and call[2].startswith(_SCRATCH) and ("known", scratch) not in self._states[state]
 
     def forget_process(self, state: int, process: int) -> int:
         """The state once a process is dead: nobody is on the way in its stead."""
@@ -99,7 +97,7 @@ class Disk:
         before = self._states[state]
         if verb == "stop":
             return
-        if verb in ("age", "since", "judge"):
+        if verb in ("age", "judge"):
             yield from self._judgements(state, call)
             return
         files = dict(before)
@@ -122,7 +120,7 @@ class Disk:
         verb, _, what, *rest = call
         files = self._states[state]
         if verb != "judge":
-            if verb == "age" and what not in files:
+            if what not in files:
                 yield Outcome(("error", errno.ENOENT), state, None)
                 return
             if not rest:
@@ -218,6 +216,8 @@ def _write_new(files: _State, _: int, path: str, data: bytes, *_compared: bytes 
     inode = next(number for number in range(len(files)) if number not in files)  # the smallest: numbers are used again at once
     files[place] = inode
     files[inode] = data
+    if path.startswith(_INTENTS):
+        _hear_of(files, path.split("~")[-2])
 
 
 def _read(files: _State, _: int, path: str) -> bytes:
@@ -240,21 +240,9 @@ def _symlink(files: _State, _: int, target: str, path: str) -> None:
     _hear_of(files, target)
 
 
-def _mark(files: _State, _: int, source: str, path: str) -> None:
-    """One more name of a file, at once. (The system looks the file up first. It can go in between only where anchors are cleared
-    away; there gates are listed, and it does not matter of which file they are names.)"""
-    files[_vacant(files, path)] = _existing(files, source)[1]
-    _hear_of(files, path.split("~")[-2])
-
-
-def _hear_of(files: _State, hand: str) -> None:
-    if _HANDS + hand in files:
-        files["known", hand] = True
-
-
-def _links(files: _State, _: int, path: str) -> int:
-    inode = files.get(path)
-    return 0 if inode is None else sum(value == inode for key, value in files.items() if isinstance(key, str))
+def _hear_of(files: _State, scratch: str) -> None:
+    if _SCRATCH + scratch in files:
+        files["known", scratch] = True
 
 
 def _readlink(files: _State, _: int, path: str) -> str:
@@ -275,7 +263,7 @@ def _exists(files: _State, _: int, path: str) -> bool:
     return path in files
 
 
-def _draw(files: _State, _: int, path: str) -> int:
+def _grow(files: _State, _: int, path: str) -> int:
     size = _size_or_zero(files, path) + 1
     files[_place(files, path)] = ("counter", size)
     return size
@@ -361,12 +349,10 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "read": _read,
     "unlink": _unlink,
     "symlink": _symlink,
-    "mark": _mark,
-    "links": _links,
     "readlink": _readlink,
     "names": _names,
     "exists": _exists,
-    "draw": _draw,
+    "grow": _grow,
     "size": _size,
     "inode": _inode,
     "rename": _rename,

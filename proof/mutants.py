@@ -1,6 +1,6 @@
 """Every mutant of a module, each with a name that survives renames and formatting.
 
-mutmut changes values, operators and arguments. Code that hands a lock over lives by the
+mutmut changes values, operators and arguments. Code that scratches a lock over lives by the
 order of its steps and by the errors that it meets. So this module adds four kinds: a
 call whose result is not used is left out, and so is a `raise`; an `except` catches
 nothing; a plain condition is turned round.

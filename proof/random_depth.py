@@ -16,10 +16,10 @@ from proof.world import Move, Scenario, State, World
 _CYCLE = ["acquire", "heartbeat", "heartbeat", "release"]
 CROWD = Scenario(
     "8 processes",
-    scripts=[_CYCLE * 8] * 4 + [["acquire", "release"] * 12] * 3 + [["sweep"] * 8],
+    scripts=[_CYCLE * 8] * 4 + [["acquire", "release"] * 12] * 3 + [["collect_garbage"] * 8],
     person=("rm", "write", "rm", "edit", "empty", "rm", "write"),
     deaths=6,
-    rules=Rules(hands=40),
+    rules=Rules(scratches=40),
 )
 _SEEDS_A_WORLD = 20  # what was worked out for one seed helps the next, but memory has an end
 

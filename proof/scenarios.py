@@ -1,5 +1,7 @@
-"""What the explorer goes through to the end. In the large ones what nobody can notice is done at once, and tickets take no
-steps."""
+"""The scenarios that the explorer goes through to the end.
+
+In the large ones, calls that no other process can notice are done at once, and tokens take no steps.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,24 @@ from proof.world import Scenario
 
 _CYCLE = ["acquire", "heartbeat", "release"]
 _TURN = ["acquire", "release"]
-_TWO_HANDS = Rules(hands=2)
-_THREE_HANDS = Rules(hands=3)
-_BACKWARDS = Rules(hands=2, backwards=True)
+_TWO_SCRATCHES = Rules(scratches=2)
+_THREE_SCRATCHES = Rules(scratches=3)
+_BACKWARDS = Rules(scratches=2, backwards=True)
 _TWO = [["acquire"], ["acquire"]]
-_LARGE: Any = {"at_once": True, "rules": Rules(tickets=False)}
-_LARGE_BACKWARDS: Any = {"at_once": True, "rules": Rules(tickets=False, backwards=True)}
-_HELD = ((0, 1),)  # w0 has the lock when the story begins
+_LARGE: Any = {"at_once": True, "rules": Rules(tokens=False)}
+_LARGE_BACKWARDS: Any = {"at_once": True, "rules": Rules(tokens=False, backwards=True)}
+_HELD = ((0, 1),)  # w0 has the lock at the start
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
-TWO_TURNS = Scenario("two take a free lock and give it back", [_TURN, _TURN])
+TWO_TURNS = Scenario("two take a free lock and release it", [_TURN, _TURN])
 HOLDER_AND_TAKEOVER = Scenario(
-    "a holder keeps it, gives it back; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_THREE_HANDS
+    "a holder keeps it, releases it; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_THREE_SCRATCHES
 )
 TAKEOVER_GOES_FIRST = Scenario("the same, and the other goes first", [_CYCLE, ["acquire"]], _HELD, rules=_BACKWARDS)
-HOLDER_AND_TURN = Scenario("a holder keeps it, gives it back; another takes over, gives it back", [_CYCLE, _TURN], _HELD)
-LONGER_TURNS = Scenario("the same, and each loses its hand once", [_CYCLE, _TURN], _HELD, rules=_TWO_HANDS)
+HOLDER_AND_TURN = Scenario("a holder keeps it, releases it; another takes over, releases it", [_CYCLE, _TURN], _HELD)
+LONGER_TURNS = Scenario("the same, and each is revoked once", [_CYCLE, _TURN], _HELD, rules=_TWO_SCRATCHES)
 PERSON_REMOVES = Scenario(
-    "a cycle, a takeover, a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_HANDS
+    "a cycle, a takeover, a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_SCRATCHES
 )
 PERSON_REMOVES_BACKWARDS = Scenario(
     "the same, and the takeover goes first", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_BACKWARDS
@@ -41,48 +43,50 @@ PERSON_AND_NEWCOMER = Scenario(
 PERSON_REPEATS = Scenario(
     "two takeovers, a person writes the very same bytes twice", [_TURN, ["acquire"]], person=("write", "rm", "write"), **_LARGE
 )
-TWO_CYCLES = Scenario("two take a free lock, keep it, give it back", [_CYCLE, _CYCLE], **_LARGE)
+TWO_CYCLES = Scenario("two take a free lock, keep it, release it", [_CYCLE, _CYCLE], **_LARGE)
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE)
 HEARTBEAT_GOES_LAST = Scenario("the same, and the heartbeat goes last", [_CYCLE[:2], *_TWO], _HELD, **_LARGE_BACKWARDS)
 TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
-    "a release asleep behind its gate, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
+    "a release asleep behind its intent, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
 )
 THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_LARGE)
-THREE_TURNS = Scenario("a release, two takeovers, each gives it back", [_TURN, _TURN, _TURN], _HELD, **_LARGE)
-GATE_LEFT_OPEN = Scenario("a heartbeat asleep behind its gate, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_LARGE)
-SWEEPER = Scenario("a release, a takeover, a sweeper", [_TURN, ["acquire"], ["sweep"]], _HELD, rules=_TWO_HANDS)
-SWEEPER_AND_PERSON = Scenario(
-    "a heartbeat, a takeover, a sweeper, a person removes it", [_CYCLE[:2], ["acquire"], ["sweep"]], _HELD, person=("rm",)
+THREE_TURNS = Scenario("a release, two takeovers, each releases it", [_TURN, _TURN, _TURN], _HELD, **_LARGE)
+INTENT_LEFT = Scenario("a heartbeat asleep behind its intent, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_LARGE)
+COLLECTOR = Scenario(
+    "a release, a takeover, a garbage collector", [_TURN, ["acquire"], ["collect_garbage"]], _HELD, rules=_TWO_SCRATCHES
 )
-VACATED = Scenario(
-    "a cycle, a takeover, the working directories are cleared away",
-    [_CYCLE, ["acquire"], ["vacate"]],
-    _HELD,
-    rules=Rules(hands=2, tickets=False, laid_out=False),
-)
-VACATED_AND_PERSON = Scenario(
-    "a release, a newcomer, the same, a person removes it",
-    [_TURN, ["acquire"], ["vacate"]],
+COLLECTOR_AND_PERSON = Scenario(
+    "a heartbeat, a takeover, a garbage collector, a person removes it",
+    [_CYCLE[:2], ["acquire"], ["collect_garbage"]],
     _HELD,
     person=("rm",),
-    rules=Rules(hands=2, tickets=False, laid_out=False),
+)
+PRIVATE_REMOVED = Scenario(
+    "a cycle, a takeover, the private directories are removed",
+    [_CYCLE, ["acquire"], ["remove_private"]],
+    _HELD,
+    rules=Rules(scratches=2, tokens=False, laid_out=False),
+)
+PRIVATE_REMOVED_AND_PERSON = Scenario(
+    "a release, a newcomer, the same, a person removes it",
+    [_TURN, ["acquire"], ["remove_private"]],
+    _HELD,
+    person=("rm",),
+    rules=Rules(scratches=2, tokens=False, laid_out=False),
 )
 DEATH = Scenario("a cycle and a turn, one is killed and begins anew", [_CYCLE, _TURN], _HELD, deaths=1)
 DEATH_AND_PERSON = Scenario(
     "a cycle and a takeover, one is killed, a person removes it", [_CYCLE, ["acquire"]], _HELD, person=("rm",), deaths=1
 )
 TWO_DEATHS = Scenario("a turn and a turn, two are killed and begin anew", [_TURN, _TURN], _HELD, deaths=2)
-FORK = Scenario("a parent keeps it, gives it back; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
+FORK = Scenario("a parent keeps it, releases it; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
 THREADS = Scenario(
-    "a thread keeps it, gives it back; another thread takes over", [_CYCLE, ["acquire"]], _HELD, threads=True, rules=_THREE_HANDS
-)
-THREADS_OF_OTHER_SECONDS = Scenario(
-    "the same, and they open their gates in other seconds",
+    "a thread keeps it, releases it; another thread takes over",
     [_CYCLE, ["acquire"]],
     _HELD,
     threads=True,
-    rules=Rules(hands=3, seconds=True),
+    rules=_THREE_SCRATCHES,
 )
 THREADS_AND_OTHER = Scenario(
     "a heartbeat, a takeover by another process and one by a thread", [_CYCLE[:2], *_TWO], _HELD, threads=True, **_LARGE

@@ -6,7 +6,7 @@ call for which there is none. Each such place is a `Spot`, computed once.
 
 Two ways that lead to the same place are seen to be the same. Once a method has returned, its caller knows what it returned
 and no more, so from then on that answer and what the method left in its object stand in the history, in the place of all that its
-calls were answered. And between two operations only what the process keeps counts: its hand, the names used in it, its lock.
+calls were answered. And between two operations only what the process keeps counts: its scratch, the names used in it, its lock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from proof.disk import LIVE, PRIVATE, RECORD, TASK, Call, Result
 from swarm.errors import LockHeld, LockLost, NotYours
 from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
-from swarm.stores.file.swap import Handover
-from swarm.stores.file.tokens import Tickets
+from swarm.stores.file.swap import SwapDirectory
+from swarm.stores.file.tokens import TokenCounters
 from swarm.system.clock import Clock
 
-_HANDOVER: Any = importlib.import_module("swarm.stores.file.swap")  # to put something else in the place of its `os`
+_SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # to put something else in the place of its `os`
 _BUSY: Any = importlib.import_module("swarm.stores.busy")  # and of its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
@@ -38,30 +38,29 @@ Note = tuple[Any, ...]
 class Code(NamedTuple):
     """The code under test: swarm's own, or a variant that is broken on purpose."""
 
-    handover: type[Handover] = Handover
+    swap: type[SwapDirectory] = SwapDirectory
     table: type[LockTable] = LockTable
-    sweep: Callable[[Handover], None] = Handover.sweep  # what the sweeper does
+    collect_garbage: Callable[[SwapDirectory], None] = SwapDirectory.collect_garbage  # what the sweeper does
 
 
 class Rules(NamedTuple):
-    """What the processes of a scenario may do. One that needs more `hands`, because others have destroyed its own, is not
-    followed any further. Without `tickets` everybody draws its own at the right moment, which takes no steps. Where two meet, the
+    """What the processes of a scenario may do. One that needs more `scratches`, because others have destroyed its own, is not
+    followed any further. Without `tokens` everybody draws its own at the right moment, which takes no steps. Where two meet, the
     earlier process goes first, or the later one if `backwards`."""
 
-    hands: int = 1
-    tickets: bool = True
+    scratches: int = 1
+    tokens: bool = True
     backwards: bool = False
-    laid_out: bool = True  # nobody removes the working directories, so that making them takes no steps, and gates are counted
-    seconds: bool = False  # each has a second of its own in which it opens gates
+    laid_out: bool = True  # no process removes the private directories, so that making them takes no steps
 
 
 class Memory(NamedTuple):
     """What a process keeps from one operation to the next."""
 
     pid: int
-    hand: tuple[int, str] = (0, "")
+    scratch: tuple[int, str] = (0, "")
     names_used: int = 0
-    hands_made: int = 0
+    scratches_made: int = 0
     lock: Lock | None = None
 
     def key(self) -> tuple[Any, ...]:
@@ -91,10 +90,12 @@ class Processes:
         self.spots: list[Spot] = []
         self._code = code
         self._rules = rules
-        steps = [name for name in vars(Handover) if not name.startswith("__") and name not in ("close", "path", "_anchor")]
-        self._handover = _with_scopes(code.handover, steps)
-        self._tickets = _with_scopes(Tickets, ["draw", "last"])
-        self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_withdraw", "_patiently"])
+        steps = [
+            name for name in vars(SwapDirectory) if not name.startswith("__") and name not in ("close", "path", "DIRECTORIES")
+        ]
+        self._swap = _with_scopes(code.swap, steps)
+        self._counters = _with_scopes(TokenCounters, ["next", "upper_bound"])
+        self._table = _with_scopes(code.table, ["_try_to_acquire", "_write", "_undo", "_retried"])
         self._known: dict[tuple[Any, ...], Spot] = {}
         self._ways: dict[tuple[int, Result], tuple[Spot, tuple[Note, ...]]] = {}
 
@@ -138,7 +139,7 @@ class Processes:
 
     def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
         run = _Run(process, memory, history, self._rules)
-        store = _Store(self._handover, self._tickets, run)
+        store = _Store(self._swap, self._counters, run)
         lock = None
         try:
             with _stand_ins(run):
@@ -146,7 +147,7 @@ class Processes:
         except _OutOfResults:
             pass
         if run.call is None:
-            run.memory = Memory(memory.pid, store.handover._hand, run.fresh.used, run.hands_made, lock)
+            run.memory = Memory(memory.pid, store.swap._own, run.fresh.used, run.scratches_made, lock)
         return run
 
     def _operate(self, operation: str, store: _Store, run: _Run) -> Lock | None:
@@ -167,11 +168,11 @@ class Processes:
                 locks.release(TASK, worker, token)
                 run.note("released")
                 return None
-            if operation == "sweep":
-                self._code.sweep(store.handover)
+            if operation == "collect_garbage":
+                self._code.collect_garbage(store.swap)
             else:
-                assert operation == "vacate", operation
-                store.handover.vacate()
+                assert operation == "remove_private", operation
+                store.swap.remove_private()
             run.note("swept")
         except LockHeld:
             run.note("refused")
@@ -200,7 +201,7 @@ class _Run:
         self.compared: bytes | None = None
         self.last_read: bytes | None = None
         self.waited = False
-        self.hands_made = memory.hands_made
+        self.scratches_made = memory.scratches_made
         self.drawn = 8 * memory.names_used  # an attempt uses a name for each ticket that it draws, or more
         self.rules = rules
         self.fresh = _Counter(memory.names_used)
@@ -222,7 +223,7 @@ class _Run:
             raise OSError(value, os.strerror(value), str(args[0] if args else verb))
         return value
 
-    def within(self, name: str, handover: Handover, method: Callable[[], Any]) -> Any:
+    def within(self, name: str, swap: SwapDirectory, method: Callable[[], Any]) -> Any:
         """A method: its answer, if that is known; else it is run, and once it has ended its answer is known. (None calls itself,
         so its name tells which one has ended.)"""
         if self.call is not None:
@@ -231,7 +232,7 @@ class _Run:
         if begun < len(self.history) and self.history[begun][0] == name:
             _, kind, answer, left = self.history[begun]
             self._given += 1
-            handover._hand, self.fresh.used, self.hands_made, self.drawn, self.compared, self.last_read, self.waited = left
+            swap._own, self.fresh.used, self.scratches_made, self.drawn, self.compared, self.last_read, self.waited = left
             if kind == "raised":
                 raise _thawed_error(*answer)
             return list(answer[1]) if answer[0] is list else answer[1]
@@ -240,14 +241,14 @@ class _Run:
         except _OutOfResults:
             raise
         except BaseException as error:
-            self._sum_up(begun, name, "raised", (type(error), error.args, tuple(vars(error).items())), handover)
+            self._sum_up(begun, name, "raised", (type(error), error.args, tuple(vars(error).items())), swap)
             raise
-        self._sum_up(begun, name, "returned", (list, tuple(answer)) if isinstance(answer, list) else (None, answer), handover)
+        self._sum_up(begun, name, "returned", (list, tuple(answer)) if isinstance(answer, list) else (None, answer), swap)
         return answer
 
-    def _sum_up(self, begun: int, name: str, kind: str, answer: Any, handover: Handover) -> None:
+    def _sum_up(self, begun: int, name: str, kind: str, answer: Any, swap: SwapDirectory) -> None:
         if self._given > begun:
-            left = (handover._hand, self.fresh.used, self.hands_made, self.drawn, self.compared, self.last_read, self.waited)
+            left = (swap._own, self.fresh.used, self.scratches_made, self.drawn, self.compared, self.last_read, self.waited)
             self.history[begun : self._given] = [(name, kind, answer, left)]
             self._given = begun + 1
 
@@ -265,11 +266,11 @@ def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
     def scoped(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def run_or_recall(self: Any, *args: Any) -> Any:
-            owner: Any = self._fs if isinstance(self, Handover | Tickets) else self
+            owner: Any = self._fs if isinstance(self, SwapDirectory | TokenCounters) else self
             store: _Store = owner.store
-            if method.__name__ == "sweep" and not args:
-                return None  # the one that every new hand begins with: here a process of its own does it, at any moment
-            return store.run.within(method.__name__, store.handover, lambda: method(self, *args))
+            if method.__name__ == "collect_garbage" and not args:
+                return None  # the one that every new scratch begins with: here a process of its own does it, at any moment
+            return store.run.within(method.__name__, store.swap, lambda: method(self, *args))
 
         return run_or_recall
 
@@ -292,54 +293,53 @@ class _Counter:
 class _Store:
     """What `FileStore` is to a lock table, over the simulated calls; it notes what is compared and what is answered."""
 
-    def __init__(self, handover: type[Handover], tickets: type[Tickets], run: _Run) -> None:
+    def __init__(self, swap: type[SwapDirectory], tokens: type[TokenCounters], run: _Run) -> None:
         self.clock = _Clock(run)
         self.run = run
         calls: Any = _Calls(self)
-        self.handover = handover(LIVE, PRIVATE, ensure=self._ensure, fs=calls, vacated=not run.rules.laid_out)
-        self.handover._hand = run.memory.hand
-        self.handover._counts = run.rules.laid_out
-        self.handover._fresh = run.fresh  # type: ignore[assignment]
-        self._tickets = tickets(PRIVATE, boot=lambda: "boot", ensure=lambda path: None, fs=calls)
-        self._tickets._epoch = 0
+        self.swap = swap(LIVE, PRIVATE, make_dirs=self._make_dirs, fs=calls)
+        self.swap._own = run.memory.scratch
+        self.swap._numbers = run.fresh  # type: ignore[assignment]
+        self._counters = tokens(PRIVATE, boot=lambda: "boot", make_dirs=lambda path: None, fs=calls)
+        self._counters._known = 0
 
-    def _ensure(self, path: str) -> None:
+    def _make_dirs(self, path: str) -> None:
         """`make_dirs`, where anything may be missing."""
         while not self.run.rules.laid_out and path != LIVE:
             try:
-                self.handover._fs.mkdir(path)
+                self.swap._fs.mkdir(path)
                 return
             except FileExistsError:
                 return
             except FileNotFoundError:
-                self._ensure(PRIVATE)
+                self._make_dirs(PRIVATE)
 
     def read(self, key: str) -> bytes | None:
-        self.run.last_read = self.handover.read(TASK)
+        self.run.last_read = self.swap.read(TASK)
         return self.run.last_read
 
     def create(self, key: str, data: bytes) -> bool:
         self.run.compared = None
-        created = self.handover.create(TASK, data)
+        created = self.swap.create(TASK, data)
         self.run.note("created", created)
         return created
 
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
         self.run.compared = old
-        return self.handover.replace(TASK, old, new)
+        return self.swap.replace(TASK, old, new)
 
     def remove(self, key: str, old: bytes) -> bool:
         self.run.compared = old
-        return self.handover.remove(TASK, old)
+        return self.swap.remove(TASK, old)
 
     def next_token(self, key: str) -> int:
-        return self._tickets.draw(TASK)
+        return self._counters.next(TASK)
 
     def token_bound(self, key: str) -> int:
-        return self._tickets.last(TASK)
+        return self._counters.upper_bound(TASK)
 
     def age(self, key: str) -> float:
-        return self.handover.age(TASK)
+        return self.swap.age(TASK)
 
 
 class _Calls:
@@ -357,49 +357,34 @@ class _Calls:
 
     own_names = names
 
-    def put(self, path: str) -> None:
-        try:
-            self._run.ask("write_new", path, b"")
-        except FileExistsError:
-            pass
-
-    def settle_content(self, path: str) -> None:
+    def sync_content(self, path: str) -> None:
         """No loss of power ends a simulation."""
 
-    def this_second(self) -> str:
-        return str(self._run.process) if self._run.rules.seconds else "0"
-
-    def since(self, second: str) -> float:
-        return self._passed("since", second)
-
-    def draw(self, path: str, *, sync: bool) -> int:
-        return self._ticket("draw", path)
+    def grow(self, path: str, *, sync: bool) -> int:
+        return self._token("grow", path)
 
     def size(self, path: str) -> int:
-        return self._ticket("size", path)
+        return self._token("size", path)
 
-    def _ticket(self, verb: str, path: str) -> int:
-        """Where tickets are no matter, each process draws its own, and finds that it was the last that was drawn."""
+    def _token(self, verb: str, path: str) -> int:
+        """Where tokens are no matter, each process draws its own, and finds that it was the last that was drawn."""
         run = self._run
-        if not run.rules.tickets:
-            run.drawn += verb == "draw"
+        if not run.rules.tokens:
+            run.drawn += verb == "grow"
             return 1000 * (run.process + 1) + run.drawn
         size: int = run.ask(verb, path)
         return size
 
     def exists(self, path: str) -> bool:
         """No boot ends in a simulation and nobody removes the counters, so that what is asked about them is no step."""
-        if path.startswith((f"{PRIVATE}/epochs", f"{PRIVATE}/tickets")):
-            return path == f"{PRIVATE}/tickets"
+        if path.startswith((f"{PRIVATE}/generations", f"{PRIVATE}/tokens")):
+            return path == f"{PRIVATE}/tokens"
         found: bool = self._run.ask("exists", path)
         return found
 
     def age(self, path: str) -> float:
-        return self._passed("age", path)
-
-    def _passed(self, verb: str, what: str) -> float:
-        """After waiting once for somebody else, a gate is old. Waiting again would come back to the same place."""
-        age: float = self._run.ask(verb, what, *(["waited"] if self._run.waited else []))
+        """After waiting once for another process, an intent is old: waiting again would lead back to the same state."""
+        age: float = self._run.ask("age", path, *(["waited"] if self._run.waited else []))
         return age
 
     def unlink(self, path: str) -> None:
@@ -440,12 +425,12 @@ class _Clock(Clock):
 @contextmanager
 def _stand_ins(run: _Run) -> Iterator[None]:
     """In the place of what the code asks the system for besides files: randomness, its pid, and sleep."""
-    saved = _HANDOVER.os, _BUSY.time
-    _HANDOVER.os, _BUSY.time = _Os(run), _Time(run)
+    saved = _SWAP.os, _BUSY.time
+    _SWAP.os, _BUSY.time = _Os(run), _Time(run)
     try:
         yield
     finally:
-        _HANDOVER.os, _BUSY.time = saved
+        _SWAP.os, _BUSY.time = saved
 
 
 class _Os:
@@ -459,13 +444,13 @@ class _Os:
 
     def urandom(self, size: int) -> bytes:
         if size < 8:
-            return bytes(size)  # where a sweep begins: all it finds is looked at anyway
-        self._run.hands_made += 1
-        if self._run.hands_made > self._run.rules.hands:
+            return bytes(size)  # which garbage to look at first: all of it is looked at anyway
+        self._run.scratches_made += 1
+        if self._run.scratches_made > self._run.rules.scratches:
             self._run.ask("stop")
         run = self._run
         order = 255 - run.memory.pid if run.rules.backwards else run.memory.pid
-        return bytes([*bytes(size - 3), order, run.process, run.hands_made])
+        return bytes([*bytes(size - 3), order, run.process, run.scratches_made])
 
 
 class _Time:

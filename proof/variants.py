@@ -18,8 +18,8 @@ from swarm.locks import table
 from swarm.locks.record import Lock, new_lock
 from swarm.locks.table import LockTable
 from swarm.stores.file import swap
-from swarm.stores.file.swap import Handover
-from swarm.stores.file.syscalls import listed
+from swarm.stores.file.swap import SwapDirectory
+from swarm.stores.file.syscalls import list_if_there
 
 
 class Variant(NamedTuple):
@@ -28,8 +28,8 @@ class Variant(NamedTuple):
     scenario: Scenario
 
 
-class _Plain(Handover):
-    """No gates, no hands: compare, then act."""
+class _Plain(SwapDirectory):
+    """Neither intents nor scratch directories: compare, then act."""
 
     def create(self, name: str, data: bytes) -> bool:
         try:
@@ -48,7 +48,7 @@ class _Plain(Handover):
     def remove(self, name: str, old: bytes) -> bool:
         if self.read(name) != old:
             return False
-        self._discard(self.path(name))
+        self._unlink_if_there(self.path(name))
         return True
 
     def _spare(self, data: bytes) -> str:
@@ -57,7 +57,7 @@ class _Plain(Handover):
         return path
 
     def _spare_path(self) -> str:
-        return f"{PRIVATE}/spare/{_system().getpid()}-{next(self._fresh)}"
+        return f"{PRIVATE}/spare/{_system().getpid()}-{next(self._numbers)}"
 
 
 class _DeleteThenCreate(LockTable):
@@ -105,8 +105,8 @@ class _BreakLockAroundTakeoverOnly(_Plain):
         try:
             self._fs.mkdir(breaking)
         except FileExistsError:
-            if not _is_old(self, breaking, swap.PATIENCE):
-                raise Busy("somebody is taking it over") from None
+            if not _is_old(self, breaking, swap.INTENT_TIMEOUT):
+                raise Busy("another process is taking it over") from None
         done = super().replace(name, old, new)
         try:
             self._fs.rmdir(breaking)
@@ -115,187 +115,171 @@ class _BreakLockAroundTakeoverOnly(_Plain):
         return done
 
 
-class _SymlinkInThePath(Handover):
-    """A hand is a symbolic link: it can be removed, but a rename that has walked it does not notice."""
+class _SymlinkInThePath(SwapDirectory):
+    """A scratch directory is a symlink: it can be removed, but a rename that has resolved it does not notice."""
 
-    def _fresh_name(self) -> tuple[str, str]:
-        hand, _ = super()._fresh_name()
-        return hand, f"{self._hands}/{hand}/{hand}-{next(self._fresh)}"
+    def _next_file(self) -> tuple[str, str]:
+        scratch, number = super()._next_file()
+        return scratch, f"{scratch}-{number}"
 
-    def _make_hand(self) -> str:
-        hand: str = "h" + _system().urandom(8).hex()
-        self._fs.symlink(f"{PRIVATE}/spare", f"{self._hands}/{hand}")
-        self._hand = (_system().getpid(), hand)
-        return hand
+    def _make_scratch(self) -> str:
+        scratch: str = "s" + _system().urandom(8).hex()
+        self._fs.symlink(f"{PRIVATE}/spare", f"{self._scratches}/{scratch}")
+        self._own = (_system().getpid(), scratch)
+        return scratch
 
-    def _kill(self, hand: str) -> None:
-        self._discard(f"{self._hands}/{hand}")
+    def _revoke(self, scratch: str) -> None:
+        self._unlink_if_there(f"{self._scratches}/{scratch}")
 
 
-class _KillDoesNothing(Handover):
-    def _kill(self, hand: str) -> None:
+class _RevokeDoesNothing(SwapDirectory):
+    def _revoke(self, scratch: str) -> None:
         pass
 
 
-class _GateNameUsedTwice(Handover):
-    """One gate for all, which says in its content whose it is: whoever closes it may close another's."""
+class _IntentNameUsedTwice(SwapDirectory):
+    """One intent for all, which names its owner in its content: a process may remove another's."""
 
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        hand, mine = self._fresh_name()
-        gate = f"{self._gates}/{name}"
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        scratch, number = self._next_file()
+        draft, intent = f"{self._scratches}/{scratch}/{number}", f"{self._intents}/{name}"
         try:
             if new is not None:
-                self._fs.write_new(mine, new)
+                self._fs.write_new(draft, new)
             while True:
                 try:
-                    self._fs.symlink(hand, gate)
+                    self._fs.symlink(scratch, intent)
                     break
                 except FileExistsError:
-                    self._step_over(gate)
+                    self._step_over(intent)
             changed = self.read(name) == old
             if changed:
-                self._fs.rename(*((self.path(name), mine) if new is None else (mine, self.path(name))))
-            self._tidy(gate)
-        except FileNotFoundError:
-            self._drop(hand)
+                self._fs.rename(*((self.path(name), draft) if new is None else (draft, self.path(name))))
+            self._quietly(self._fs.unlink, intent)
+        except FileNotFoundError as error:
+            self._clean_up(scratch, draft, error)
             raise
         return changed
 
-    def _step_over(self, gate: str) -> None:
+    def _step_over(self, intent: str) -> None:
         try:
-            hand = self._fs.readlink(gate)
+            scratch = self._fs.readlink(intent)
         except FileNotFoundError:
             return
-        if not _is_old(self, gate, swap.PATIENCE) and self._fs.exists(f"{self._hands}/{hand}"):
-            raise Busy("somebody else is changing it")
-        self._kill(hand)
-        self._tidy(gate)
+        if not _is_old(self, intent, swap.INTENT_TIMEOUT) and self._fs.exists(f"{self._scratches}/{scratch}"):
+            raise Busy("another process is changing it")
+        self._revoke(scratch)
+        self._quietly(self._fs.unlink, intent)
 
 
-class _HeartbeatOutsideTheGate(Handover):
+class _HeartbeatWithoutIntent(SwapDirectory):
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
         if b'"beat": 0' in new:
             return super().replace(name, old, new)
-        hand, mine = self._fresh_name()
+        scratch, number = self._next_file()
+        draft = f"{self._scratches}/{scratch}/{number}"
         try:
-            self._fs.write_new(mine, new)
+            self._fs.write_new(draft, new)
             if self.read(name) != old:
                 return False
-            self._fs.rename(mine, self.path(name))
-        except FileNotFoundError:
-            self._drop(hand)
+            self._fs.rename(draft, self.path(name))
+        except FileNotFoundError as error:
+            self._clean_up(scratch, draft, error)
             return False
         return True
 
 
-class _VerifySkipped(Handover):
-    """Believes what it should look at."""
+class _ComparesNothing(SwapDirectory):
+    """Takes the record for the expected one without reading it."""
 
-    _believed: bytes | None = None
+    _expected: bytes | None = None
 
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        self._believed = old
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        self._expected = old
         try:
-            return super()._try_to_change(name, old, new)
+            return super()._change(name, old, new)
         finally:
-            self._believed = None
+            self._expected = None
 
     def read(self, name: str) -> bytes | None:
-        return super().read(name) if self._believed is None else self._believed
+        return super().read(name) if self._expected is None else self._expected
 
 
-class _FreshWithoutTheLook(_VerifySkipped):
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        return Handover._try_to_change(self, name, old, new)
+class _CreatesWithoutReadingBack(_ComparesNothing):
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        return SwapDirectory._change(self, name, old, new)
 
-    def _try_to_create(self, name: str, data: bytes) -> bool:
-        self._believed = data
+    def _create(self, name: str, data: bytes) -> bool:
+        self._expected = data
         try:
-            return super()._try_to_create(name, data)
+            return super()._create(name, data)
         finally:
-            self._believed = None
+            self._expected = None
 
 
-class _FreshWithoutClear(Handover):
-    def _try_to_create(self, name: str, data: bytes) -> bool:
-        hand, mine = self._fresh_name()
+class _CreatesWithoutRevoking(SwapDirectory):
+    def _create(self, name: str, data: bytes) -> bool:
+        scratch, number = self._next_file()
+        draft = f"{self._scratches}/{scratch}/{number}"
         try:
-            self._fs.write_new(mine, data)
-            self._fs.link(mine, self.path(name))
+            self._fs.write_new(draft, data)
+            self._fs.link(draft, self.path(name))
         except FileExistsError:
             return False
-        except FileNotFoundError:
-            self._drop(hand)
+        except FileNotFoundError as error:
+            self._clean_up(scratch, draft, error)
             raise
         return self.read(name) == data
 
 
-class _ChangeWithoutClear(Handover):
-    def _hold_off_others(self, name: str, hand: str, mine: str) -> None:
+class _ChangesWithoutRevoking(SwapDirectory):
+    def _revoke_rivals(self, name: str, mine: str, scratch: str) -> None:
         pass
 
 
-class _ClosesBeforeItKills(Handover):
-    def _clear(self, gates: list[str]) -> None:
-        for gate in gates:
-            self._tidy(f"{self._gates}/{gate}")
-            self._kill(_hand(gate))
+class _RemovesIntentBeforeRevoking(SwapDirectory):
+    def _revoke_all(self, intents: list[str]) -> None:
+        for intent in intents:
+            self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
+            self._revoke(swap._scratch_of(intent))
 
 
-class _LooksBeforeItKills(_VerifySkipped):
-    """Compares first, and sees to the others then."""
-
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        return self.read(name) == old and super()._try_to_change(name, old, new)
+class _ComparesBeforeRevoking(_ComparesNothing):
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        return self.read(name) == old and super()._change(name, old, new)
 
 
-class _ThreadsIgnoreEachOther(Handover):
-    def _open(self, name: str, gate: str) -> None:
+class _ThreadsIgnoreEachOther(SwapDirectory):
+    def _is_active(self, intent: str) -> bool:
+        return swap._scratch_of(intent) != self._own[1] and super()._is_active(intent)
+
+    def _revoke_all(self, intents: list[str]) -> None:
+        super()._revoke_all([intent for intent in intents if swap._scratch_of(intent) != self._own[1]])
+
+
+class _RevokesOnlyThePolite(SwapDirectory):
+    """Does not revoke a rival that will raise Busy when it sees this process."""
+
+    def _revoke_all(self, intents: list[str]) -> None:
+        super()._revoke_all([intent for intent in intents if swap._scratch_of(intent) < self._own[1]])
+
+
+class _ListsBeforeItAnnounces(SwapDirectory):
+    _listed: list[str] | None = None
+
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        self._listed = self._intents_for(name)
         try:
-            self._fs.mark(self._anchor(name), f"{self._gates}/{gate}")
-        except FileExistsError:
-            pass
+            return super()._change(name, old, new)
+        finally:
+            self._listed = None
 
+    def _revoke_rivals(self, name: str, mine: str, scratch: str) -> None:
+        self._listed = [*(self._listed or []), mine]
+        super()._revoke_rivals(name, mine, scratch)
 
-class _ThreadsOfOtherSecondsIgnoreEachOther(Handover):
-    def _gates_of(self, name: str) -> list[str]:
-        mine = str(self._fs.this_second())
-        return [gate for gate in super()._gates_of(name) if _hand(gate) != self._hand[1] or gate.endswith(f"~{mine}")]
-
-    def _are_all_gates(self, name: str, ours: int) -> bool:
-        return False
-
-
-class _TrustsInManners(Handover):
-    """Does not kill who will give way to it."""
-
-    def _clear(self, gates: list[str]) -> None:
-        super()._clear([gate for gate in gates if _hand(gate) < self._hand[1]])
-
-
-class _CountsBeforeItOpens(Handover):
-    _alone = False
-
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        self._alone = self._are_all_gates(name, 0)
-        return super()._try_to_change(name, old, new)
-
-    def _are_all_gates(self, name: str, ours: int) -> bool:
-        return self._alone if ours else super()._are_all_gates(name, ours)
-
-
-class _CountsWhereAnchorsGo(Handover):
-    """Although others clear the anchor away, with gates that are names of it."""
-
-    def _are_all_gates(self, name: str, ours: int) -> bool:
-        return self._fs.links(self._anchor(name)) == 1 + ours
-
-
-class _CountsOneTooMany(Handover):
-    """Takes somebody else's gate for its own, where it has none."""
-
-    def _are_all_gates(self, name: str, ours: int) -> bool:
-        return super()._are_all_gates(name, 1)
+    def _intents_for(self, name: str) -> list[str]:
+        return super()._intents_for(name) if self._listed is None else list(self._listed)
 
 
 class _TokenDrawnTooEarly(LockTable):
@@ -322,32 +306,28 @@ class _TokenNotCompared(LockTable):
         return lock
 
 
-class _HandSharedAcrossFork(Handover):
-    def _fresh_name(self) -> tuple[str, str]:
-        self._hand = (_system().getpid(), self._hand[1])
-        return super()._fresh_name()
-
-
-def _hand(gate: str) -> str:
-    return swap._parts(gate)[1]
+class _ScratchSharedAcrossFork(SwapDirectory):
+    def _next_file(self) -> tuple[str, str]:
+        self._own = (_system().getpid(), self._own[1])
+        return super()._next_file()
 
 
 def _system() -> Any:
-    """What `swap` takes for `os` at this moment."""
+    """Return what `swap` uses as `os` at this moment."""
     return vars(swap)["os"]
 
 
-def _is_old(records: Handover, path: str, age: float) -> bool:
+def _is_old(records: SwapDirectory, path: str, age: float) -> bool:
     try:
         return records._fs.age(path) > age
     except FileNotFoundError:
         return False
 
 
-def _sweep_without_killing(records: Handover) -> None:
-    for gate in listed(records._fs.names, records._gates):
-        if _hand(gate) and records._fs.since("0") > swap.SWEEP_AGE:
-            records._discard(f"{records._gates}/{gate}")
+def _collect_without_revoking(records: SwapDirectory) -> None:
+    for intent in list_if_there(records._fs.names, records._intents):
+        if swap._scratch_of(intent) and _is_old(records, f"{records._intents}/{intent}", swap.GARBAGE_AGE):
+            records._unlink_if_there(f"{records._intents}/{intent}")
 
 
 ALL = [
@@ -356,29 +336,26 @@ ALL = [
     Variant("rename aside and verify the inode", Code(_RenameAsideAndVerifyTheInode), scenarios.TWO_TAKEOVERS_AND_RELEASE),
     Variant("a break-lock around takeover only", Code(_BreakLockAroundTakeoverOnly), scenarios.HOLDER_AND_TAKEOVER),
     Variant("a symbolic link in the path", Code(_SymlinkInThePath), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a kill that does nothing", Code(_KillDoesNothing), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a gate name used twice", Code(_GateNameUsedTwice), scenarios.GATE_LEFT_OPEN),
-    Variant("a heartbeat outside the gate", Code(_HeartbeatOutsideTheGate), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("verify skipped", Code(_VerifySkipped), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("fresh acquisition without clear", Code(_FreshWithoutClear), scenarios.PERSON_REMOVES),
-    Variant("fresh acquisition without the look after it", Code(_FreshWithoutTheLook), scenarios.PERSON_REMOVES),
-    Variant("a change without clear", Code(_ChangeWithoutClear), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a gate closed before its hand is dead", Code(_ClosesBeforeItKills), scenarios.GATE_LEFT_OPEN),
-    Variant("a look before the others are dead", Code(_LooksBeforeItKills), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("one that will give way is not killed", Code(_TrustsInManners), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("a revocation that does nothing", Code(_RevokeDoesNothing), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("an intent name used twice", Code(_IntentNameUsedTwice), scenarios.INTENT_LEFT),
+    Variant("a heartbeat without an intent", Code(_HeartbeatWithoutIntent), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("a change without comparing", Code(_ComparesNothing), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("a creation without revoking", Code(_CreatesWithoutRevoking), scenarios.PERSON_REMOVES),
+    Variant("a creation without reading back", Code(_CreatesWithoutReadingBack), scenarios.PERSON_REMOVES),
+    Variant("a change without revoking", Code(_ChangesWithoutRevoking), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("an intent removed before its owner is revoked", Code(_RemovesIntentBeforeRevoking), scenarios.INTENT_LEFT),
+    Variant("a comparison before the others are revoked", Code(_ComparesBeforeRevoking), scenarios.HOLDER_AND_TAKEOVER),
+    Variant("a rival that will be polite is not revoked", Code(_RevokesOnlyThePolite), scenarios.HOLDER_AND_TAKEOVER),
     Variant("threads that ignore each other", Code(_ThreadsIgnoreEachOther), scenarios.THREADS),
-    Variant(
-        "threads that ignore gates of other seconds",
-        Code(_ThreadsOfOtherSecondsIgnoreEachOther),
-        scenarios.THREADS_OF_OTHER_SECONDS,
-    ),
-    Variant("gates counted before one's own is open", Code(_CountsBeforeItOpens), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("gates counted where anchors are cleared away", Code(_CountsWhereAnchorsGo), scenarios.VACATED),
-    Variant("another's gate counted as one's own", Code(_CountsOneTooMany), scenarios.PERSON_REMOVES),
+    Variant("intents listed before the own one is announced", Code(_ListsBeforeItAnnounces), scenarios.HOLDER_AND_TAKEOVER),
     Variant("a token drawn too early", Code(table=_TokenDrawnTooEarly), scenarios.TWO_FRESH),
     Variant("a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_TURNS),
-    Variant("a sweeper that does not kill", Code(sweep=_sweep_without_killing), scenarios.SWEEPER_AND_PERSON),
-    Variant("one hand shared across fork", Code(_HandSharedAcrossFork), scenarios.FORK),
+    Variant(
+        "a garbage collector that does not revoke",
+        Code(collect_garbage=_collect_without_revoking),
+        scenarios.COLLECTOR_AND_PERSON,
+    ),
+    Variant("one scratch directory shared across fork", Code(_ScratchSharedAcrossFork), scenarios.FORK),
 ]
-IN_A_CROWD = Variant("a gate closed before its hand is dead, among 8", Code(_ClosesBeforeItKills), CROWD)
-"""What the random runs must find too."""
+IN_A_CROWD = Variant("an intent removed before its owner is revoked, among 8", Code(_RemovesIntentBeforeRevoking), CROWD)
+"""The random runs must find this one too."""

@@ -1,7 +1,7 @@
 """A worker of the chaos: takes a lock, updates the task's counter, writes to the log, gives the lock back, and notes it all.
 
 It runs until it is killed. Now and then it sleeps past its lease without noticing, or leaves a lock to run out. To keep the
-tempo, `swap.PATIENCE` is shorter than its 3 seconds: `Plan.patience`. A server may be away for longer than a verb tries to
+tempo, `swap.INTENT_TIMEOUT` is shorter than its 3 seconds: `Plan.patience`. A server may be away for longer than a verb tries to
 reach it: then the outcome is noted as unknown. Any other failure of the store ends the worker, and the run.
 
     python -m proof.worker <plan> <name>      for a worker whose wall clock libfaketime moves
@@ -126,7 +126,7 @@ class Worker:
     """One process's part in a plan. `filesystem` is what its locks go through."""
 
     def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
-        swap.PATIENCE = plan.patience
+        swap.INTENT_TIMEOUT = plan.patience
         if plan.machines > 1:
             _belong_to(number_of(name) % plan.machines)
         if plan.clocks_apart:

@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
     person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
     deaths: int = 0  # how many processes are killed and replaced by new ones
     forked: bool = False  # the last process is a fork of the first
-    threads: bool = False  # the last is no process but another thread of the first, and has the same hand
+    threads: bool = False  # the last is no process but another thread of the first, and has the same scratch directory
     at_once: bool = False  # what nobody else can notice or hinder is done before anything else: fewer states to go through
     rules: Rules = Rules()
 
@@ -185,7 +185,7 @@ class World:
         after = self._heard.get((ghost, effect))
         if after is None:
             try:
-                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect], self.scenario.rules.tickets)
+                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect], self.scenario.rules.tokens)
             except Violation as violation:
                 violation.move = move
                 raise
@@ -206,20 +206,20 @@ class World:
         last = len(spots) - 1
         if scenario.forked or scenario.threads:
             memory = self.processes.spots[state[3]].memory._replace(lock=None)
-            child = memory._replace(pid=_memory(last).pid, hands_made=0)
+            child = memory._replace(pid=_memory(last).pid, scratches_made=0)
             thread = memory._replace(names_used=100)  # they draw names from one counter: none is used twice
             state = (*state[:-1], self.processes.start(last, 0, child if scenario.forked else thread).number)
         return state
 
 
-def _listen(ghost: Ghost, effect: Effect, tickets: bool) -> Ghost:
+def _listen(ghost: Ghost, effect: Effect, tokens: bool) -> Ghost:
     if effect.death:
         return after_death(ghost, effect.who, effect.record)
     if effect.event:
         ghost = after_event(ghost, effect.event)
     for note in effect.notes:
         ghost = after_note(ghost, effect.who, note, effect.record)
-    return ghost if tickets else ghost._replace(order=())
+    return ghost if tokens else ghost._replace(order=())
 
 
 def _memory(process: int) -> Memory:
@@ -236,10 +236,10 @@ def _in_words(call: Call) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a call, short: the lock as worker#token, hands without what is the same in all of them."""
+    """A value of a call, short: the lock as worker#token, scratch directories without what is the same in all of them."""
     if isinstance(value, bytes):
         found = decode(value, TASK)
         return f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]" if found else "[nothing]"
     if isinstance(value, tuple):
         return f"({' '.join(map(_shown, value))})"
-    return re.sub(r"h0{8,}|private/", "", str(value))
+    return re.sub(r"s0{8,}|private/", "", str(value))

@@ -240,7 +240,7 @@ class TestOwnership:
             assert manager.acquire_lock("t")
             tokens.append(manager.token("t"))
             manager.release_lock("t")
-            for counter in (tmp_path / ".locks" / "tickets").iterdir():
+            for counter in (tmp_path / ".locks" / "tokens").iterdir():
                 os.truncate(counter, 0)  # what was not on disk yet when the power failed
             if boot == "two":
                 os.truncate(counter, 10)
@@ -482,11 +482,11 @@ def test_no_residue_is_left_behind(isolated_swarm_dir: Path) -> None:
         manager.acquire_lock(f"t{number}")
         manager.update_heartbeat(f"t{number}")
         manager.release_lock(f"t{number}")
-    assert os.listdir(isolated_swarm_dir / ".locks" / "gates") == []
-    (hand,) = (isolated_swarm_dir / ".locks" / "hands").iterdir()
+    assert os.listdir(isolated_swarm_dir / ".locks" / "intents") == []
+    (hand,) = (isolated_swarm_dir / ".locks" / "scratch").iterdir()
     assert os.listdir(hand) == []
     del manager
-    assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
+    assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
 
 
 def test_a_late_heartbeat_does_not_remember_a_lock_that_another_thread_released(tmp_path: Path) -> None:

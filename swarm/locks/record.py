@@ -76,6 +76,9 @@ class Lock:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"the field {name} of a Lock cannot be deleted")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, ({name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"},)
+
     def replace(self, **changes: Any) -> Lock:
         """Return a copy of the lock with other values for the fields named."""
         return Lock(**{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes)
@@ -114,6 +117,11 @@ class Lock:
         if not self._encoded:
             _set(self, "_encoded", json_codec.dumps(self.fields(), own=True).encode() + b"\n")
         return self._encoded
+
+
+def _rebuilt(fields: dict[str, Any]) -> Lock:
+    """Make a lock from its pickled fields."""
+    return Lock(**fields)
 
 
 FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as commands print them

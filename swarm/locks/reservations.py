@@ -34,7 +34,7 @@ from swarm.locks.path_pattern import lock_name, overlap, pattern_of
 from swarm.locks.record import Lock, judge
 from swarm.locks.reservation_record import ASKING, HELD, ReservationRecord, Terms, decode
 from swarm.locks.table import LockTable
-from swarm.stores.busy import patiently
+from swarm.stores.busy import retry_while_busy
 from swarm.stores.contract import Store
 
 Args = TypeVarTuple("Args")
@@ -286,7 +286,7 @@ class Reservations:
             pass  # it ends with its lease, its process or its task
 
     def _retry_while_busy(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
-        return patiently(self._clock, _BUSY_TIMEOUT, change, *args)
+        return retry_while_busy(self._clock, _BUSY_TIMEOUT, change, *args)
 
     def _task_lock(self, worker: str, task_id: str, token: int | None) -> Lock:
         status = self._tasks.status(task_id)

@@ -1,19 +1,21 @@
-"""Taking, keeping and giving back locks, on any store. The rules stand here once; `locks.manager`, the commands and the
-queue use them.
+"""Acquire, refresh and release locks on any store.
 
-A task never has two holders: a lock is created only where there is none, and an expired one is replaced only if it still is the
-very record that was judged. Tokens grow: one is drawn after looking at what is to be replaced, and for a new lock compared once
-it stands.
+All rules about who may do what with a lock are here.  `locks.manager`, the commands and
+the queue use them.
+
+A task never has two holders: a lock is created only if there is none, and an expired
+lock is replaced only if it still is the record that was judged.  Tokens grow: a token is
+drawn after the lock to be replaced was read, and compared again after a new lock was
+created.
 """
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
-import time
+import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
 from swarm.locks.record import FREE, Lock, LockStatus, decode, judge, new_lock, refreshed
-from swarm.stores.busy import patiently
+from swarm.stores.busy import retry_while_busy
 from swarm.system import process
 
 TYPE_CHECKING = False
@@ -27,22 +29,20 @@ if TYPE_CHECKING:
     Args = TypeVarTuple("Args")
 
 NAMESPACE = "locks"
-_BUSY_FOR = 10.0  # seconds that somebody else's change of our own lock is waited for
-_GLANCE = 0.5  # seconds between looks whether a holder's process is gone; nothing announces that
-_SHORT = 0.002  # seconds; less would take more of the time that the holder needs
-_MOMENT = 0.01  # seconds in which a lock that is new may well be free again
-_ROUNDS = 100
+_BUSY_TIMEOUT = 10.0  # seconds to wait for another process's change of the same record
+_POLL_INTERVAL = 0.5  # seconds; no event announces the end of a holder's process
+_MAX_ATTEMPTS = 100
 
 
 class LockTable:
-    """The locks of one store; in a `namespace` of their own, what others name alike does not meet them."""
+    """The locks in one namespace of a store."""
 
     def __init__(self, store: Store, namespace: str = NAMESPACE) -> None:
         self.store = store
         self.clock = store.clock
         self._namespace = namespace
         self._timer: Timer | None = None
-        self._own_identity: tuple[int, str, dict[str, object]] = (0, "", {})
+        self._identity_of: tuple[int, str, dict[str, object]] = (0, "", {})
 
     def acquire(
         self,
@@ -55,8 +55,11 @@ class LockTable:
         wait: float = 0.0,
         who: dict[str, object] | None = None,
     ) -> Lock:
-        """Takes the lock, after up to `wait` seconds; `bound`: it is free as soon as this process is gone, and every process of
-        the `group` that works for it; `who`: what else there is to say of its holder. Raises LockHeld."""
+        """Acquire the lock, if need be after up to `wait` seconds. Raise LockHeld.
+
+        A `bound` lock is free as soon as this process and all processes of `group` have
+        ended.  `who` holds further facts about the holder.
+        """
         deadline = self.clock.steady() + wait if wait else 0.0
         while True:
             try:
@@ -65,64 +68,53 @@ class LockTable:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
-            self._await_turn(task, left)
+            self.await_change(task, left)
 
     def release(self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None) -> Lock:
-        """Gives the lock back; the lock as it was. Raises NotYours. `known`, here and below: what taking or refreshing it gave;
-        where that is what the store still has, nothing needs to be read."""
+        """Release the lock and return it as it was. Raise NotYours.
+
+        `known`, here and below: the lock as this process wrote it last.  If the store
+        still has exactly that, the lock is not read.
+        """
         while True:
-            data, lock = (known.encode(), known) if known else self._own(task, worker, token, NotYours)
-            if self._patiently(self.store.remove, self._key(task), data):
+            data, lock = self._own(task, worker, token, NotYours, known)
+            if self._retried(self.store.remove, self._key(task), data):
                 return lock
             known = None
 
     def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0, known: Lock | None = None) -> Lock:
-        """Begins the lease anew; the lock as it is now. `group`: from now on it works for the holder too. Raises LockLost."""
-        return self.restate(task, worker, token, lambda lock: refreshed(lock, self.clock, group), known=known)
+        """Start the lease again and return the new lock. Raise LockLost.
 
-    def restate(
-        self, task: str, worker: str, token: int | None, change: Callable[[Lock], Lock], *, known: Lock | None = None
-    ) -> Lock:
-        """Has the worker's lock say something else; the lock as it is now. Raises LockLost."""
+        From now on `group` works for the holder too.
+        """
         while True:
-            data, lock = (known.encode(), known) if known else self._own(task, worker, token, LockLost)
-            changed = change(lock)
-            if self._patiently(self.store.replace, self._key(task), data, changed.encode()):
+            data, lock = self._own(task, worker, token, LockLost, known)
+            changed = refreshed(lock, self.clock, group)
+            if self._retried(self.store.replace, self._key(task), data, changed.encode()):
                 return changed
             known = None
 
-    def break_lock(self, task: str) -> Lock | None:
-        """Frees the task whoever holds it; the lock that was there, None for an unreadable one. Raises NotYours if
-        there is none."""
+    def break_lock(self, task: str, seen: tuple[str, int | None] | None = None) -> Lock | None:
+        """Free the task whoever holds it. Return its lock, None if it was unreadable.
+
+        With `seen` (worker and token; "" and None for an unreadable lock) break only
+        that lock, not one that was acquired later.  Raise NotYours.
+        """
         while True:
             data = self.store.read(self._key(task))
             if data is None:
                 raise NotYours(task, f"There is no lock for {task}.")
-            if self._patiently(self.store.remove, self._key(task), data):
-                return decode(data, task)
-
-    def break_seen(self, task: str, worker: str, token: int | None) -> Lock | None:
-        """The same for a lock that somebody has seen, with this worker and token ("" and None where it was unreadable). Raises
-        NotYours if it is another by now: what somebody who came later holds is not broken."""
-        while True:
-            data = self.store.read(self._key(task))
-            if data is None:
-                raise NotYours(task, f"There is no lock for {task} any more.")
             lock = decode(data, task)
-            if (lock.worker, lock.token) != (worker, token) if lock else (worker, token) != ("", None):
-                held = f"held by {lock.worker} with token {lock.token}" if lock else "one that makes no sense"
-                raise NotYours(task, f"The lock for {task} has changed since it was looked at: it is {held} now. Look again.")
-            if self._patiently(self.store.remove, self._key(task), data):
+            now = (lock.worker, lock.token) if lock else ("", None)
+            if seen not in (None, now):
+                held = f"held by {now[0]} with token {now[1]}" if lock else "unreadable"
+                text = f"The lock for {task} has changed: it is {held} now. Look again."
+                raise NotYours(task, text)
+            if self._retried(self.store.remove, self._key(task), data):
                 return lock
 
-    def sweep(self, task: str, is_over: Callable[[LockStatus], bool]) -> None:
-        """Removes a lock that is over: the very record that was judged, if it still stands."""
-        data = self.store.read(self._key(task))
-        if data is not None and is_over(self._judged(task, data)):
-            self._patiently(self.store.remove, self._key(task), data)
-
     def status(self, task: str) -> LockStatus:
-        """The lock and whether it counts. Raises StoreError where that cannot be told."""
+        """Return the lock and whether it counts. Raise StoreError if that is unknown."""
         data = self.store.read(self._key(task))
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
@@ -131,7 +123,7 @@ class LockTable:
             yield key.partition("/")[2]
 
     def timer(self) -> Timer:
-        """For those who keep locks of this table alive."""
+        """Return the timer that all leases of this table share."""
         if self._timer is None:
             from swarm.system.timer import Timer
 
@@ -139,49 +131,29 @@ class LockTable:
         return self._timer
 
     def await_change(self, task: str, timeout: float) -> None:
-        """Until the lock may be free, or another, or time is up; at once if there is none. It may return early."""
+        """Wait until the lock may be free or has changed, or until the timeout.
+
+        Return at once if there is no lock.  It may return early.
+        """
         data = self.store.read(self._key(task))
-        if data is not None:
-            self._await_change_of(data, task, timeout)
-
-    def _await_turn(self, task: str, timeout: float) -> None:
-        """Until it is worth trying again. A lock that goes from hand to hand would wake all who wait for it each time, and all
-        but one in vain: so they look for themselves, now and then, until one stays."""
-        key, deadline = self._key(task), self.clock.steady() + timeout
-        data = self.store.read(key)
-        stays = data is not None and not self._is_new(task, data)
-        while data is not None and timeout > 0:
-            if stays:
-                self._await_change_of(data, task, timeout)
-                return
-            time.sleep(min(timeout, _SHORT * (0.5 + os.urandom(1)[0] / 256)))
-            before, data = data, self.store.read(key)
-            stays = data == before
-            timeout = deadline - self.clock.steady()
-
-    def _is_new(self, task: str, data: bytes) -> bool:
-        """Whether a lock was taken, or refreshed, a moment ago."""
-        lock = decode(data, task)
-        age = self.clock.since(lock.holder) if lock else None
-        return age is not None and age < _MOMENT
-
-    def _await_change_of(self, data: bytes, task: str, timeout: float) -> None:
+        if data is None:
+            return
         status = self._judged(task, data)
         if status.seconds_left is not None:
             timeout = min(timeout, max(0.001, status.seconds_left + 0.001))
         if status.lock is None or status.lock.is_bound:
-            timeout = min(timeout, _GLANCE)
+            timeout = min(timeout, _POLL_INTERVAL)
         self.store.watch(self._key(task), data, timeout)
 
     def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ATTEMPTS):
             lock = self._try_to_acquire(task, worker, ttl, who)
             if lock:
                 return lock
-        raise StoreError(f"the lock for {task} changes faster than it can be read. Find out what keeps writing it.")
+        raise StoreError(f"the lock for {task} changes all the time. Find the program that writes it.")
 
     def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
-        """The lock, None if it has changed since it was judged."""
+        """Return the lock, None if the record changed after it was judged."""
         key = self._key(task)
         data = self.store.read(key)
         holder = ""
@@ -195,8 +167,8 @@ class LockTable:
             return self._settle_token(lock) if self._write(task, data, holder, lock) else None
         except LockHeld:
             raise
-        except BaseException:  # whoever asked will not be told that it has it, so it must not have it
-            self._withdraw(lock)
+        except BaseException:  # the caller will not know that it has the lock
+            self._undo(lock)
             raise
 
     def _write(self, task: str, judged: bytes | None, holder: str, lock: Lock) -> bool:
@@ -209,39 +181,48 @@ class LockTable:
             raise LockHeld(task, holder, text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
-        """Between drawing and writing, others may have held the lock with later tokens. Then ours must be later still."""
+        """Draw a later token if other workers may have drawn one before this was written."""
         key = self._key(lock.task_id)
         if self.store.token_bound(key) == lock.token:
             return lock
         settled = lock.replace(token=self.store.next_token(key))
         try:
-            if self._patiently(self.store.replace, key, lock.encode(), settled.encode()):
+            if self._retried(self.store.replace, key, lock.encode(), settled.encode()):
                 return settled
         except BaseException:
-            self._withdraw(settled)
+            self._undo(settled)
             raise
-        text = f"Lock already exists for {lock.task_id}: it was removed by hand and taken again just now."
+        text = f"Lock already exists for {lock.task_id}: it was removed by hand and taken again."
         raise LockHeld(lock.task_id, "", text)
 
-    def _withdraw(self, lock: Lock) -> None:
-        """Takes back a lock that may have been written, if it can be done: on the way out with another error."""
+    def _undo(self, lock: Lock) -> None:
+        """Remove a lock that may have been written, on the way out with another error."""
         try:
-            self._patiently(self.store.remove, self._key(lock.task_id), lock.encode())
+            self._retried(self.store.remove, self._key(lock.task_id), lock.encode())
         except StoreError:
             pass
 
-    def _own(self, task: str, worker: str, token: int | None, error: type[NotYours | LockLost]) -> tuple[bytes, Lock]:
-        """The record and the lock in it, if it is this worker's; raises `error` that says why it is not."""
+    def _own(
+        self,
+        task: str,
+        worker: str,
+        token: int | None,
+        error: type[NotYours | LockLost],
+        known: Lock | None,
+    ) -> tuple[bytes, Lock]:
+        """Return the record and its lock if it is this worker's. Else raise `error`."""
+        if known:
+            return known.encode(), known
         data = self.store.read(self._key(task))
         lock = None if data is None else decode(data, task)
         if data is None:
             reason = f"There is no lock for {task}."
         elif lock is None:
-            reason = f"The lock for {task} cannot be understood, so nobody can say that it is {worker}'s."
+            reason = f"The lock for {task} is unreadable, so it is not known to be {worker}'s."
         elif lock.worker != worker:
-            reason = f"The lock for {task} is not yours: it is held by {lock.worker}, not by {worker}."
+            reason = f"The lock for {task} is not yours: {lock.worker} holds it, not {worker}."
         elif lock.task_id != task:
-            reason = f"The lock for {task} is not yours: its file says that it is for {lock.task_id}."
+            reason = f"The lock for {task} is not yours: its file names the task {lock.task_id}."
         elif token is not None and token != lock.token:
             reason = f"The lock for {task} is not yours any more: it has token {lock.token}, yours was {token}."
         else:
@@ -251,15 +232,15 @@ class LockTable:
     def _judged(self, task: str, data: bytes) -> LockStatus:
         return judge(decode(data, task), self.clock, lambda: self.store.age(self._key(task)))
 
-    def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
-        return patiently(self.clock, _BUSY_FOR, change, *args)
+    def _retried(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
+        return retry_while_busy(self.clock, _BUSY_TIMEOUT, change, *args)
 
     def _identity(self, group: int) -> dict[str, object]:
-        """Of this process. A pid is another's in a child, and may be another's in a child's namespace."""
-        pid, namespace, who = self._own_identity
+        """Return the identity of this process, which differs in a forked child."""
+        pid, namespace, who = self._identity_of
         if (pid, namespace) != (os.getpid(), process.namespace("pid")):
             who = process.identity()
-            self._own_identity = (os.getpid(), str(who["pid_ns"]), who)
+            self._identity_of = (os.getpid(), str(who["pid_ns"]), who)
         return {**who, "group": group} if group else who
 
     def _key(self, task: str) -> str:
@@ -269,8 +250,10 @@ class LockTable:
 def _held(task: str, status: LockStatus) -> LockHeld:
     lock = status.lock
     if lock is None:
-        text = f"Lock already exists for {task}: its file cannot be understood, but it may still be being written."
+        text = f"Lock already exists for {task}: it is unreadable, and may be half-written."
         return LockHeld(task, "", text)
-    until = "and never expires" if status.seconds_left is None else f"until {lock.expires_at or 'its lease ends'}"
-    text = f"Lock already exists for {task}: held by {lock.worker} since {lock.acquired_at or 'an unknown time'} {until}."
+    expires = lock.expires_at or "its lease ends"
+    until = "and never expires" if status.seconds_left is None else f"until {expires}"
+    since = lock.acquired_at or "an unknown time"
+    text = f"Lock already exists for {task}: held by {lock.worker} since {since} {until}."
     return LockHeld(task, lock.worker, text)

@@ -20,8 +20,8 @@ import os
 from swarm.errors import BadInput, StoreError
 from swarm.sprint.messages import answer, failure, info, named, question, running, warnings_of
 from swarm.sprint.record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
-from swarm.stores.busy import patiently
-from swarm.stores.file.single_record import LoneRecord, RenameFailed
+from swarm.stores.busy import retry_while_busy
+from swarm.stores.file.single_record import RenameFailed, SingleRecord
 from swarm.system import process
 from swarm.system.clock import Clock
 
@@ -102,7 +102,7 @@ class SprintMutex:
     ) -> None:
         self.project_root = _checked_root(project_root)
         self.path = f"{self.project_root}/{_checked_name(lock_file_name)}"
-        self._record = LoneRecord(self.path)
+        self._record = SingleRecord(self.path)
         self._clock = clock or Clock()
         self._ask = ask or _say_no
         self._mine = b""
@@ -164,7 +164,7 @@ class SprintMutex:
             return failure(mode, failed.error, failed.detail, exists=os.path.lexists(self.path))
         finally:
             if mode != "check":
-                self._record.vacate()
+                self._record.remove_private()
 
     def _check(self) -> Answer:
         data = self._read()
@@ -211,7 +211,7 @@ class SprintMutex:
         try:
             sprint = new()
             mine = sprint.encode()
-            if not self._patiently(change, *judged, mine):
+            if not self._retried(change, *judged, mine):
                 return None
             verified = self._record.read() == mine
         except BaseException as error:
@@ -234,11 +234,11 @@ class SprintMutex:
     def _undo(self, mine: bytes) -> bool:
         """Remove the lock if it is the one that we wrote, or may have written."""
         try:
-            return self._patiently(self._record.remove, mine)
+            return self._retried(self._record.remove, mine)
         except (OSError, StoreError):
             return False
         finally:
-            self._record.vacate()
+            self._record.remove_private()
 
     def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
         message = f"Lock acquired successfully for session {sprint.session_id}"
@@ -250,7 +250,7 @@ class SprintMutex:
             return answer("released", "release", {"exists": False}, "There is no lock to release")
         warnings = self._doubts(data, session_id)
         try:
-            removed = self._patiently(self._record.remove, data)
+            removed = self._retried(self._record.remove, data)
             _remove_file(f"{self.path}.tmp")  # left by a program that follows the workflow literally
         except (OSError, StoreError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
@@ -297,8 +297,8 @@ class SprintMutex:
         cure = f". Free some space, or remove {self.path} yourself" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         return f"{error.strerror or error}{where}{cure}"
 
-    def _patiently(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
-        return patiently(self._clock, WRITE_TIMEOUT_SECONDS, change, *args)
+    def _retried(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
+        return retry_while_busy(self._clock, WRITE_TIMEOUT_SECONDS, change, *args)
 
 
 def _say_no(question: str) -> bool:

@@ -1,7 +1,8 @@
-"""Making a change although somebody else is changing the same record right now."""
+"""Retry a change while another process is changing the same record."""
 
 from __future__ import annotations
 
+import posix as os  # importing os would cost a command a tenth of its time
 import time
 
 from swarm.errors import Busy
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
 
     Args = TypeVarTuple("Args")
 
+_PAUSE = 0.002  # seconds
 
-def patiently(clock: Clock, seconds: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
-    """Makes a change as soon as nobody else is changing the same record; raises Busy if that takes longer."""
+
+def retry_while_busy(clock: Clock, timeout: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
+    """Call `change` until it does not raise Busy. Raise Busy after `timeout` seconds."""
     deadline = None
     while True:
         try:
             return change(*args)
         except Busy:
             now = clock.steady()
-            deadline = deadline or now + seconds
+            deadline = deadline or now + timeout
             if now > deadline:
                 raise
-            time.sleep(0.002)
+            time.sleep(_PAUSE * (0.5 + os.urandom(1)[0] / 256))  # two that meet must part

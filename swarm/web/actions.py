@@ -40,7 +40,7 @@ class Actions:
         if isinstance(token, bool) or not isinstance(token, int | None) or "token" not in fields:
             raise BadInput("token must be the token that the page showed for the lock, a whole number or null.")
         who = self._who(fields)
-        lock = LockTable(self._store).break_seen(task, worker, token)
+        lock = LockTable(self._store).break_lock(task, (worker, token))
         try:
             log_break(self._store, task, who, worker=lock.worker if lock else "", token=lock.token if lock else None)
         except StoreError as error:

@@ -236,12 +236,12 @@ class TestLockCommands:
         )
         assert done.returncode == 3
         assert lock("check", "t").stdout == "No lock for t\n"
-        assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
+        assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
 
     def test_release_says_why_not(self, lock: Run) -> None:
         assert "There is no lock for t" in lock("release", "t", "w").stderr
         lock("acquire", "t", "w")
-        assert "held by w, not by x" in lock("release", "t", "x").stderr
+        assert "w holds it, not x" in lock("release", "t", "x").stderr
         late = lock("release", "t", "w", "--token", "99")
         assert late.returncode == 1 and "it has token 1, yours was 99" in late.stderr
         assert lock("release", "t", "w", "--token", "1").returncode == 0

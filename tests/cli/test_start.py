@@ -60,7 +60,7 @@ class TestTheEnd:
         )
         for act in acts:
             lock(*act.split())
-            assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == [], act
+            assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == [], act
 
 
 @pytest.mark.parametrize("how", ["swarm", "swarm/__main__.py", str(ROOT / "swarm" / "__main__.py")])

@@ -51,7 +51,7 @@ def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
     """The answer to one who waits while something is done, and who looks by himself only once a minute."""
     with (
         mock.patch.object(waiting, "_POLL_INTERVAL", 60.0),
-        mock.patch.object(sys.modules[type(store).__module__], "_LONGEST_WAIT", 60.0, create=True),
+        mock.patch.object(sys.modules[type(store).__module__], "_WATCH_RENEWAL", 60.0, create=True),
     ):
         timer = after_a_while(do)
         begun = time.monotonic()

@@ -30,7 +30,6 @@ from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
-from swarm.stores.file.swap import ANCHORS
 from swarm.stores.memory import MemoryStore
 from swarm.system import process
 from swarm.system.clock import Clock
@@ -368,28 +367,27 @@ class LocksInFiles(Locks):
     @rule()
     def everything_that_looks_left_behind_is_swept_away(self) -> None:
         assert isinstance(self.store, FileStore)
-        self.store._records("locks").sweep(age=-1.0, batch=1000)
+        self.store._records_of("locks").collect_garbage(age=-1.0, batch=1000)
 
     @precondition(lambda self: self.held)
-    @rule(data=some.data(), has_hand=some.booleans())
-    def somebody_crashed_while_changing_a_lock(self, data: some.DataObject, has_hand: bool) -> None:
+    @rule(data=some.data(), has_scratch=some.booleans())
+    def somebody_crashed_while_changing_a_lock(self, data: some.DataObject, has_scratch: bool) -> None:
         task = self.some_task(data)
-        hand = self.root / ".locks" / "hands" / f"h{os.urandom(8).hex()}"
-        gate = self.root / ".locks" / "gates" / f"{task}~{hand.name}~{int(time.time()) - 10}"
-        anchor = self.root / ".locks" / "anchors" / str(ord(task[-1]) % ANCHORS)
-        for path in (gate, hand, anchor):
+        scratch = self.root / ".locks" / "scratch" / f"s{os.urandom(8).hex()}"
+        intent = self.root / ".locks" / "intents" / f"{task}~{scratch.name}~0"
+        for path in (intent, scratch):
             path.parent.mkdir(parents=True, exist_ok=True)
-        anchor.touch()
-        gate.hardlink_to(anchor)
-        self.left.add(gate.name)
-        if has_hand:
-            hand.mkdir()
-            (hand / "0").write_bytes(b"half a rec")
+        intent.touch()
+        os.utime(intent, (time.time() - 10, time.time() - 10))
+        self.left.add(intent.name)
+        if has_scratch:
+            scratch.mkdir()
+            (scratch / "0").write_bytes(b"half a rec")
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
-        gates = self.root / ".locks" / "gates"
-        assert set(os.listdir(gates) if gates.exists() else ()) <= self.left
+        intents = self.root / ".locks" / "intents"
+        assert set(os.listdir(intents) if intents.exists() else ()) <= self.left
         assert {path.suffix for path in (self.root / "locks").iterdir()} <= {".lock"} if self.held else True
 
     def teardown(self) -> None:

@@ -48,7 +48,7 @@ def test_one_of_many_takes_over_an_expired_lock(tmp_path: Path) -> None:
     for number, (winner,) in enumerate(winners):
         assert json.loads((tmp_path / "locks" / f"t{number}.lock").read_text())["worker"] == f"w{winner}"
     assert len({winner for (winner,) in winners}) > 1, "nobody else ever won: the processes did not compete"
-    assert os.listdir(tmp_path / ".locks" / "gates") == []
+    assert os.listdir(tmp_path / ".locks" / "intents") == []
 
 
 def test_one_of_many_takes_a_free_lock(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ INTERVENTIONS = pytest.mark.parametrize("intervene", [leave, remove, rewrite], i
 def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
     operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "PATIENCE", 0.0)  # the worst moment: every open gate is taken for stale
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
     for path, sleeper in stopped_everywhere(tmp_path, operation):
         lock = path / "locks" / "t.lock"
         if lock.parent.exists():
@@ -178,7 +178,7 @@ def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
 def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
     operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "PATIENCE", 0.0)
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     for path, victim in stopped_everywhere(tmp_path, operation):
         victim.kill()
         if (path / "locks").exists():
@@ -188,9 +188,9 @@ def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
         assert heir.heartbeat("t", "heir", taken.token).token == taken.token
         heir.release("t", "heir", taken.token)
         assert os.listdir(path / "locks") == []
-        heir.store._records("locks").sweep(age=-1.0, batch=100)  # type: ignore[attr-defined]
+        heir.store._records_of("locks").collect_garbage(age=-1.0, batch=100)  # type: ignore[attr-defined]
         heir.store.close()
-        residue = os.listdir(path / ".locks" / "hands") + os.listdir(path / ".locks" / "gates")
+        residue = os.listdir(path / ".locks" / "scratch") + os.listdir(path / ".locks" / "intents")
         assert residue == [], "a sweep left something behind"
 
 
@@ -206,7 +206,7 @@ def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(operation: st
 
 def told_and_written(operation: str, tmp_path: Path) -> list[tuple[object, object]]:
     """What the newcomer was told, and what the file says, for every pair of calls."""
-    swap.PATIENCE = 0.0
+    swap.INTENT_TIMEOUT = 0.0
     for path, sleeper in stopped_everywhere(tmp_path / "counting", operation):
         sleeper.kill()
         first_calls = int(path.name)
@@ -233,15 +233,15 @@ def counted(path: Path, step: Callable[[], None]) -> LockTable:
 
 
 @pytest.mark.parametrize("operation", ["heartbeat", "release"])
-@pytest.mark.parametrize("hand", [FIRST, LAST])
-def test_of_two_who_meet_one_goes_on_and_the_other_gives_way(hand: str, operation: str, tmp_path: Path) -> None:
-    """While a gate is young its owner may still be at work: whose hand comes later in order does not barge in."""
+@pytest.mark.parametrize("scratch", [FIRST, LAST])
+def test_of_two_who_meet_one_goes_on_and_the_other_gives_way(scratch: str, operation: str, tmp_path: Path) -> None:
+    """While an intent is young its owner may still be at work: whose scratch comes later in order does not barge in."""
     for path, busy in stopped_everywhere(tmp_path, operation):
-        if os.listdir(path / ".locks" / "gates") and (path / "locks" / "t.lock").exists():
+        if os.listdir(path / ".locks" / "intents") and (path / "locks" / "t.lock").exists():
             thief = table(path, later=1000.0)
-            (path / ".locks" / "hands" / hand).mkdir()
-            thief.store._records("locks")._hand = (os.getpid(), hand)  # type: ignore[attr-defined]
-            if hand == LAST:
+            (path / ".locks" / "scratch" / scratch).mkdir()
+            thief.store._records_of("locks")._own = (os.getpid(), scratch)  # type: ignore[attr-defined]
+            if scratch == LAST:
                 with pytest.raises(LockHeld, match="another worker is taking it over now"):
                     thief.acquire("t", "thief", 60)
                 assert isinstance(busy.go_on(), int)
@@ -250,18 +250,18 @@ def test_of_two_who_meet_one_goes_on_and_the_other_gives_way(hand: str, operatio
                 assert busy.go_on() in ("LockLost", "NotYours")
             return
         busy.go_on()
-    pytest.fail("no gate was ever seen open")
+    pytest.fail("no intent was ever seen open")
 
 
 def test_a_forgotten_gate_holds_nobody_up_for_long(tmp_path: Path) -> None:
     for path, victim in stopped_everywhere(tmp_path, "release"):
         victim.kill()
-        if os.listdir(path / ".locks" / "gates") and (path / "locks" / "t.lock").exists():
+        if os.listdir(path / ".locks" / "intents") and (path / "locks" / "t.lock").exists():
             begun = time.monotonic()
             table(path).heartbeat("t", "sleeper")
-            assert time.monotonic() - begun < 2 * swap.PATIENCE
+            assert time.monotonic() - begun < 2 * swap.INTENT_TIMEOUT
             return
-    pytest.fail("no gate was ever left open")
+    pytest.fail("no intent was ever left open")
 
 
 def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
@@ -271,33 +271,32 @@ def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "state"
     locks = table(path)
     lock = locks.acquire("t", "w", 60)
-    gates, hands = path / ".locks" / "gates", path / ".locks" / "hands"
+    intents, scratches = path / ".locks" / "intents", path / ".locks" / "scratch"
     now = int(time.time())
-    os.symlink("../../../treasure", gates / f"t~h{'1' * 16}~{now}")
-    os.symlink("../../../treasure", gates / "t~other")
-    (gates / f"t~h{'2' * 16}~{now}").write_text("not a link")
-    (gates / "t~").write_text("")
-    (gates / "unrelated").write_text("")
-    planted = "h" + "0" * 16
-    os.symlink(treasure, hands / planted)
-    os.symlink(planted, gates / f"t~{planted}~{now - 10}")
-    os.link(gates / f"t~{planted}~{now - 10}", path / ".locks" / "anchors" / "4", follow_symlinks=False)
-    (hands / "stranger").mkdir()
+    os.symlink("../../../treasure", intents / f"t~s{'1' * 16}~{now}")
+    os.symlink("../../../treasure", intents / "t~other")
+    (intents / f"t~s{'2' * 16}~{now}").write_text("not a link")
+    (intents / "t~").write_text("")
+    (intents / "unrelated").write_text("")
+    planted = "s" + "0" * 16
+    os.symlink(treasure, scratches / planted)
+    os.symlink(planted, intents / f"t~{planted}~{now - 10}")
+    (scratches / "stranger").mkdir()
     time.sleep(0.01)
-    old = time.time() - 10 * swap.SWEEP_AGE
-    for gate in gates.iterdir():
-        os.utime(gate, (old, old), follow_symlinks=False)
+    old = time.time() - 10 * swap.GARBAGE_AGE
+    for intent in intents.iterdir():
+        os.utime(intent, (old, old), follow_symlinks=False)
     locks.heartbeat("t", "w", lock.token)
     locks.release("t", "w", lock.token)
     assert locks.acquire("t", "w", 60).token != lock.token
-    locks.store._records("locks").sweep(age=-1.0, batch=100)  # type: ignore[attr-defined]
+    locks.store._records_of("locks").collect_garbage(age=-1.0, batch=100)  # type: ignore[attr-defined]
     assert (treasure / "gold").read_text() == "gold"
 
 
 def test_threads_share_a_hand_and_survive_its_loss(tmp_path: Path) -> None:
     locks = table(tmp_path)
     locks.acquire("first", "w", 60)
-    hands = tmp_path / ".locks" / "hands"
+    scratches = tmp_path / ".locks" / "scratch"
     stop = time.monotonic() + 1.5
     failed: list[BaseException] = []
 
@@ -313,25 +312,25 @@ def test_threads_share_a_hand_and_survive_its_loss(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     while time.monotonic() < stop - 0.3:
-        for hand in hands.iterdir():
-            locks.store._records("locks")._kill(hand.name)  # type: ignore[attr-defined]
+        for scratch in scratches.iterdir():
+            locks.store._records_of("locks")._revoke(scratch.name)  # type: ignore[attr-defined]
         time.sleep(0.1)
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(os.listdir(hands)) <= 2, "hands were made and left behind"
+    assert len(os.listdir(scratches)) <= 2, "scratches were made and left behind"
 
 
 def test_a_forked_child_makes_a_hand_of_its_own(tmp_path: Path) -> None:
     locks = table(tmp_path)
     locks.acquire("parent", "w", 60)
-    hands = tmp_path / ".locks" / "hands"
-    before = set(os.listdir(hands))
+    scratches = tmp_path / ".locks" / "scratch"
+    before = set(os.listdir(scratches))
 
     def child(me: int, number: int) -> bool:
         locks.acquire(f"child-{me}", "w", 60)
-        return len(set(os.listdir(hands)) - before) >= 1
+        return len(set(os.listdir(scratches)) - before) >= 1
 
     assert race(2, 1, child) == [[0, 1]]
-    assert before <= set(os.listdir(hands)), "a child took its parent's hand away"
+    assert before <= set(os.listdir(scratches)), "a child took its parent's scratch away"
     locks.release("parent", "w")

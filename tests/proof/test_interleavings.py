@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proof import monitor, scenarios, simulated_process, variants
-from proof.disk import ANCHOR, PRIVATE, RECORD, Call, Disk
+from proof.disk import PRIVATE, RECORD, Call, Disk
 from proof.explorer import explore
 from proof.monitor import PERSON, Violation, after_death, after_event, after_note, begin
 from proof.random_depth import CROWD, play, run_seeds, shrink
@@ -47,7 +47,9 @@ def test_joining_ways_to_the_same_place_leaves_nothing_out(monkeypatch: pytest.M
     states, seen = reachable(SMALL)
     with_scopes = simulated_process._with_scopes
     monkeypatch.setattr(
-        simulated_process, "_with_scopes", lambda kind, methods: with_scopes(kind, [name for name in methods if name == "sweep"])
+        simulated_process,
+        "_with_scopes",
+        lambda kind, methods: with_scopes(kind, [name for name in methods if name == "collect_garbage"]),
     )
     more_states, seen_by_all = reachable(SMALL)
     assert seen == seen_by_all and more_states > 1.5 * states
@@ -80,7 +82,7 @@ def test_random_runs_of_many_processes_break_no_promise() -> None:
 
 
 def test_a_failing_seed_is_replayed_exactly_and_shrunk() -> None:
-    broken = Code(variants._KillDoesNothing)
+    broken = Code(variants._RevokeDoesNothing)
     total = run_seeds(range(200), broken, length=500)
     assert total.failed is not None
     seed, shrunk = total.failed
@@ -93,16 +95,15 @@ def test_a_failing_seed_is_replayed_exactly_and_shrunk() -> None:
 class TestDisk:
     """The simulated disk answers as the real one does: the same random calls on both."""
 
-    HAND, GATE, COUNTER = f"{PRIVATE}/hands/h", f"{PRIVATE}/gates/g", f"{PRIVATE}/tickets/n"
+    HAND, GATE, COUNTER = f"{PRIVATE}/scratch/h", f"{PRIVATE}/intents/g", f"{PRIVATE}/tokens/n"
     FILES = (RECORD, f"{HAND}/0", f"{HAND}/1", f"{PRIVATE}/spare/2")
     CALLS: tuple[tuple[Any, ...], ...] = (
         *itertools.product(["mkdir", "rmdir", "names", "exists"], [HAND]),
         *itertools.product(["symlink"], ["one", "two"], [GATE]),
-        ("mark", ANCHOR, f"{GATE}~h~0"),
+        ("write_new", f"{GATE}~h~0", b""),
         *itertools.product(["unlink", "exists"], [f"{GATE}~h~0"]),
-        ("links", ANCHOR),
         *itertools.product(["readlink", "unlink", "exists", "read"], [GATE]),
-        *itertools.product(["draw", "size"], [COUNTER]),
+        *itertools.product(["grow", "size"], [COUNTER]),
         *itertools.product(["read", "unlink", "exists"], FILES),
         *itertools.product(["write_new"], FILES, [b"one", b"two"]),
         *itertools.product(["rename", "link"], FILES, FILES),
@@ -114,7 +115,7 @@ class TestDisk:
         disk = Disk()
         state = disk.empty
         for path in disk.paths(state):
-            (tmp_path / path).touch() if path == ANCHOR else (tmp_path / path).mkdir()
+            (tmp_path / path).mkdir()
         done = []
         for _ in range(400):
             verb, *args = rng.choice(self.CALLS)
@@ -125,11 +126,11 @@ class TestDisk:
 
     def test_a_rename_that_has_walked_its_path_does_nothing_once_its_directory_is_gone(self) -> None:
         disk = Disk()
-        hand = f"{PRIVATE}/hands/h"
-        state = run(disk, disk.empty, ("mkdir", 0, hand), ("write_new", 0, f"{hand}/0", b"mine"))
-        state = run(disk, state, ("rename", 0, f"{hand}/0", RECORD))
-        killed = run(disk, state, ("unlink", 1, f"{hand}/0"), ("rmdir", 1, hand))
-        again = run(disk, killed, ("mkdir", 1, hand), ("write_new", 1, f"{hand}/0", b"other"))
+        scratch = f"{PRIVATE}/scratch/h"
+        state = run(disk, disk.empty, ("mkdir", 0, scratch), ("write_new", 0, f"{scratch}/0", b"mine"))
+        state = run(disk, state, ("rename", 0, f"{scratch}/0", RECORD))
+        killed = run(disk, state, ("unlink", 1, f"{scratch}/0"), ("rmdir", 1, scratch))
+        again = run(disk, killed, ("mkdir", 1, scratch), ("write_new", 1, f"{scratch}/0", b"other"))
         (outcome,) = disk.after(again, ("rename commit", 0, None))
         assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
         (outcome,) = disk.after(state, ("rename commit", 0, None))
@@ -181,7 +182,7 @@ def really(root: Path, verb: str, args: list[Any]) -> object:
         paths[0] = args[0]
     call: Callable[..., object] = getattr(Filesystem(), verb)
     try:
-        answer = call(*paths, sync=False) if verb == "draw" else call(*paths)
+        answer = call(*paths, sync=False) if verb == "grow" else call(*paths)
     except OSError as error:
         return errno.errorcode[error.errno or 0]
     return tuple(sorted(answer)) if isinstance(answer, list) else answer
@@ -248,6 +249,6 @@ class TestMonitor:
 
 def test_the_trace_in_the_documentation_is_what_the_explorer_prints() -> None:
     document = (Path(__file__).parents[2] / "docs" / "design" / "proof.md").read_text()
-    variant = next(variant for variant in variants.ALL if variant.name == "verify skipped")
+    variant = next(variant for variant in variants.ALL if variant.name == "a change without comparing")
     seen = explore(variant.scenario, variant.code)
     assert "\n".join(["```", *seen.trace, seen.violation, "```"]) in document

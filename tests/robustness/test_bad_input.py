@@ -630,8 +630,8 @@ class TestInterrupt:
             wait_until(lambda: watches(waiter.pid))
             expect_clean_interrupt(waiter)
         assert (isolated_swarm_dir / "locks" / "t.lock").read_bytes() == before
-        assert os.listdir(isolated_swarm_dir / ".locks" / "hands") == []
-        assert os.listdir(isolated_swarm_dir / ".locks" / "gates") == []
+        assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
+        assert os.listdir(isolated_swarm_dir / ".locks" / "intents") == []
         assert lock("release", "t", "w").returncode == 0
         assert lock("list").stdout == "No locks\n"
 

@@ -28,7 +28,7 @@ from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
 NOBODY = 65534
-PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".status")
+PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".status")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_permission_lost_is_said_and_got_over(place: str, mode: int, state: Path
         assert [answer for answer in said if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
         for one, task in ((worker, "n"), (newcomer, "m")):
             assert one("heartbeat", "t", "w", token).token == token
-            if place == ".locks/gates":  # a lock that stood already could not be taken back: its worker can give it back now
+            if place == ".locks/intents":  # a lock that stood already could not be taken back: its worker can give it back now
                 one("release", task, "w")
                 left[task] = False
             assert left[task] or one("acquire", task, "w", 60).token, "who was told no did not have it"

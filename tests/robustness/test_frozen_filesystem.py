@@ -20,7 +20,7 @@ from swarm.errors import LockHeld, LockLost
 from swarm.locks.table import LockTable
 from swarm.stores.file import swap
 from swarm.stores.file.store import FileStore
-from swarm.stores.file.swap import Handover
+from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.disks import Disk, loop_mounted, needs_root
 from tests.support.lock_files import table, write_expired
@@ -52,7 +52,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 def test_of_all_who_wake_from_a_freeze_one_has_the_lock_and_is_told_so(
     operation: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "PATIENCE", 0.0)  # the worst moment: every open gate is taken for stale
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
     rounds = [
         frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms) for at in range(1, 9) for again in "ab"
     ]
@@ -62,7 +62,7 @@ def test_of_all_who_wake_from_a_freeze_one_has_the_lock_and_is_told_so(
 
 def test_the_freeze_catches_hands_that_are_reached_through_a_symlink(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removing the symlink stops whoever is stopped before its rename, and nobody who sleeps inside: two winners."""
-    monkeypatch.setattr(swap, "PATIENCE", 0.0)
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     wrong = 0
     for number in range(60):
         told, _ = frozen_round(disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links)
@@ -120,24 +120,24 @@ def swarms(path: Path, later: float, filesystem: Filesystem) -> LockTable:
 def through_links(path: Path, later: float, filesystem: Filesystem) -> LockTable:
     locks = table(path, later=later, filesystem=filesystem)
     assert isinstance(locks.store, FileStore)
-    right = locks.store._records("locks")
-    linked = LinkedHands(right._live, right._private, ensure=right._ensure, fs=right._fs)
-    locks.store._spaces["locks"] = linked
+    right = locks.store._records_of("locks")
+    linked = LinkedScratches(right._live, right._private, make_dirs=right._make_dirs, fs=right._fs)
+    locks.store._records["locks"] = linked
     return locks
 
 
-class LinkedHands(Handover):
-    """The broken scheme: a hand is a symlink to a directory that stays, and is destroyed by removing the symlink."""
+class LinkedScratches(SwapDirectory):
+    """The broken scheme: a scratch is a symlink to a directory that stays, and is destroyed by removing the symlink."""
 
-    def _make_hand(self) -> str:
-        hand = "h" + os.urandom(8).hex()
-        self._fs.mkdir(f"{self._hands}/body-of-{hand}")
-        self._fs.symlink(f"body-of-{hand}", f"{self._hands}/{hand}")
-        self._hand = (os.getpid(), hand)
-        return hand
+    def _make_scratch(self) -> str:
+        scratch = "s" + os.urandom(8).hex()
+        self._fs.mkdir(f"{self._scratches}/body-of-{scratch}")
+        self._fs.symlink(f"body-of-{scratch}", f"{self._scratches}/{scratch}")
+        self._own = (os.getpid(), scratch)
+        return scratch
 
-    def _kill(self, hand: str) -> None:
-        self._discard(f"{self._hands}/{hand}")
+    def _revoke(self, scratch: str) -> None:
+        self._unlink_if_there(f"{self._scratches}/{scratch}")
 
 
 def test_no_append_is_lost_or_torn_by_a_freeze(disk: Disk, tmp_path: Path) -> None:

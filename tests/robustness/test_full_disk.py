@@ -51,11 +51,11 @@ class Overtaken(Filesystem):
         super().__init__()
         self.overtaken = False
 
-    def draw(self, path: str, *, sync: bool) -> int:
-        drawn = super().draw(path, sync=sync)
+    def grow(self, path: str, *, sync: bool) -> int:
+        drawn = super().grow(path, sync=sync)
         if not self.overtaken:
             self.overtaken = True
-            super().draw(path, sync=sync)
+            super().grow(path, sync=sync)
         return drawn
 
 
@@ -83,7 +83,7 @@ def test_a_lock_is_had_exactly_if_it_was_said_so_wherever_a_write_fails(
     operation: str, code: int, lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if code == errno.EIO and lasting:
-        monkeypatch.setattr(swap, "PATIENCE", 0.0)  # a hand that cannot be removed is waited for
+        monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # a scratch that cannot be removed is waited for
     calls = (*NEED_SPACE, "unlink", "rmdir") if code == errno.EIO else NEED_SPACE  # freeing needs no space
     for at in range(1, 100):
         path = tmp_path / str(at)

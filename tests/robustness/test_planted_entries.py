@@ -31,7 +31,7 @@ from tests.support.command_line import run
 
 T = TypeVar("T")
 MANY = settings(max_examples=4 * settings().max_examples)
-HAND = "h" + "0" * 16
+HAND = "s" + "0" * 16
 EXPIRED = b'{"worker": "gone", "expires_at": "2020-01-01"}'
 
 
@@ -76,7 +76,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "fifo": os.mkfifo,
     "socket": socket_at,
     "link to itself": lambda path: os.symlink(os.path.basename(path), path),
-    "link to a hand": link_to(HAND),
+    "link to a scratch": link_to(HAND),
     "link out": link_to("../../../treasure"),
     "link out by a file": link_to("../../../treasure/gold"),
     "link to the root": link_to("/"),
@@ -88,37 +88,17 @@ KINDS: dict[str, Callable[[str], None]] = {
     "negative number": link_to("-5"),
     "strange number": link_to("²"),
 }
-NOW = int(time.time())
 
 
-def further_name(path: str) -> None:
-    """What is counted as a gate of the record that the name begins with."""
-    state = path[: path.index("/state/") + len("/state")]
-    anchor = anchor_of(state, os.path.basename(path).partition("~")[0] or "x")
-    os.makedirs(os.path.dirname(anchor), exist_ok=True)
-    if not os.path.lexists(anchor):
-        Path(anchor).touch()
-    if os.path.isdir(anchor) and not os.path.islink(anchor):
-        Path(path).touch()
-    elif path != anchor:
-        os.link(anchor, path, follow_symlinks=False)
-
-
-def anchor_of(state: str, name: str) -> str:
-    return f"{state}/.locks/anchors/{ord(name[-1]) % swap.ANCHORS}"
-
-
-KINDS["further name of an anchor"] = further_name
-ANCHORS = {os.path.basename(anchor_of("", task)) for task in ("held", "old", "free", "torn")}
 SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tokens.SHARDS) for task in ("held", "old", "free", "torn")}
 PLACES = {
-    "gates": [
-        *(f"old~{HAND}~{second}" for second in (0, NOW - 10, NOW, NOW + 10_000, "9" * 200)),
-        f"old~h{'f' * 16}~{NOW}",
-        *(f"held~{HAND}~{second}" for second in (NOW - 10_000, NOW)),
-        f"free~h{'1' * 16}~{NOW}",
-        f"torn~~{HAND}~{NOW}",
-        f"torn~{HAND}~{NOW}",
+    "intents": [
+        *(f"old~{HAND}~{number}" for number in (0, "9" * 200)),
+        f"old~s{'f' * 16}~0",
+        f"held~{HAND}~0",
+        f"free~s{'1' * 16}~0",
+        f"torn~~{HAND}~0",
+        f"torn~{HAND}~0",
         f"old~{HAND}",
         f"old~{HAND}~x",
         f"old~{HAND}~²",
@@ -128,13 +108,12 @@ PLACES = {
         "²",
         "a\nb",
         "x" * 250,
-        "x" * 226 + f"~{HAND}~{NOW}",
+        "x" * 226 + f"~{HAND}~0",
         os.fsdecode(b"\xff~\xff"),
     ],
-    "anchors": [*sorted(ANCHORS), "x", "²", "a\nb"],
-    "hands": [HAND, "h" + "f" * 16, "hand", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
-    "epochs": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
-    "tickets": [*SHARDS.values(), "x", "²", "a\nb"],
+    "scratch": [HAND, "s" + "f" * 16, "scratch", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
+    "generations": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
+    "tokens": [*SHARDS.values(), "x", "²", "a\nb"],
 }
 PLANTED = some.sampled_from(sorted(PLACES)).flatmap(
     lambda place: some.tuples(some.just(place), some.sampled_from(PLACES[place]), some.sampled_from(sorted(KINDS)))
@@ -151,7 +130,7 @@ def around(treasure: str = "gold") -> Iterator[Path]:
         (root / "treasure" / treasure).write_text("gold")
         (root / "state").mkdir()
         before = os.stat(root / "treasure").st_mtime_ns
-        with mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")), mock.patch.object(swap, "PATIENCE", 0.0):
+        with mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")), mock.patch.object(swap, "INTENT_TIMEOUT", 0.0):
             yield root / "state"
         assert os.listdir(root / "treasure") == [treasure] and os.stat(root / "treasure").st_mtime_ns == before
         assert (root / "treasure" / treasure).read_text() == "gold"
@@ -187,26 +166,20 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
 
 
 def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
-    """Whether this is a counter that cannot be drawn from, an anchor that can have no gates, or a hand with a gate that cannot be
-    destroyed."""
-    if place == "hands":
-        has_gate = any(gate == "gates" and f"~{name}~" in entry for (gate, entry, _), _ in plants)
+    """Whether this is a counter that cannot grow, or a scratch directory with an intent that cannot be removed."""
+    if place == "scratch":
+        has_gate = any(intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants)
         return kind == "directory in a directory" and has_gate
-    if place == "anchors":
-        return name in ANCHORS and "directory" in kind
-    return (place == "tickets" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
+    return (place == "tokens" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
 
 
 @MANY
 @given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
-@example([(("hands", HAND, "directory in a directory"), 10_000.0), (("gates", f"old~{HAND}~{NOW}", "link to a hand"), 0.0)])
+@example([(("scratch", HAND, "directory in a directory"), 10_000.0), (("intents", f"old~{HAND}~0", "link to a scratch"), 0.0)])
 @example(
-    [(("gates", f"old~h{'f' * 16}~{NOW}", "dangling link"), 0.0), (("hands", "h" + "f" * 16, "directory in a directory"), 0.0)]
+    [(("intents", f"old~s{'f' * 16}~0", "dangling link"), 0.0), (("scratch", "s" + "f" * 16, "directory in a directory"), 0.0)]
 )
-@example([(("epochs", "999999999", "dangling link"), 0.0)])
-@example([(("anchors", "4", "directory with a file"), 0.0)])
-@example([(("anchors", "4", "further name of an anchor"), 0.0)])
-@example([(("anchors", "4", "link out"), 0.0), (("gates", f"old~{HAND}~{NOW}", "further name of an anchor"), 0.0)])
+@example([(("generations", "999999999", "dangling link"), 0.0)])
 def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
     with around() as state:
         mine = LockTable(FileStore(str(state)))
@@ -218,7 +191,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
         for (place, name, kind), age in plants:
             path = f"{state}/.locks/{place}/{name}"
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            if path not in planted and not (place == "tickets" and os.path.exists(path)):  # a counter lost is a counter lost
+            if path not in planted and not (place == "tokens" and os.path.exists(path)):  # a counter lost is a counter lost
                 plant(path, kind, age)
                 planted.append(path)
                 excuses += [path] if is_excuse(place, name, kind, plants) else []
@@ -237,7 +210,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
                 assert cured(lambda task=task: table.acquire(task, "v", 60), excuses).worker == "v"  # type: ignore[misc]
             with pytest.raises(LockHeld):
                 LockTable(FileStore(str(state))).acquire(task, "thief", 60)
-        table.store._records("locks").sweep(age=-1.0, batch=1000)  # type: ignore[attr-defined]
+        table.store._records_of("locks").collect_garbage(age=-1.0, batch=1000)  # type: ignore[attr-defined]
         assert cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
         assert cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
         again = cured(lambda: table.acquire("held", "successor", 60), excuses)
@@ -246,21 +219,21 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
 
 @pytest.mark.parametrize("age", [10.0, -10.0, 100_000.0])
 def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ever(age: float) -> None:
-    with around() as state, mock.patch.object(swap, "PATIENCE", 3.0):
+    with around() as state, mock.patch.object(swap, "INTENT_TIMEOUT", 3.0):
         table = LockTable(FileStore(str(state)))
         table.acquire("other", "w", 60)
         (state / "locks" / "old.lock").write_bytes(EXPIRED)
-        (state / ".locks" / "hands" / HAND).mkdir()
-        gate = f"{state}/.locks/gates/old~{HAND}~{int(time.time())}"
-        plant(gate, "further name of an anchor", 0.0)
+        (state / ".locks" / "scratch" / HAND).mkdir()
+        intent = f"{state}/.locks/intents/old~{HAND}~0"
+        plant(intent, "empty file", 0.0)
         with pytest.raises(LockHeld):
             table.acquire("old", "v", 60)
-        remove(gate)
-        plant(f"{state}/.locks/gates/old~{HAND}~{int(time.time() - age)}", "further name of an anchor", 0.0)
+        remove(intent)
+        plant(intent, "empty file", age)
         assert table.acquire("old", "v", 60).worker == "v"
 
 
-OWN = ["locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status"]
+OWN = ["locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status"]
 
 
 @pytest.mark.parametrize("name", OWN)

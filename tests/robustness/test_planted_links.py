@@ -10,21 +10,19 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import StoreError
-from swarm.stores.file.swap import SWEEP_AGE
+from swarm.stores.file.swap import GARBAGE_AGE
 from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker
 
 PLACES = (
     "locks",
     ".locks",
-    ".locks/hands",
-    ".locks/gates",
-    ".locks/anchors",
-    ".locks/anchors/4",
-    ".locks/tickets",
-    ".locks/tickets/116",
-    ".locks/epochs",
-    ".locks/epochs/0",
+    ".locks/scratch",
+    ".locks/intents",
+    ".locks/tokens",
+    ".locks/tokens/116",
+    ".locks/generations",
+    ".locks/generations/0",
     ".status",
     ".status/0000000001-planted",
     ".status/0000000009-planted",
@@ -34,7 +32,7 @@ PLACES = (
 TREASURE = (
     *("gold", "t.lock", "n.lock", "part", "0", "0.synced", "t~0123~0", "h0123456789abcdef/gold"),
     *("116", "110"),  # what the counters of the tasks t and n are called
-    *("tickets/116", "tickets/110", "hands/h0123456789abcdef/gold", "gates/t~h0123456789abcdef~1", "anchors/4", "4"),
+    *("tokens/116", "tokens/110", "scratch/s0123456789abcdef/gold", "intents/t~s0123456789abcdef~1", "4"),
 )
 
 
@@ -94,9 +92,9 @@ def make_treasure(path: Path) -> None:
     for name in TREASURE:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(b"gold\n")
-    for name in ("2026", "0000000007-empty", "hands/hfedcba9876543210"):
+    for name in ("2026", "0000000007-empty", "scratch/sfedcba9876543210"):
         (path / name).mkdir()
-    old = time.time() - 10 * SWEEP_AGE
+    old = time.time() - 10 * GARBAGE_AGE
     for entry in path.rglob("*"):
         os.utime(entry, (old, old))
 
@@ -113,13 +111,13 @@ def contents(path: Path) -> dict[str, bytes | None]:
 def test_a_link_that_is_planted_while_a_worker_is_at_work_costs_no_file_outside(tmp_path: Path) -> None:
     locks = table(tmp_path / "state")
     locks.acquire("t", "w", 60)
-    gates, outside = tmp_path / "state" / ".locks" / "gates", tmp_path / "outside"
+    intents, outside = tmp_path / "state" / ".locks" / "intents", tmp_path / "outside"
     outside.mkdir()
     (outside / "thesis").touch()
     os.utime(outside / "thesis", (1, 1))
-    gates.rmdir()
-    gates.symlink_to(outside)
-    locks.store.close()  # so that it needs a new hand, and looks for what others left
+    intents.rmdir()
+    intents.symlink_to(outside)
+    locks.store.close()  # so that it needs a new scratch, and looks for what others left
     with contextlib.suppress(StoreError):
         locks.acquire("u", "w", 60)
     assert (outside / "thesis").exists()

@@ -1,7 +1,7 @@
 """Directories removed under running workers: what is gone is noticed, work goes on, and tokens do not go back.
 
-Not promised, because nothing is left to tell by: tokens after `.locks`, `.locks/epochs` or a single counter was removed;
-one holder only while somebody removes `.locks/gates` or `.locks/anchors` in the middle of a change.
+Not promised, because nothing is left to tell by: tokens after `.locks`, `.locks/generations` or a single counter was removed;
+one holder only while somebody removes `.locks/intents` in the middle of a change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.disks import needs_root
 from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
-PLACES = ("", "locks", ".locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets", ".locks/epochs", ".status")
+PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -56,7 +56,7 @@ def test_whoever_is_at_work_goes_on_and_knows_whether_it_lost_its_lock(place: st
         assert os.listdir(state / "locks") == []
 
 
-@pytest.mark.parametrize("place", ["locks", ".locks/hands", ".locks/gates", ".locks/anchors", ".locks/tickets"])
+@pytest.mark.parametrize("place", ["locks", ".locks/scratch", ".locks/intents", ".locks/tokens"])
 def test_tokens_grow_whoever_draws_them_after_a_removal(place: str, tmp_path: Path) -> None:
     tokens = []
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def test_workers_whose_hands_are_removed_all_the_time_never_overlap(tmp_path: Pa
     removed = 0
     while time.monotonic() < end:
         time.sleep(0.01)
-        shutil.rmtree(state / ".locks" / "hands", ignore_errors=True)
+        shutil.rmtree(state / ".locks" / "scratch", ignore_errors=True)
         removed += 1
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     lines = order.read_text().splitlines()

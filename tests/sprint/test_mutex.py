@@ -355,11 +355,11 @@ class TestStep1Detection:
             assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
         assert (tmp_path / "elsewhere").read_text() == "precious"
 
-    @pytest.mark.parametrize("place", ["", "gates", "hands"])
+    @pytest.mark.parametrize("place", ["", "intents", "scratch"])
     def test_a_link_that_came_with_the_project_leads_nobody_to_what_is_not_swarms(
         self, mutex: SprintMutex, lock_file: Path, tmp_path: Path, place: str
     ) -> None:
-        for folder in ("", "gates", "hands/h0123456789abcdef"):
+        for folder in ("", "intents", "scratch/s0123456789abcdef"):
             (tmp_path / "elsewhere" / folder).mkdir(parents=True, exist_ok=True)
             (tmp_path / "elsewhere" / folder / "thesis").write_text("precious")
         link = Path(f"{lock_file}.work", place)
@@ -505,7 +505,7 @@ class TestStep4Write:
                 with open(path, "ab") as file:
                     file.write(data[10:])
 
-        monkeypatch.setattr(single_record, "_Placing", Watched)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Watched)
         assert take(SprintMutex(project))["status"] == "acquired"
         assert seen == [None]
 
@@ -517,7 +517,7 @@ class TestStep4Write:
                 os.link(source, target)
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(single_record, "_Placing", Interrupted)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             take(SprintMutex(project))
         assert os.listdir(project) == []
@@ -556,13 +556,13 @@ class TestStep5Release:
         """What is released is the lock that was there."""
 
         class Overtaken(Filesystem):
-            def mark(self, source: str, path: str) -> None:
-                if not lock_file.read_bytes().startswith(b"#"):
+            def write_new(self, path: str, data: bytes) -> None:
+                if "/intents/" in path and not lock_file.read_bytes().startswith(b"#"):
                     write(lock_file)
-                super().mark(source, path)
+                super().write_new(path, data)
 
         take(SprintMutex(project))
-        monkeypatch.setattr(single_record, "_Placing", Overtaken)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Overtaken)
         answer = SprintMutex(project).release()
         assert answer["status"] == "released" and "Another sprint has acquired the lock" in answer["warnings"][0]
         assert lock_file.read_bytes().startswith(b"#")
@@ -627,7 +627,7 @@ class TestErrorMatrix:
                 super().write_new(path, data[:5])
                 raise OSError(number, os.strerror(number), path)
 
-        monkeypatch.setattr(single_record, "_Placing", Full)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Full)
         answer = take(SprintMutex(project), force=True)
         assert (answer["status"], answer["errors"]) == ("failure", ["Failed to write lock file"])
         assert os.strerror(number) in answer["message"]
@@ -663,7 +663,7 @@ class TestErrorMatrix:
                     write(lock_file)
                 return super().read(path)
 
-        monkeypatch.setattr(single_record, "_Placing", Overwritten)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Overwritten)
         answer = take(SprintMutex(project))
         assert (answer["status"], answer["errors"]) == ("failure", ["Lock file verification failed"])
         assert lock_file.read_bytes().startswith(b"# .sprint-running")
@@ -678,7 +678,7 @@ class TestErrorMatrix:
                     raise OSError(errno.EIO, os.strerror(errno.EIO), path)
                 return super().read(path)
 
-        monkeypatch.setattr(single_record, "_Placing", Unreadable)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Unreadable)
         assert take(SprintMutex(project))["status"] == "failure"
         assert os.listdir(project) == [], "it was ours, and goes"
 
@@ -773,7 +773,7 @@ class TestWords:
         self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write(lock_file)
-        monkeypatch.setattr(single_record.LoneRecord, "replace", lambda *args: False)
+        monkeypatch.setattr(single_record.SingleRecord, "replace", lambda *args: False)
         answer = take(mutex, force=True, yes=True)
         assert answer["message"] == "Failed to write lock file: it changes faster than it can be read"
         assert answer["errors"] == ["Failed to write lock file"]
@@ -785,7 +785,7 @@ class TestWords:
                     shutil.rmtree(project)
                 os.mkdir(path)
 
-        monkeypatch.setattr(single_record, "_Placing", Removed)
+        monkeypatch.setattr(single_record, "_ReportsLastStep", Removed)
         answer = take(SprintMutex(project))
         assert answer["message"] == f"Failed to write lock file: is not a directory any more: {project}"
         assert not project.exists() and answer["lock_info"] == {"exists": False}
@@ -867,7 +867,7 @@ class TestWhatIsKept:
         assert lock_file.exists()
 
     def test_a_crash_while_nobody_but_a_check_comes_by(self, project: Path) -> None:
-        (project / ".sprint-running.work" / "hands").mkdir(parents=True)
+        (project / ".sprint-running.work" / "scratch").mkdir(parents=True)
         command = [sys.executable, "-m", "swarm", "sprint", "check"]
         with open("/dev/full", "wb") as full:
             subprocess.run(command, cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=full, check=False)
@@ -930,7 +930,7 @@ class TestConstants:
             clock.pass_time(1.0)
             raise Busy("somebody else is changing it")
 
-        monkeypatch.setattr(single_record.LoneRecord, "create", busy)
+        monkeypatch.setattr(single_record.SingleRecord, "create", busy)
         begun = clock.steady()
         answer = take(SprintMutex(project, clock=clock))
         assert (answer["status"], answer["errors"]) == ("failure", ["Failed to write lock file"])

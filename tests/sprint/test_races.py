@@ -125,7 +125,7 @@ def stopped_everywhere(place: Path, operation: str) -> Iterator[tuple[Path, Stop
             zombie(project)
 
         def work(step: Callable[[], None], project: Path = project) -> tuple[str, str]:
-            single_record._Placing = lambda: Counting(Filesystem(), step)  # type: ignore[assignment, misc, return-value]
+            single_record._ReportsLastStep = lambda: Counting(Filesystem(), step)  # type: ignore[assignment, misc, return-value]
             answer = OPERATIONS[operation](SprintMutex(project))
             return answer["status"], answer["lock_info"].get("session_id", "")
 
@@ -141,7 +141,7 @@ def stopped_everywhere(place: Path, operation: str) -> Iterator[tuple[Path, Stop
 def test_whoever_is_killed_anywhere_leaves_nothing_once_the_next_has_run(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "PATIENCE", 0.05)
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.05)
     for next_one in ("acquire", "release"):
         for project, victim in stopped_everywhere(tmp_path / next_one, operation):
             victim.kill()

@@ -1,4 +1,4 @@
-"""A directory of lock files on which somebody else acts just before a chosen call of ours."""
+"""A directory of lock files on which another process acts just before a chosen call."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from swarm.stores.file.swap import ANCHORS, Handover
+from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.syscalls import Filesystem, make_dirs
-from swarm.stores.file.tokens import Tickets
+from swarm.stores.file.tokens import TokenCounters
 
 Act = Callable[[], object]
-FIRST, LAST = "h" + "0" * 16, "h" + "f" * 16  # the hands that everybody gives way to, and nobody
+FIRST, LAST = "s" + "0" * 16, "s" + "f" * 16  # every process gives way to the first, none to the last
 
 
 class Meddled:
-    """The real filesystem, on which somebody else acts just before chosen calls."""
+    """The real filesystem, on which another process acts just before chosen calls."""
 
     def __init__(self) -> None:
         self._real = Filesystem()
@@ -42,8 +42,10 @@ class Meddled:
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
-            self.calls.append((name, args))
-            for entry in [entry for entry in self._acts if entry[0] == name]:
+            is_intent = name == "write_new" and "/intents/" in args[0]
+            known_as = "announce" if is_intent else name
+            self.calls.append((known_as, args))
+            for entry in [entry for entry in self._acts if entry[0] == known_as]:
                 if not entry[2]:
                     self._acts.remove(entry)
                 entry[1]()
@@ -57,16 +59,16 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.live, self.private = path / "locks", path / ".locks"
-        self.hands, self.gates = self.private / "hands", self.private / "gates"
+        self.scratches, self.intents = self.private / "scratch", self.private / "intents"
         self.boot = "a boot"
 
-    def somebody(self, fs: Meddled | None = None) -> Handover:
+    def process(self, fs: Meddled | None = None) -> SwapDirectory:
         filesystem: Any = fs or Filesystem()
-        return Handover(str(self.live), str(self.private), ensure=make_dirs, fs=filesystem)
+        return SwapDirectory(str(self.live), str(self.private), make_dirs=make_dirs, fs=filesystem)
 
-    def tickets(self, fs: Meddled | None = None) -> Tickets:
+    def counters(self, fs: Meddled | None = None) -> TokenCounters:
         filesystem: Any = fs or Filesystem()
-        return Tickets(str(self.private), boot=lambda: self.boot, ensure=make_dirs, fs=filesystem)
+        return TokenCounters(str(self.private), boot=lambda: self.boot, make_dirs=make_dirs, fs=filesystem)
 
     def record(self, name: str = "t") -> bytes | None:
         path = self.live / f"{name}.lock"
@@ -77,27 +79,22 @@ class Place:
         self.live.mkdir(parents=True, exist_ok=True)
         (self.live / f"{name}.lock").write_bytes(data)
 
-    def gate(self, hand: str = LAST, *, name: str = "t", age: float = 0.0) -> Path:
-        """A gate that somebody opened, and whose hand lives."""
-        (self.hands / hand).mkdir(parents=True, exist_ok=True)
-        self.gates.mkdir(parents=True, exist_ok=True)
-        anchor = self.anchor(name)
-        anchor.parent.mkdir(exist_ok=True)
-        anchor.touch()
-        gate = self.gates / f"{name}~{hand}~{int(time.time() - age)}"
-        gate.hardlink_to(anchor)
-        return gate
-
-    def anchor(self, name: str = "t") -> Path:
-        return self.private / "anchors" / str(ord(name[-1]) % ANCHORS)
+    def intent(self, scratch: str = LAST, *, name: str = "t", age: float = 0.0) -> Path:
+        """An intent of another process, whose scratch directory exists."""
+        (self.scratches / scratch).mkdir(parents=True, exist_ok=True)
+        self.intents.mkdir(parents=True, exist_ok=True)
+        intent = self.intents / f"{name}~{scratch}~0"
+        intent.touch()
+        os.utime(intent, (time.time() - age, time.time() - age))
+        return intent
 
     def residue(self) -> list[str]:
-        """What lies about: gates, and files in hands."""
-        return sorted(os.listdir(self.gates)) + [str(file) for file in self.hands.glob("*/*")]
+        """What lies about: intents, and files in scratches."""
+        return sorted(os.listdir(self.intents)) + [str(file) for file in self.scratches.glob("*/*")]
 
 
-def destroy_hands(place: Place) -> None:
-    for hand in place.hands.iterdir():
-        for file in hand.iterdir():
+def revoke_all(place: Place) -> None:
+    for scratch in place.scratches.iterdir():
+        for file in scratch.iterdir():
             file.unlink()
-        hand.rmdir()
+        scratch.rmdir()

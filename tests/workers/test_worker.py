@@ -569,7 +569,7 @@ class TestStopping:
     def test_an_idle_worker_is_woken_by_a_new_task(self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
         """By itself it would look again after ten minutes."""
         monkeypatch.setattr("swarm.workers.worker._IDLE_WAIT", 600.0)
-        monkeypatch.setattr("swarm.stores.file.store._LONGEST_WAIT", 600.0)
+        monkeypatch.setattr("swarm.stores.file.store._WATCH_RENEWAL", 600.0)
         queue.add("first", command="true")
         worker = SmartWorker("worker-1", store=store)
         thread = threading.Thread(target=worker.run)

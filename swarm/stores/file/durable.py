@@ -30,7 +30,7 @@ class DurableFilesystem(Filesystem):
     def link(self, source: str, target: str) -> None:
         link(source, target)
         try:
-            self.settle_content(target)  # not the source: it may be gone with its directory, and what was made is made
+            self.sync_content(target)  # not the source: it may be gone with its directory, and what was made is made
         except FileNotFoundError:
             pass
         self._sync_records(os.path.dirname(target))
@@ -40,7 +40,7 @@ class DurableFilesystem(Filesystem):
         for folder in {os.path.dirname(source), os.path.dirname(target)}:
             self._sync_records(folder)
 
-    def settle(self, path: str) -> None:
+    def sync_path(self, path: str) -> None:
         """Syncs a directory, and all that lead to it from the one on that the state directory is in."""
         self.sync_dir(path)
         while path.startswith(self._root) and (above := os.path.dirname(path) or ".") != path:
@@ -50,7 +50,7 @@ class DurableFilesystem(Filesystem):
             except PermissionError:  # it may not be listed, though perhaps written to
                 os.sync()
 
-    def settle_content(self, path: str) -> None:
+    def sync_content(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -66,7 +66,7 @@ class DurableFilesystem(Filesystem):
             if self._settled.get(folder) == now:
                 self.sync_dir(folder)
             else:
-                self.settle(folder)
+                self.sync_path(folder)
                 self._settled[folder] = now
         except FileNotFoundError:
             pass  # removed by hand, and with it the record

@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from swarm.stores.cache import FileCache
-from swarm.stores.file.swap import SWEEP_AGE, Handover
-from swarm.stores.file.tokens import Tickets
+from swarm.stores.file.swap import GARBAGE_AGE, SwapDirectory
+from swarm.stores.file.tokens import TokenCounters
 
 RESULTS = "results"
-SCRATCH, INTENTS = Handover.DIRECTORIES[:2]
-PRIVATE_DIRECTORIES = (*Handover.DIRECTORIES, *Tickets.DIRECTORIES)
+SCRATCH, INTENTS = SwapDirectory.DIRECTORIES
+PRIVATE_DIRECTORIES = (*SwapDirectory.DIRECTORIES, *TokenCounters.DIRECTORIES)
 
 
 def directories(root: str, *, namespaces: Sequence[str], logs: Sequence[str]) -> list[str]:
@@ -38,7 +38,7 @@ def count_leftovers(root: str) -> int:
     count = 0
     for namespace in _namespaces_on_disk(root):
         count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{SCRATCH}")))
-        count += sum(map(_is_old, _intent_times(f"{root}/.{namespace}/{INTENTS}")))
+        count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{INTENTS}")))
     return count + sum(map(_is_old, _entry_times(f"{root}/{FileCache.DIRECTORY}", suffix=FileCache.DRAFT_SUFFIX)))
 
 
@@ -65,17 +65,8 @@ def _entry_times(folder: str, suffix: str = "") -> Iterator[float]:
                 pass  # just removed
 
 
-def _intent_times(folder: str) -> Iterator[float]:
-    """Yield when each intent was announced. Its name says so; its file may be older."""
-    for name in _listed(folder):
-        try:
-            yield int(name.rpartition("~")[2])
-        except ValueError:
-            pass  # not an intent
-
-
 def _is_old(moment: float) -> bool:
-    return time.time() - moment > SWEEP_AGE
+    return time.time() - moment > GARBAGE_AGE
 
 
 def _listed(folder: str) -> list[str]:

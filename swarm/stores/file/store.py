@@ -1,4 +1,9 @@
-"""The store on files: records in directories, logs in files, under one state directory. See `swap` and `log` for how."""
+"""The store on files: records, tokens, logs and caches under one state directory.
+
+`swap` changes records, `tokens` counts, `log` appends; this module finds the right one.
+Its methods are those of `stores.contract.Store`.  Every OSError becomes a StoreError
+that says what to do.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +14,50 @@ from swarm.system.clock import Clock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Concatenate, ParamSpec, TypeVar
+    from typing import Any
 
     from swarm.stores.cache import FileCache
     from swarm.stores.file.log import Journal
-    from swarm.stores.file.swap import Handover
-    from swarm.stores.file.tokens import Tickets
+    from swarm.stores.file.swap import SwapDirectory
+    from swarm.stores.file.tokens import TokenCounters
     from swarm.system.inotify import InotifyPool, Watch
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
-
-_PUBLIC_LOG = "status"  # people read it where it lies; the others are swarm's own
-_LONGEST_WAIT = 1.0  # seconds; a watch is set up anew this often, in case its directory was replaced
+_PUBLIC_LOG = "status"  # users read it, so it is not in a directory with a dot
+_WATCH_RENEWAL = 1.0  # seconds; the watched directory may have been replaced meanwhile
 
 
-def _spoken(verb: Callable[Concatenate[FileStore, P], R]) -> Callable[Concatenate[FileStore, P], R]:
-    """Turns the system's errors into ones that say what to do. The verbs that every lock needs do it themselves: a call less."""
+def _explains_errors(*names: str) -> Callable[[type[FileStore]], type[FileStore]]:
+    """Make these methods raise StoreError with advice in place of OSError."""
 
-    def guarded(self: FileStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return verb(self, *args, **kwargs)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+    def explaining(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: FileStore, /, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(self, *args, **kwargs)
+            except OSError as error:
+                raise self._directory.explained(error) from error
 
-    return guarded
+        call.__doc__ = method.__doc__
+        return call
+
+    def decorate(kind: type[FileStore]) -> type[FileStore]:
+        for name in names:
+            setattr(kind, name, explaining(getattr(kind, name)))
+        return kind
+
+    return decorate
 
 
+@_explains_errors(
+    *("prepare", "read", "create", "replace", "remove", "keys", "age", "watch"),
+    *("next_token", "token_bound", "highest_token", "advance_tokens"),
+    *("append", "read_log", "tail", "wait", "rotate"),
+)
 class FileStore:
-    """A state directory. Nothing is created before the first write. Threads and forked children may share the object.
-    `durable`: whatever was confirmed is on disk, and survives a loss of power."""
+    """A state directory. Nothing is created before the first write.
+
+    Threads and forked children may share the object.  With `durable`, everything
+    confirmed is on disk and survives a loss of power.
+    """
 
     def __init__(
         self,
@@ -52,58 +71,45 @@ class FileStore:
     ) -> None:
         self.root = root
         self.clock = clock or Clock()
-        self._directory = StateDir(root, trusted=trusted)
         self.log_max_bytes = log_max_bytes
-        self._filesystem = filesystem or Filesystem()
-        self._ensure = self._directory.ensure
-        self._settle: Callable[[str], None] | None = None
         self.durable = durable
+        self._directory = StateDir(root, trusted=trusted)
+        self._filesystem = filesystem or Filesystem()
+        self._make_dirs = self._directory.ensure
+        self._sync_dir: Callable[[str], None] | None = None
         if durable:
             self._sync_changes()
-        self._spaces: dict[str, Handover] = {}
-        self._counters: dict[str, Tickets] = {}
+        self._records: dict[str, SwapDirectory] = {}
+        self._counters: dict[str, TokenCounters] = {}
         self._logs: dict[str, Journal] = {}
         self._inotify: InotifyPool | None = None
         self._directory.check()
 
-    @_spoken
     def prepare(self, namespace: str = "") -> None:
-        """Creates the state directory, and a namespace in it, before it is needed."""
-        self._ensure(f"{self.root}/{namespace}" if namespace else self.root)
+        """Create the state directory, and a namespace in it, before it is needed."""
+        self._make_dirs(f"{self.root}/{namespace}" if namespace else self.root)
 
     def read(self, key: str) -> bytes | None:
-        try:
-            records, name = self._find(key)
-            return records.read(name)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        records, name = self._find(key)
+        return records.read(name)
 
     def create(self, key: str, data: bytes) -> bool:
-        try:
-            records, name = self._find(key)
-            return records.create(name, data)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        records, name = self._find(key)
+        return records.create(name, data)
 
-    @_spoken
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
         records, name = self._find(key)
         return records.replace(name, old, new)
 
     def remove(self, key: str, old: bytes) -> bool:
-        try:
-            records, name = self._find(key)
-            return records.remove(name, old)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        records, name = self._find(key)
+        return records.remove(name, old)
 
-    @_spoken
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
-        keys = [f"{namespace}/{name}" for name in self._records(namespace).names()]
+        keys = [f"{namespace}/{name}" for name in self._records_of(namespace).names()]
         later = [key for key in keys if key > after] if after else keys
         return later[:limit] if limit else later
 
-    @_spoken
     def age(self, key: str) -> float:
         records, name = self._find(key)
         return records.age(name)
@@ -112,61 +118,37 @@ class FileStore:
         records, name = self._find(key)
         return records.path(name)
 
-    @_spoken
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         records, name = self._find(key)
-        path = records.path(name)
-        folder, _, file = path.rpartition("/")
-        # The record itself, where there is one: what happens to all the others would wake everybody who waits.
-        with self._watch(path if data is not None else folder) as watch:
+        folder, _, file = records.path(name).rpartition("/")
+        # Watch the record itself if there is one: other locks must not wake the caller.
+        with self._watch(records.path(name) if data is not None else folder) as watch:
             if records.read(name) == data:
-                watch.wait(file if data is None else "", min(timeout, _LONGEST_WAIT))
+                watch.wait(file if data is None else "", min(timeout, _WATCH_RENEWAL))
 
     def next_token(self, key: str) -> int:
-        try:
-            tickets, name = self._find_tickets(key)
-            return tickets.draw(name)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        namespace, _, name = key.partition("/")
+        return self._counters_of(namespace).next(name)
 
     def token_bound(self, key: str) -> int:
-        try:
-            tickets, name = self._find_tickets(key)
-            return tickets.last(name)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        namespace, _, name = key.partition("/")
+        return self._counters_of(namespace).upper_bound(name)
 
-    @_spoken
     def highest_token(self, namespace: str) -> int:
-        return self._tickets(namespace).so_far()
+        return self._counters_of(namespace).highest()
 
-    @_spoken
     def advance_tokens(self, namespace: str, past: int) -> None:
-        self._tickets(namespace).skip(past)
+        self._counters_of(namespace).advance_past(past)
 
     def append(self, log: str, line: bytes) -> str:
-        try:
-            return (self._logs.get(log) or self._log(log)).append(line)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        return self._log(log).append(line)
 
-    @_spoken
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         return self._log(log).read(cursor, limit)
 
-    def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]]:
-        """All that is there now after the cursor: blocks of whole lines, each line with its newline, and the cursor after each
-        block."""
-        try:
-            yield from self._log(log).blocks(cursor)
-        except OSError as error:
-            raise self._directory.explained(error) from error
-
-    @_spoken
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
         return self._log(log).tail(count)
 
-    @_spoken
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         journal = self._log(log)
         deadline = self.clock.steady() + timeout
@@ -178,8 +160,8 @@ class FileStore:
                 left = deadline - self.clock.steady()
                 if left <= 0:
                     return False
-                watch.wait(file, min(left, _LONGEST_WAIT))
-                if journal.has_more(cursor):  # before the watch is set up anew, so that nobody waits for that
+                watch.wait(file, min(left, _WATCH_RENEWAL))
+                if journal.has_more(cursor):  # before the slower renewal of the watch
                     return True
 
     def continues(self, before: str, after: str) -> bool:
@@ -187,19 +169,15 @@ class FileStore:
 
         return continues(before, after)
 
+    def blocks(self, log: str, cursor: str) -> Iterator[tuple[bytes, str]]:
+        return self._explained(self._log(log).blocks(cursor))
+
     def numbered(self, log: str) -> Iterator[tuple[str, bytes, bool]]:
-        try:
-            yield from self._log(log).numbered()
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        return self._explained(self._log(log).numbered())
 
     def search(self, log: str, *texts: bytes) -> Iterator[bytes]:
-        try:
-            yield from self._log(log).search(texts)
-        except OSError as error:
-            raise self._directory.explained(error) from error
+        return self._explained(self._log(log).search(texts))
 
-    @_spoken
     def rotate(self, log: str) -> bool:
         return self._log(log).rotate()
 
@@ -210,7 +188,7 @@ class FileStore:
         return self._cache().get(name)
 
     def close(self) -> None:
-        for records in self._spaces.values():
+        for records in self._records.values():
             records.close()
         for journal in self._logs.values():
             journal.close()
@@ -221,39 +199,42 @@ class FileStore:
         from swarm.stores.file.durable import DurableFilesystem
 
         self._filesystem = syncing = DurableFilesystem(self.root)
-        self._settle = syncing.settle
+        self._sync_dir = syncing.sync_path
 
-        def ensure(path: str) -> None:
+        def make_dirs(path: str) -> None:
             self._directory.ensure(path)
-            syncing.settle(path)
+            syncing.sync_path(path)
 
-        self._ensure = ensure
+        self._make_dirs = make_dirs
 
-    def _find(self, key: str) -> tuple[Handover, str]:
-        space, _, name = key.partition("/")
-        return self._spaces.get(space) or self._records(space), name
+    def _find(self, key: str) -> tuple[SwapDirectory, str]:
+        namespace, _, name = key.partition("/")
+        return self._records_of(namespace), name
 
-    def _find_tickets(self, key: str) -> tuple[Tickets, str]:
-        space, _, name = key.partition("/")
-        return self._counters.get(space) or self._tickets(space), name
+    def _records_of(self, namespace: str) -> SwapDirectory:
+        if namespace not in self._records:
+            from swarm.stores.file.swap import SwapDirectory  # a command loads what it uses
 
-    def _records(self, space: str) -> Handover:
-        if space not in self._spaces:
-            from swarm.stores.file.swap import Handover  # here and below: a command pays only for what it uses
+            live = f"{self.root}/{namespace}"
+            private = self._private(namespace, SwapDirectory.DIRECTORIES)
+            self._directory.refuse_links(live)
+            self._records[namespace] = SwapDirectory(live, private, make_dirs=self._make_dirs, fs=self._filesystem)
+        return self._records[namespace]
 
-            live, private = f"{self.root}/{space}", f"{self.root}/.{space}"
-            self._directory.refuse_links(live, private, *(f"{private}/{name}" for name in Handover.DIRECTORIES))
-            self._spaces[space] = Handover(live, private, ensure=self._ensure, fs=self._filesystem)
-        return self._spaces[space]
+    def _counters_of(self, namespace: str) -> TokenCounters:
+        if namespace not in self._counters:
+            from swarm.stores.file.tokens import TokenCounters
 
-    def _tickets(self, space: str) -> Tickets:
-        if space not in self._counters:
-            from swarm.stores.file.tokens import Tickets
+            private = self._private(namespace, TokenCounters.DIRECTORIES)
+            self._counters[namespace] = TokenCounters(
+                private, boot=self.clock.boot, make_dirs=self._make_dirs, fs=self._filesystem
+            )
+        return self._counters[namespace]
 
-            private = f"{self.root}/.{space}"
-            self._directory.refuse_links(private, *(f"{private}/{name}" for name in Tickets.DIRECTORIES))
-            self._counters[space] = Tickets(private, boot=self.clock.boot, ensure=self._ensure, fs=self._filesystem)
-        return self._counters[space]
+    def _private(self, namespace: str, directories: tuple[str, ...]) -> str:
+        private = f"{self.root}/.{namespace}"
+        self._directory.refuse_links(private, *(f"{private}/{name}" for name in directories))
+        return private
 
     def _log(self, log: str) -> Journal:
         if log not in self._logs:
@@ -261,9 +242,13 @@ class FileStore:
 
             parts = f"{self.root}/.{log}"
             self._directory.refuse_links(parts)
-            max_bytes = self.log_max_bytes if log == _PUBLIC_LOG else 0
-            path, ensure = self._log_path(log), self._ensure
-            self._logs[log] = Journal(path, parts, ensure=ensure, max_bytes=max_bytes, sync_dir=self._settle)
+            self._logs[log] = Journal(
+                self._log_path(log),
+                parts,
+                ensure=self._make_dirs,
+                max_bytes=self.log_max_bytes if log == _PUBLIC_LOG else 0,
+                sync_dir=self._sync_dir,
+            )
         return self._logs[log]
 
     def _log_path(self, log: str) -> str:
@@ -272,7 +257,7 @@ class FileStore:
     def _cache(self) -> FileCache:
         from swarm.stores.cache import FileCache
 
-        return FileCache(self.root, self._directory)  # never synced: it can be found out again
+        return FileCache(self.root, self._directory)
 
     def _watch(self, path: str) -> Watch:
         if self._inotify is None:
@@ -281,9 +266,15 @@ class FileStore:
             self._inotify = InotifyPool()
         return self._inotify.watch(path)
 
+    def _explained(self, items: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from items
+        except OSError as error:
+            raise self._directory.explained(error) from error
+
 
 def _resolved(path: str) -> str:
-    """Where the file is; of the directories that lead to it, the system finds those that are links by itself."""
+    """Follow a symlink in place of the log file, since inotify watches its directory."""
     from os.path import islink, realpath
 
     return realpath(path) if islink(path) else path

@@ -1,96 +1,97 @@
-"""How a lock file changes hands: compare-and-swap on a directory of files.
+"""Compare-and-swap for the files of one directory.
 
-Promised: `replace` and `remove` act on the very record that was compared, although the filesystem offers no such call and a
-process may be stopped for any time between comparing and acting, even inside the system call. `create` never shows a half-written
-record. A person may remove or write a record at any moment. Not promised: that what a person *writes* at the very moment between
-somebody's comparing and acting stays; anything while somebody removes gates whose hands live, or their anchor, or where
-directories are listed with other names than they were given; and one user per directory, since a stranger's hand cannot be
-destroyed.
+A filesystem can create a file exclusively. It has no call for "replace or remove this
+file only if it still is the one that I compared", and a process may be stopped between
+comparing and acting, even inside the system call, for any time.  This module adds it.
 
-How: whoever acts, acts by a rename out of or into a directory of its own, its *hand*. The kernel refuses a rename from or to a
-directory that is gone, also when the path was walked before. So whoever doubts a sleeping process destroys its hand, and the
-sleeper, whenever it wakes, gets ENOENT and does nothing.
+    <live>/<name><suffix>                    a record, the only truth
+    <private>/scratch/s<random>/             the scratch directory of a process
+    <private>/intents/<name>~<scratch>~<n>   this process is about to change this record
 
-    <live>/<name><suffix>                 the record, the only truth
-    <private>/hands/h<random>/            a process's hand; its name is never used again
-    <private>/gates/<name>~<hand>~<when>  a gate: this hand is about to change this record, since this second
-    <private>/anchors/<shard>             the file that the gates of some names are further names of
+A process changes a record by one rename: out of its scratch directory (`replace`) or
+into it (`remove`).  The kernel refuses a rename through a directory that is gone, also
+when it had resolved the path before.  So removing a scratch directory *revokes* every
+change that its owner has in flight.  The owner gets ENOENT and starts again.
 
-The rules, each of which is needed:
+The protocol has five rules.  Leave out one, and the proof finds two holders.
 
-- Before acting on a record one opens a gate, then kills the hands of all other gates of this name, and only then looks
-  whether the record is the one. So of any two, the one that opened its gate later has killed the other before it looked.
-- After linking a new record one kills the hands of all gates of this name, and only then looks whether it is still there.
-- A gate is closed by its own process when it will not act any more, or by others once its hand is dead. A gate names its hand,
-  and hands do not return, so whoever closes one cannot be too late. Threads share a hand, which none of them can kill in
-  another's stead: so whoever meets a gate of its own hand gives way.
-- Gates need not be looked for while their anchor has no more names than its own and ours. So nobody may remove an anchor that
-  has gates; and a filesystem is believed only once it has counted a gate of ours.
-- Anybody may kill any hand at any time: it costs the owner a retry, never a record. Sweeping an old hand is killing
-  it.
-- Every file in a hand has a fresh name: after `link` the hand's file and the record are one inode, and must not be
-  written.
-- A forked child makes a hand of its own.
+1. To change a record: announce an intent; revoke the scratch directories of all other
+   intents for the record; compare; rename; remove the intent.
+2. To create a record: write it in the scratch directory; `link` it to its name; revoke
+   the scratch directories of all intents for the record; read it back.
+3. An intent is removed by its owner, after its last rename, or by another process, after
+   it has revoked the scratch directory that the intent names.
+4. A process that meets another intent with its own scratch directory (of a thread, or of
+   the code that a signal handler interrupted) does not act.  It raises Busy.
+5. Names of scratch directories, and of the files in them, are never used twice.  A
+   forked child makes a scratch directory of its own.
 
-That is what makes it safe. That somebody always gets through is a matter of manners: of two who meet, the one whose hand's name
-is smaller goes on and the other gives way (Busy), unless the gate is older than PATIENCE: then it is taken for a crash's. Two
-threads may both give way. A gate whose hand is dead is in nobody's way.
+Why it holds: of two processes that change one record, one announced its intent later.
+That one listed the intents after both were there, and revoked the other before it
+compared.  So either the other had renamed before that, and the comparison sees it, or
+it never will.
 
-What swarm did not make itself in <private> holds nobody up: a gate that names no hand is nobody's, and what cannot be cleared
-away stays where it is. A hand that cannot be destroyed is an error, and so is an anchor that cannot have gates: going on without
-it could give a task two holders.
+Revoking is always safe: it costs the owner a retry and never a record.  Rules of
+politeness let every process finish.  Of two that meet, the one with the smaller scratch
+name goes on; the other raises Busy, unless the intent is older than INTENT_TIMEOUT.
+
+Promised: `replace` and `remove` change exactly the record that was compared.  `create`
+never shows a half-written record.  A person may remove or write a record at any moment.
+
+Not promised:
+
+- A record that a person writes between a process's comparison and its rename may be lost.
+- Nothing holds while intents of live processes are deleted by other means.
+- Nothing holds on a filesystem that lists names in another form than they were given.
+  Changes fail there.
+- All processes belong to one user: the scratch directory of another user cannot be
+  revoked.  That is an error, and so is every scratch directory that cannot be removed.
 """
 
 from __future__ import annotations
 
 import errno
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy
-from swarm.stores.file.syscalls import Filesystem, insist, listed
+from swarm.stores.file.syscalls import Filesystem, list_if_there, retry_if_removed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeVarTuple
-
-    Args = TypeVarTuple("Args")
 
 SUFFIX = ".lock"
-PATIENCE = 3.0  # seconds that an open gate is respected
-SWEEP_AGE = 3600.0  # seconds after which residue is taken for a crash's
-SWEEP_BATCH = 16  # entries looked at when a hand is made
-ANCHORS = 16
+INTENT_TIMEOUT = 3.0  # seconds after which an intent counts as left by a crash
+GARBAGE_AGE = 3600.0  # seconds after which anything in <private> does
+GARBAGE_BATCH = 16  # entries examined when a scratch directory is made
 
 
-class Handover:
-    """Compare-and-swap for the files of one directory. Threads may share it, and a child may that is forked between two calls."""
+class SwapDirectory:
+    """Compare-and-swap for the files of `live`, with its own files in `private`.
 
-    DIRECTORIES = ("hands", "gates", "anchors")
+    Threads may share the object. So may a child that is forked between two calls.
+    """
+
+    DIRECTORIES = ("scratch", "intents")
 
     def __init__(
         self,
         live: str,
         private: str,
         *,
-        ensure: Callable[[str], None],
+        make_dirs: Callable[[str], None],
         fs: Filesystem,
         suffix: str = SUFFIX,
-        vacated: bool = False,
     ) -> None:
-        """`vacated`: somebody may call `vacate` there at any moment."""
-        self._hand = (0, "")  # the process that made it, and its name: a forked child has none yet
-        self._fs = fs
         self._live = live
         self._suffix = suffix
         self._private = private
-        self._hands = private + "/hands"
-        self._gates = private + "/gates"
-        self._anchors = private + "/anchors"
-        self._vacated = vacated
-        self._counts = False  # whether an anchor's names were seen to be counted
-        self._ensure = ensure
-        self._fresh = iter(range(1 << 62))  # each number once, in any thread, without importing itertools
+        self._scratches = private + "/scratch"
+        self._intents = private + "/intents"
+        self._make_dirs = make_dirs
+        self._fs = fs
+        self._own = (0, "")  # the process that made the scratch directory, and its name
+        self._numbers = iter(range(1 << 62))  # each once, in any thread, without itertools
 
     def path(self, name: str) -> str:
         return f"{self._live}/{name}{self._suffix}"
@@ -102,255 +103,211 @@ class Handover:
             return None
 
     def names(self) -> list[str]:
-        found = listed(self._fs.names, self._live)
-        return sorted(name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix) and name[0] != ".")
-
-    def create(self, name: str, data: bytes) -> bool:
-        return insist(self._lay_out, self._private, self._try_to_create, name, data)
-
-    def replace(self, name: str, old: bytes, new: bytes) -> bool:
-        return insist(self._lay_out, self._private, self._try_to_change, name, old, new)
-
-    def remove(self, name: str, old: bytes) -> bool:
-        return insist(self._lay_out, self._private, self._try_to_change, name, old, None)
+        found = list_if_there(self._fs.names, self._live)
+        records = (name for name in found if name.endswith(self._suffix) and name[0] != ".")
+        return sorted(name.removesuffix(self._suffix) for name in records)
 
     def age(self, name: str) -> float:
+        """Return the seconds since the record was written, 0 if there is none."""
         try:
             return self._fs.age(self.path(name))
         except FileNotFoundError:
             return 0.0
 
-    def sweep(self, age: float = SWEEP_AGE, batch: int = SWEEP_BATCH) -> None:
-        """Clears away what crashed processes left, if it is older than `age`."""
-        for hand in _some(listed(self._fs.own_names, self._hands), batch):
-            if hand != self._hand[1]:
-                self._clear_away(self._sweep_hand, hand, age)
-        for gate in _some(listed(self._fs.own_names, self._gates), batch):
-            self._clear_away(self._sweep_gate, gate, age)
+    def create(self, name: str, data: bytes) -> bool:
+        """Create the record. Return False if there is one, or if this one is gone again."""
+        return retry_if_removed(lambda: self._create(name, data), self._lay_out, self._private)
 
-    def vacate(self) -> None:
-        """Leaves nothing but the records behind. Whoever is at work here finds its hand destroyed, and tries again."""
-        self.close()
-        try:
-            self.sweep(-1.0, 1_000_000)
-            for anchor in listed(self._fs.own_names, self._anchors):
-                self._clear_away(self._discard, f"{self._anchors}/{anchor}")
-        except OSError:
-            pass  # not even to be listed
-        for path in (self._gates, self._anchors, self._hands, self._private):
-            self._clear_away(self._fs.rmdir, path)
+    def replace(self, name: str, old: bytes, new: bytes) -> bool:
+        """Replace the record if it equals `old`. Return whether it did. Raise Busy."""
+        return retry_if_removed(lambda: self._change(name, old, new), self._lay_out, self._private)
+
+    def remove(self, name: str, old: bytes) -> bool:
+        """Remove the record if it equals `old`. Return whether it did. Raise Busy."""
+        return retry_if_removed(lambda: self._change(name, old, None), self._lay_out, self._private)
 
     def close(self) -> None:
-        """Gives the hand back. The next change makes a new one."""
-        owner, hand = self._hand
-        if hand and owner == os.getpid():
-            self._clear_away(self._kill, hand)
-        self._hand = (0, "")
+        """Remove the scratch directory of this process. The next change makes another."""
+        owner, scratch = self._own
+        if scratch and owner == os.getpid():
+            self._quietly(self._revoke, scratch)
+        self._own = (0, "")
 
     def __del__(self) -> None:
-        if os is not None:  # at interpreter exit modules go first
-            self.close()
+        if os is not None:  # it is None once the interpreter has cleared the module
+            self.close()  # only tidies up: without it the directory becomes garbage
 
-    def _try_to_create(self, name: str, data: bytes) -> bool:
-        hand, mine = self._fresh_name()
+    def collect_garbage(self, age: float = GARBAGE_AGE, batch: int = GARBAGE_BATCH) -> None:
+        """Remove up to `batch` entries of each kind that are older than `age`."""
+        for scratch in _sample(list_if_there(self._fs.own_names, self._scratches), batch):
+            if scratch != self._own[1] and _is_scratch(scratch):
+                self._quietly(self._collect, f"{self._scratches}/{scratch}", age, scratch)
+        for intent in _sample(list_if_there(self._fs.own_names, self._intents), batch):
+            self._quietly(self._collect, f"{self._intents}/{intent}", age, _scratch_of(intent))
+
+    def remove_private(self) -> None:
+        """Remove everything but the records. Processes at work here start again."""
+        self.close()
+        self._quietly(self.collect_garbage, -1.0, 1_000_000)
+        for path in (self._intents, self._scratches, self._private):
+            self._quietly(self._fs.rmdir, path)
+
+    def _create(self, name: str, data: bytes) -> bool:
+        scratch, number = self._next_file()
+        draft = f"{self._scratches}/{scratch}/{number}"
+        created = False
         try:
-            self._fs.write_new(mine, data)
-            self._fs.link(mine, self.path(name))
+            self._fs.write_new(draft, data)
+            self._fs.link(draft, self.path(name))
+            created = True
         except FileExistsError:
-            self._tidy(mine)
-            return False
+            pass
         except BaseException as error:
-            self._leave(hand, mine, error)
+            self._clean_up(scratch, draft, error)
             raise
-        self._tidy(mine)
-        if not self._are_all_gates(name, 0):
-            self._clear(self._gates_of(name))
+        self._quietly(self._fs.unlink, draft)
+        if not created:
+            return False
+        self._revoke_all(self._intents_for(name))
         return self.read(name) == data
 
-    def _try_to_change(self, name: str, old: bytes, new: bytes | None) -> bool:
-        """Changes record `old` into `new`, or removes it where `new` is None."""
-        hand, mine = self._fresh_name()
-        move = (self.path(name), mine) if new is None else (mine, self.path(name))
+    def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
+        """Replace record `old` by `new`, or remove it if `new` is None."""
+        scratch, number = self._next_file()
+        draft = f"{self._scratches}/{scratch}/{number}"
+        move = (self.path(name), draft) if new is None else (draft, self.path(name))
+        intent = f"{name}~{scratch}~{number}"
         try:
             if new is not None:
-                self._fs.write_new(mine, new)
-                self._fs.settle_content(mine)  # before the gate is open: a disk may take longer than others are patient
-            gate = f"{name}~{hand}~{self._fs.this_second()}"
-            self._open(name, gate)
+                self._fs.write_new(draft, new)
+                self._fs.sync_content(draft)  # before the intent: a disk may be slow
+            self._fs.write_new(f"{self._intents}/{intent}", b"")
             try:
-                self._hold_off_others(name, hand, gate)
+                self._revoke_rivals(name, intent, scratch)
                 changed = self.read(name) == old
                 if changed:
                     self._fs.rename(*move)
             finally:
-                self._tidy(f"{self._gates}/{gate}")
+                self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
         except BaseException as error:
-            self._leave(hand, mine, error)
+            self._clean_up(scratch, draft, error)
             raise
         if new is None or not changed:
-            self._tidy(mine)
+            self._quietly(self._fs.unlink, draft)
         return changed
 
-    def _open(self, name: str, gate: str) -> None:
-        anchor, path = self._anchor(name), f"{self._gates}/{gate}"
+    def _clean_up(self, scratch: str, draft: str, error: BaseException) -> None:
+        """Give up a scratch directory that was revoked. Keep any other.
+
+        On a full disk no other could be made.
+        """
+        if not isinstance(error, FileNotFoundError):
+            self._quietly(self._fs.unlink, draft)
+            return
+        if self._own[1] == scratch:
+            self._own = (0, "")
+        self._quietly(self._revoke, scratch)
+
+    def _revoke_rivals(self, name: str, mine: str, scratch: str) -> None:
+        rivals = self._intents_for(name)
+        if mine not in rivals:  # others cannot see it: it was removed, or is listed otherwise
+            raise FileNotFoundError(errno.ENOENT, "is not listed", f"{self._intents}/{mine}")
+        rivals.remove(mine)
+        for rival in rivals:
+            if _scratch_of(rival) <= scratch and self._is_active(rival):
+                raise Busy(f"another process is changing {name} right now. Try again.")
+        self._revoke_all(rivals)
+
+    def _is_active(self, intent: str) -> bool:
         try:
-            try:
-                self._fs.mark(anchor, path)
-            except (FileNotFoundError, PermissionError):
-                self._lay_anchor(anchor)
-                self._fs.mark(anchor, path)
-        except FileExistsError:  # another thread's, or left by one that was interrupted
-            self._give_way(gate)
-            self._kill(_parts(gate)[1])  # with it we die too: the next try has another
-
-    def _hold_off_others(self, name: str, hand: str, mine: str) -> None:
-        if self._are_all_gates(name, 1):
-            return
-        gates = self._gates_of(name)
-        if mine not in gates:  # closed by one who has killed us, or by a person: whoever looks now does not see us
-            raise FileNotFoundError
-        gates.remove(mine)
-        for gate in gates:
-            if _parts(gate)[1] <= hand:
-                self._give_way(gate)
-        self._clear(gates)
-
-    def _are_all_gates(self, name: str, ours: int) -> bool:
-        """Whether there are no gates for a record but ours, as far as that can be told without listing them."""
-        if not self._counts and (self._vacated or not ours):
+            young = self._fs.age(f"{self._intents}/{intent}") <= INTENT_TIMEOUT
+        except FileNotFoundError:
             return False
-        names = self._fs.links(self._anchor(name))
-        self._counts = self._counts or names > ours
-        return names == 1 + ours
+        return young and self._fs.exists(f"{self._scratches}/{_scratch_of(intent)}")
 
-    def _lay_anchor(self, anchor: str) -> None:
-        """Where there is none. Gates that one had before are counted by nobody: whoever opened them is not to act any more."""
-        self._clear_away(self._fs.rmdir, anchor)  # planted: a directory can have no further names, and had none
-        if self._fs.exists(anchor):
-            return
-        if not self._vacated:
-            gates = listed(self._fs.names, self._gates)
-            self._clear([gate for gate in gates if _parts(gate)[0] and self._anchor(_parts(gate)[0]) == anchor])
-        self._fs.put(anchor)
+    def _intents_for(self, name: str) -> list[str]:
+        found = list_if_there(self._fs.names, self._intents)
+        return [entry for entry in found if _scratch_of(entry) and entry.rsplit("~", 2)[0] == name]
 
-    def _anchor(self, name: str) -> str:
-        """One for all would tell everybody of everybody else's gates."""
-        return f"{self._anchors}/{ord(name[-1]) % ANCHORS}"
+    def _revoke_all(self, intents: list[str]) -> None:
+        for intent in intents:
+            self._revoke(_scratch_of(intent))
+            self._quietly(self._fs.unlink, f"{self._intents}/{intent}")
 
-    def _gates_of(self, name: str) -> list[str]:
-        return [gate for gate in listed(self._fs.names, self._gates) if gate.startswith(name) and _parts(gate)[0] == name]
-
-    def _give_way(self, gate: str) -> None:
-        """Raises Busy, unless whoever opened the gate is dead, or done, or has taken too long."""
-        name, hand, when = _parts(gate)
-        young = self._fs.since(when) <= PATIENCE
-        if young and self._fs.exists(f"{self._gates}/{gate}") and self._fs.exists(f"{self._hands}/{hand}"):
-            raise Busy(f"somebody else is changing {name} right now. Try again in a moment.")
-
-    def _clear(self, gates: list[str]) -> None:
-        for gate in gates:
-            self._kill(_parts(gate)[1])
-            self._tidy(f"{self._gates}/{gate}")
-
-    def _kill(self, hand: str) -> None:
-        """Destroys a hand: from now on its owner's renames fail, also those that have already begun."""
-        path = f"{self._hands}/{hand}"
+    def _revoke(self, scratch: str) -> None:
+        """Remove a scratch directory: from now on its owner's renames fail."""
+        path = f"{self._scratches}/{scratch}"
         while True:
             try:
                 for name in self._fs.own_names(path):
-                    self._discard(f"{path}/{name}")
+                    self._unlink_if_there(f"{path}/{name}")
                 self._fs.rmdir(path)
                 return
             except FileNotFoundError:
                 return
-            except NotADirectoryError:
-                self._discard(path)  # planted: no hand, and nothing that a rename could go through
+            except NotADirectoryError:  # planted: no rename can go through it
+                self._unlink_if_there(path)
                 return
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
-    def _discard(self, path: str) -> None:
+    def _collect(self, path: str, age: float, scratch: str) -> None:
+        if self._fs.age(path) > age:
+            if scratch:
+                self._revoke(scratch)
+            self._unlink_if_there(path)
+
+    def _next_file(self) -> tuple[str, str]:
+        """Return the scratch directory of this process and a new name for a file in it."""
+        owner, scratch = self._own
+        if not scratch or owner != os.getpid():
+            scratch = self._make_scratch()
+            self.collect_garbage()
+        return scratch, f"{next(self._numbers):x}"
+
+    def _make_scratch(self) -> str:
+        scratch = "s" + os.urandom(8).hex()
+        self._fs.mkdir(f"{self._scratches}/{scratch}")
+        owner, other = self._own
+        if other and owner == os.getpid():  # another thread was faster
+            self._fs.rmdir(f"{self._scratches}/{scratch}")
+            return other
+        self._own = (os.getpid(), scratch)
+        return scratch
+
+    def _unlink_if_there(self, path: str) -> None:
         try:
             self._fs.unlink(path)
         except FileNotFoundError:
             pass
 
-    def _tidy(self, path: str) -> None:
-        """Removes what is of no more use. Where that fails, what was done is done all the same, and a sweep will see to it."""
+    def _quietly(self, remove: Callable[..., None], *args: object) -> None:
+        """Remove what is of no more use. Where that fails, it becomes garbage."""
         try:
-            self._fs.unlink(path)
+            remove(*args)
         except OSError:
             pass
-
-    def _clear_away(self, clear: Callable[[*Args], None], *args: *Args) -> None:
-        """Whoever clears away on its way must not fail for it."""
-        try:
-            clear(*args)
-        except OSError:
-            pass
-
-    def _sweep_hand(self, hand: str, age: float) -> None:
-        if _is_hand(hand) and self._fs.age(f"{self._hands}/{hand}") > age:
-            self._kill(hand)
-
-    def _sweep_gate(self, gate: str, age: float) -> None:
-        path = f"{self._gates}/{gate}"
-        _, hand, when = _parts(gate)
-        if (self._fs.since(when) if hand else self._fs.age(path)) > age:
-            if hand:
-                self._kill(hand)
-            self._discard(path)
-
-    def _fresh_name(self) -> tuple[str, str]:
-        """This process's hand, and a path in it that was never used. The two go together: another thread may change hands."""
-        owner, hand = self._hand
-        if not hand or owner != os.getpid():
-            hand = self._make_hand()
-            self.sweep()
-        return hand, f"{self._hands}/{hand}/{next(self._fresh):x}"
-
-    def _make_hand(self) -> str:
-        hand = "h" + os.urandom(8).hex()
-        self._fs.mkdir(f"{self._hands}/{hand}")
-        owner, faster = self._hand
-        if faster and owner == os.getpid():  # another thread's; should it be gone by now, it is a hand all the same
-            self._fs.rmdir(f"{self._hands}/{hand}")
-            return faster
-        self._hand = (os.getpid(), hand)
-        return hand
-
-    def _leave(self, hand: str, mine: str, error: BaseException) -> None:
-        """After a failure: a hand that was destroyed is given up. Any other is good for the next try, also on a full disk, where
-        it could not be made again."""
-        if isinstance(error, FileNotFoundError):
-            self._drop(hand)
-        else:
-            self._tidy(mine)
-
-    def _drop(self, hand: str) -> None:
-        if self._hand[1] == hand:
-            self._hand = (0, "")
-        self._clear_away(self._kill, hand)  # it is never used again
 
     def _lay_out(self) -> None:
-        for path in (self._live, self._hands, self._gates, self._anchors):
-            self._ensure(path)
+        for path in (self._live, self._scratches, self._intents):
+            self._make_dirs(path)
 
 
-def _parts(gate: str) -> tuple[str, str, str]:
-    """What a gate says: the record's name, the hand and the second; all empty for what is none. Names come out of a directory
-    that others can write to: only what swarm makes is used as a path."""
-    rest, _, when = gate.rpartition("~")
-    name, _, hand = rest.rpartition("~")  # a name may contain the separator
-    return (name, hand, when) if _is_hand(hand) and when.isdecimal() and when.isascii() else ("", "", "")
+def _scratch_of(intent: str) -> str:
+    """Return the scratch directory that an intent names, "" if it is not an intent.
+
+    Other programs can write to the directory: only a valid name is used as a path.
+    """
+    parts = intent.rsplit("~", 2)  # a record's name may contain the separator
+    return parts[1] if len(parts) == 3 and _is_scratch(parts[1]) else ""
 
 
-def _is_hand(name: str) -> bool:
-    return len(name) == 17 and name[0] == "h" and not name[1:].strip("0123456789abcdef")
+def _is_scratch(name: str) -> bool:
+    return len(name) == 17 and name[0] == "s" and not name[1:].strip("0123456789abcdef")
 
 
-def _some(names: list[str], count: int) -> list[str]:
-    """A few of many, each time others."""
+def _sample(names: list[str], count: int) -> list[str]:
+    """Return some of many names, others each time."""
     start = int.from_bytes(os.urandom(2), "big") % max(1, len(names))
     return (names[start:] + names[:start])[:count]

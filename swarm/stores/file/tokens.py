@@ -1,13 +1,20 @@
-"""Numbers that only grow, drawn from files: what a lock's token is made of.
+"""Token counters: numbers that only grow, kept in files.
 
-Promised: whoever draws later for the same name gets a larger number, however many draw at once, and across restarts and losses of
-power; also after somebody has removed all counters. Not promised: no gaps.
+Promised: each number is larger than all numbers drawn for the same name before.  That
+holds for any number of processes at once, across restarts and loss of power, and after
+all counters were removed.  Not promised: numbers without gaps.
 
-    <private>/tickets/<shard>             a counter: one byte a ticket
-    <private>/epochs/<n>                  a symlink to a boot's identity: tickets of a later epoch are larger than all before
-    <private>/epochs/<n>.synced           that it is on disk for good
+    <private>/tokens/<shard>            a counter: its size in bytes counts
+    <private>/generations/<n>           a symlink to the boot in which it began
+    <private>/generations/<n>.synced    generation n survives a loss of power
 
-A counter that cannot be used is an error: going on without it could give a late writer a token that counts.
+A token is `generation * PER_GENERATION + size of the counter`.  Counters are not synced,
+so a loss of power may turn them back.  Therefore each boot begins a generation, and so
+does the first process that finds the counters removed.  A generation is synced before
+its first token is used.  A process that has drawn a token checks that its generation
+still is the last one, and draws again if not.
+
+A counter that cannot be used is an error: without it a token could be used twice.
 """
 
 from __future__ import annotations
@@ -15,127 +22,131 @@ from __future__ import annotations
 import errno
 
 from swarm.errors import StoreError
-from swarm.stores.file.syscalls import Filesystem, insist, listed
+from swarm.stores.file.syscalls import Filesystem, list_if_there, retry_if_removed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SHARDS = 251  # a file a task would cost a disk block each
-PER_EPOCH = 1_000_000_000
-EPOCHS = 1_000_000_000  # so that a ticket fits into 64 bits
+SHARDS = 251  # a file for each task would cost a disk block for each task
+PER_GENERATION = 1_000_000_000
+GENERATIONS = 1_000_000_000  # so that a token fits into 64 bits
 
 
-class Tickets:
-    """The counters of one directory. Threads and forked children may share it."""
+class TokenCounters:
+    """The counters of one directory. Threads and forked children may share the object."""
 
-    DIRECTORIES = ("tickets", "epochs")
+    DIRECTORIES = ("tokens", "generations")
 
-    def __init__(self, private: str, *, boot: Callable[[], str], ensure: Callable[[str], None], fs: Filesystem) -> None:
-        self._fs = fs
+    def __init__(self, private: str, *, boot: Callable[[], str], make_dirs: Callable[[str], None], fs: Filesystem) -> None:
         self._private = private
-        self._tickets = private + "/tickets"
-        self._epochs = private + "/epochs"
+        self._tokens = private + "/tokens"
+        self._generations = private + "/generations"
         self._boot = boot
-        self._ensure = ensure
-        self._epoch: int | None = None
+        self._make_dirs = make_dirs
+        self._fs = fs
+        self._known: int | None = None  # the current generation
 
-    def draw(self, name: str) -> int:
-        return insist(self._lay_out, self._private, self._try_to_draw, name)
+    def next(self, name: str) -> int:
+        """Return a token larger than every token drawn for `name` before."""
+        return retry_if_removed(lambda: self._next(name), self._lay_out, self._private)
 
-    def last(self, name: str) -> int:
-        """The largest that was drawn for this name, 0 if none was."""
+    def upper_bound(self, name: str) -> int:
+        """Return the last token drawn for `name` or one that is larger, 0 if none was."""
         try:
             while True:
-                epoch = self._current_epoch()
+                generation = self._current()
                 size = self._fs.size(self._counter(name))
-                if not self._is_over(epoch):
-                    return epoch * PER_EPOCH + size
+                if self._is_last(generation):
+                    return generation * PER_GENERATION + size
         except FileNotFoundError:
             return 0
 
-    def so_far(self) -> int:
-        """The largest that was drawn for any name, or one that is larger still."""
-        counters = listed(self._fs.names, self._tickets)
-        most = max((self._fs.size(f"{self._tickets}/{name}") for name in counters), default=0)
-        return max(0, self._last_epoch()) * PER_EPOCH + most
+    def highest(self) -> int:
+        """Return a number that no token drawn so far exceeds."""
+        counters = list_if_there(self._fs.names, self._tokens)
+        sizes = (self._fs.size(f"{self._tokens}/{counter}") for counter in counters)
+        return max(0, self._last()) * PER_GENERATION + max(sizes, default=0)
 
-    def skip(self, number: int) -> None:
-        """From now on all that are drawn are larger than `number`."""
-        insist(self._lay_out, self._private, self._try_to_skip, number)
+    def advance_past(self, number: int) -> None:
+        """Make every later token larger than `number`."""
+        retry_if_removed(lambda: self._advance_past(number), self._lay_out, self._private)
 
-    def _try_to_skip(self, number: int) -> None:
-        last, wanted = self._last_epoch(), number // PER_EPOCH + 1
-        for epoch in {last + 1, wanted} if wanted > last else ():  # the one after the last tells everybody that it is over
-            self._begin_epoch(epoch)
-        self._epoch = None
-
-    def _try_to_draw(self, name: str) -> int:
+    def _next(self, name: str) -> int:
         while True:
-            epoch = self._current_epoch()
+            generation = self._current()
             try:
-                drawn = self._fs.draw(self._counter(name), sync=not self._boot())
+                size = self._fs.grow(self._counter(name), sync=not self._boot())
             except FileNotFoundError:
-                self._epoch = None
+                self._known = None
                 raise
-            if not self._is_over(epoch):
-                return epoch * PER_EPOCH + drawn
+            if self._is_last(generation):
+                return generation * PER_GENERATION + size
+
+    def _advance_past(self, number: int) -> None:
+        last, wanted = self._last(), number // PER_GENERATION + 1
+        if wanted > last:
+            self._begin(last + 1)  # others look for the one after theirs
+            self._begin(wanted)
+        self._known = None
 
     def _counter(self, name: str) -> str:
-        return f"{self._tickets}/{int.from_bytes(name.encode(), 'big') % SHARDS}"
+        return f"{self._tokens}/{int.from_bytes(name.encode(), 'big') % SHARDS}"
 
-    def _current_epoch(self) -> int:
-        """A number that grows with every boot, and when the counters were removed. It is on disk, for good, before its first
-        ticket is given."""
-        while (epoch := self._epoch) is None:  # another thread may forget it at any moment
-            last = self._last_epoch()
-            if last < 0 or self._identity(last) != (self._boot() or "-"):
-                self._begin_epoch(last + 1)
-            elif self._fs.exists(f"{self._epochs}/{last}.synced"):
-                self._epoch = last
+    def _current(self) -> int:
+        """Return the generation of this boot. Begin and sync it if needed."""
+        while (generation := self._known) is None:  # another thread may forget it
+            last = self._last()
+            if last < 0 or self._boot_of(last) != (self._boot() or "-"):
+                self._begin(last + 1)
+            elif self._fs.exists(f"{self._generations}/{last}.synced"):
+                self._known = last
             else:
-                for path in (self._epochs, self._private, self._private.rpartition("/")[0]):
+                parent = self._private.rpartition("/")[0]
+                for path in (self._generations, self._private, parent):
                     self._fs.sync_dir(path)
-                self._mark_epoch(f"{last}.synced", "-")
-        return epoch
+                self._symlink_once("-", f"{last}.synced")
+        return generation
 
-    def _last_epoch(self) -> int:
-        return max((int(name) for name in listed(self._fs.names, self._epochs) if _is_epoch(name)), default=-1)
+    def _is_last(self, generation: int) -> bool:
+        after = f"{self._generations}/{generation + 1}"
+        if generation + 1 == GENERATIONS or not self._fs.exists(after):
+            return True
+        self._known = None
+        return False
 
-    def _identity(self, epoch: int) -> str:
-        """Of the boot that an epoch is for, "" if that cannot be told."""
+    def _last(self) -> int:
+        names = list_if_there(self._fs.names, self._generations)
+        return max((int(name) for name in names if _is_generation(name)), default=-1)
+
+    def _boot_of(self, generation: int) -> str:
+        """Return the boot in which a generation began, "" if it is not a symlink."""
         try:
-            return self._fs.readlink(f"{self._epochs}/{epoch}")
+            return self._fs.readlink(f"{self._generations}/{generation}")
         except OSError as error:
             if isinstance(error, FileNotFoundError) or error.errno == errno.EINVAL:
                 return ""
             raise
 
-    def _begin_epoch(self, number: int) -> None:
-        if number >= EPOCHS:
-            raise StoreError(f"{self._epochs}/{number - 1} was not made by swarm: so many boots nobody has seen. Remove it.")
-        self._mark_epoch(str(number), self._boot() or "-")
+    def _begin(self, generation: int) -> None:
+        if generation >= GENERATIONS:
+            path = f"{self._generations}/{generation - 1}"
+            raise StoreError(f"{path} is not a valid generation. Remove that file.")
+        self._symlink_once(self._boot() or "-", str(generation))
 
-    def _mark_epoch(self, name: str, text: str) -> None:
+    def _symlink_once(self, text: str, name: str) -> None:
         try:
-            self._fs.symlink(text, f"{self._epochs}/{name}")
+            self._fs.symlink(text, f"{self._generations}/{name}")
         except FileExistsError:
             pass
 
-    def _is_over(self, epoch: int) -> bool:
-        """Whether somebody has begun the next epoch: one who sees another boot, or no counters."""
-        if epoch + 1 == EPOCHS or not self._fs.exists(f"{self._epochs}/{epoch + 1}"):  # after the last there is none to wait for
-            return False
-        self._epoch = None
-        return True
-
     def _lay_out(self) -> None:
-        last = self._last_epoch()
-        if last >= 0 and not self._fs.exists(self._tickets):
-            self._begin_epoch(last + 1)  # before there are counters again: they will begin anew
-        for path in (self._tickets, self._epochs):
-            self._ensure(path)
+        last = self._last()
+        if last >= 0 and not self._fs.exists(self._tokens):
+            self._begin(last + 1)  # before there are counters: they start again at 0
+        for path in (self._tokens, self._generations):
+            self._make_dirs(path)
 
 
-def _is_epoch(name: str) -> bool:
-    return name.isascii() and name.isdigit() and len(name) <= 10 and str(int(name)) == name and int(name) < EPOCHS
+def _is_generation(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= 9 and str(int(name)) == name

@@ -19,12 +19,12 @@ from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
 from swarm.stores.file.durable import DurableFilesystem
 from swarm.stores.file.store import FileStore
-from swarm.stores.file.swap import Handover
+from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.syscalls import make_dirs
 from swarm.stores.registry import open_store
 from swarm.testing import CHECKS
 from tests.support.disks import loop_mounted, needs_root
-from tests.support.meddling import Place, destroy_hands
+from tests.support.meddling import Place, revoke_all
 from tests.support.processes import fork
 
 CALLS = (os, posix)  # some modules take their system calls from the one, some from the other
@@ -59,11 +59,20 @@ class Steps:
                 monkeypatch.setattr(module, name, on_descriptor(name))
             for name in ("link", "rename"):
                 monkeypatch.setattr(module, name, on_paths(name))
+            monkeypatch.setattr(module, "open", self._opening(module.open))
+
+    def _opening(self, really: Callable[..., int]) -> Callable[..., int]:
+        def call(path: Any, flags: int, *args: Any, **options: Any) -> int:
+            if "/intents/" in str(path) and flags & os.O_CREAT:
+                self._seen.append("announce an intent")
+            return really(path, flags, *args, **options)
+
+        return call
 
     def _note(self, what: str, path: str) -> None:
         place = os.path.relpath(path, self._root)
-        if place.startswith(".locks/hands/"):
-            place = "hand"
+        if place.startswith(".locks/scratch/"):
+            place = "scratch"
         self._seen.append(f"{what} {place}")
 
     def taken(self) -> list[str]:
@@ -129,23 +138,23 @@ class TestRecords:
         files.create("locks/first", b"x")
         assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.taken())
         assert files.create("locks/a", b"one")
-        assert steps.taken() == ["write hand", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
+        assert steps.taken() == ["write scratch", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
         assert files.replace("locks/a", b"one", b"two")
         steps.taken()
         assert files.replace("locks/a", b"two", b"three")
-        gate = "link .locks/anchors/1"  # which others respect only for so long
-        assert steps.taken() == ["write hand", "fsync hand", gate, "rename locks/a.lock", "fsync locks"]
+        intent = "announce an intent"  # which others respect only for so long
+        assert steps.taken() == ["write scratch", "fsync scratch", intent, "rename locks/a.lock", "fsync locks"]
 
     def test_whose_hand_is_destroyed_after_it_has_made_a_record_has_made_it(self, tmp_path: Path) -> None:
         place = Place(tmp_path / "state")
 
         class Overtaken(DurableFilesystem):
-            def settle_content(self, path: str) -> None:
-                destroy_hands(place)
-                super().settle_content(path)
+            def sync_content(self, path: str) -> None:
+                revoke_all(place)
+                super().sync_content(path)
 
-        someone = Handover(str(place.live), str(place.private), ensure=make_dirs, fs=Overtaken(str(tmp_path / "state")))
-        assert someone.create("t", b"one") and place.record() == b"one"
+        process = SwapDirectory(str(place.live), str(place.private), make_dirs=make_dirs, fs=Overtaken(str(tmp_path / "state")))
+        assert process.create("t", b"one") and place.record() == b"one"
 
     def test_it_is_gone_for_good_before_that_is_confirmed(self, files: FileStore, steps: Steps) -> None:
         files.create("locks/a", b"one")

@@ -49,7 +49,7 @@ def snapshot(path: Path) -> dict[str, bytes | str]:
 class TestMissing:
     @pytest.mark.parametrize(
         ("args", "answer"),
-        [(("check", "t"), "No lock for t\n"), (("list",), "No locks\n"), (("why", "t"), "Nobody holds t: there is no lock.\n")],
+        [(("check", "t"), "No lock for t\n"), (("list",), "No locks\n"), (("why", "t"), "No worker holds t: there is no lock.\n")],
     )
     def test_reading_locks_answers_nothing_there(
         self, args: tuple[str, ...], answer: str, lock: Run, isolated_swarm_dir: Path
@@ -486,7 +486,7 @@ class TestMounts:
             assert isinstance(logged, bytes)
             assert isinstance(after, bytes)
             assert after.startswith(logged)
-            assert os.listdir(state / ".locks" / "hands") == []
+            assert os.listdir(state / ".locks" / "scratch") == []
             assert disk.run("lock", "check", "t").stdout.startswith("t: Active\n")
             assert disk.run("log", "tail").stdout.encode() == logged
 
@@ -500,7 +500,7 @@ class TestMounts:
             assert all(b"xxx" not in line and b"yyy" not in line for line in after_torn)
             assert disk.run("lock", "release", "t", "w").returncode == 0
             assert disk.run("lock", "release", "n", "w").returncode == 0
-            assert os.listdir(state / ".locks" / "gates") == []
+            assert os.listdir(state / ".locks" / "intents") == []
 
     def test_a_full_disk_does_not_keep_an_expired_lock_for_ever(self, tmp_path: Path) -> None:
         with mounted(tmp_path / "disk", "size=256k") as disk:

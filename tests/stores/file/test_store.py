@@ -13,9 +13,9 @@ import pytest
 from swarm.errors import Busy, StoreError
 from swarm.stores.file import store as store_file
 from swarm.stores.file.store import FileStore
-from swarm.stores.file.swap import Handover
+from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.syscalls import Filesystem
-from swarm.stores.file.tokens import Tickets
+from swarm.stores.file.tokens import TokenCounters
 from swarm.system.clock import Clock
 from tests.conftest import HandClock, open_descriptors
 
@@ -96,7 +96,7 @@ class TestPlaces:
         with pytest.raises(StoreError, match="is a symbolic link and is not used"):
             FileStore(f"{tmp_path}/link", trusted=False)
 
-    @pytest.mark.parametrize("name", ["locks", ".locks", *(f".locks/{name}" for name in Handover.DIRECTORIES), ".status"])
+    @pytest.mark.parametrize("name", ["locks", ".locks", *(f".locks/{name}" for name in SwapDirectory.DIRECTORIES), ".status"])
     def test_a_link_in_place_of_a_directory_of_its_own_is_refused(self, name: str, files: FileStore, tmp_path: Path) -> None:
         (tmp_path / "treasure").mkdir()
         link = tmp_path / "state" / name
@@ -106,7 +106,7 @@ class TestPlaces:
             files.append("status", b"") if name == ".status" else files.read("locks/a")
         assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
 
-    @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in Tickets.DIRECTORIES)])
+    @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in TokenCounters.DIRECTORIES)])
     @pytest.mark.parametrize("verb", ["next_token", "token_bound"])
     def test_so_is_one_in_place_of_its_counters(self, verb: str, name: str, files: FileStore, tmp_path: Path) -> None:
         (tmp_path / "treasure").mkdir()
@@ -203,7 +203,7 @@ class TestErrors:
 
     def test_busy_stays_busy(self, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         files.create("locks/a", b"x")
-        monkeypatch.setattr("swarm.stores.file.swap.Handover._fresh_name", lambda self: (_ for _ in ()).throw(Busy("at it")))
+        monkeypatch.setattr("swarm.stores.file.swap.SwapDirectory._next_file", lambda self: (_ for _ in ()).throw(Busy("at it")))
         with pytest.raises(Busy, match=r"^at it$"):
             files.replace("locks/a", b"x", b"y")
 
@@ -217,7 +217,7 @@ class TestWatching:
         files.watch("locks/a", None, 7.0)
         files.watch("locks/absent", None, 0.25)
         folder = f"{files.root}/locks"
-        longest = store_file._LONGEST_WAIT
+        longest = store_file._WATCH_RENEWAL
         assert watches.seen == [(f"{folder}/a.lock", "", 0.5), (f"{folder}/a.lock", "", longest), (folder, "absent.lock", 0.25)]
 
     def test_a_log_is_watched_until_there_is_something(self, files: FileStore, watches: Watches) -> None:
@@ -249,7 +249,7 @@ def test_a_closed_store_holds_nothing_open(files: FileStore) -> None:
     before = open_descriptors()
     files.create("locks/a", b"x")
     files.append("status", b"line")
-    assert len(os.listdir(f"{files.root}/.locks/hands")) == 1
+    assert len(os.listdir(f"{files.root}/.locks/scratch")) == 1
     files.close()
-    assert os.listdir(f"{files.root}/.locks/hands") == [] and open_descriptors() == before
+    assert os.listdir(f"{files.root}/.locks/scratch") == [] and open_descriptors() == before
     assert files.replace("locks/a", b"x", b"y") and files.append("status", b"again")
