@@ -20,7 +20,6 @@ from swarm.locks.lease import Lease
 from swarm.locks.reservations import Reservations
 from swarm.locks.table import LockTable
 from swarm.queue.queue import Claim, Task, TaskQueue
-from swarm.queue.waiting import claim_patiently
 from swarm.stores.contract import Store
 from swarm.system.background import BackgroundCall
 
@@ -112,7 +111,7 @@ class AgentSession:
             raise WrongState(
                 assigned, f"You are assigned to {assigned}: the process that started you holds it, and your exit ends it."
             )
-        return claim_patiently(self.queue, lambda: self._claim_now(task), wait, stopped)
+        return self.queue.retry_claim(lambda: self._claim_now(task), wait, stopped)
 
     def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
         """End a claim and return the task. `how` is done, fail or release.

@@ -19,6 +19,7 @@ from swarm.inputs import check_wait
 from swarm.locks.path_pattern import checked_pattern, project_root
 from swarm.queue import claim_report, waiting
 from swarm.queue.events import DONE, FAILED
+from swarm.status import events
 from swarm.status.log import StatusLog
 from swarm.terminal.text import duration, shorten
 
@@ -152,7 +153,7 @@ class AgentTools:
         if queued and state == "START" and not mine and not assigned:
             raise BadInput(f"you do not have {task}, which is a task of the queue: call claim.")
         # An informational record must not be mistaken for a record of the queue itself.
-        meta: dict[str, Any] = {"from": "output"} if queued and state != "START" else {}
+        meta: dict[str, Any] = events.from_agent() if queued and state != "START" else {}
         if mine is not None:
             meta["token"] = mine.lease.token
         self._log.append(state, self._session.worker, task, text, meta or None)

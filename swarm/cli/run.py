@@ -19,6 +19,7 @@ from swarm.errors import CannotRun, LockHeld, LockLost, StoreError
 from swarm.inputs import check_name, whole
 from swarm.locks.lease import Lease
 from swarm.locks.table import LockTable
+from swarm.status import events
 from swarm.status.log import StatusLog
 from swarm.stores.default import default_store
 from swarm.system import job_control
@@ -46,7 +47,7 @@ def run(call: Call) -> int:
         work = _Work(table, child, task, worker, ttl, wait)
         code = work.run(call.command_line, grace)
     except LockHeld as held:
-        StatusLog(table.store).append("SKIP", worker, task, str(held), {"held_by": held.holder})
+        StatusLog(table.store).append("SKIP", worker, task, str(held), events.held_by(held.holder))
         _report_held(call, table, held)
         return held_exit
     finally:
@@ -106,7 +107,7 @@ class _Work:
 
     def _record_end(self, code: int | None) -> None:
         if code is None or self._is_lost():
-            self._record("SKIP", str(self._lost), lost=True, **({} if code is None else {"exit_code": code}))
+            self._record("SKIP", str(self._lost), **events.lost(**({} if code is None else {"exit_code": code})))
         elif code == 0:
             self._record("DONE", exit_code=0)
         else:

@@ -12,7 +12,6 @@ from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import Task, TaskQueue
 from swarm.queue.task import NAMES, OBJECT, SECONDS, TASK_FIELDS, TEXT, WHOLE
-from swarm.queue.waiting import claim_patiently
 from swarm.terminal import output
 from swarm.terminal.text import shorten, shown
 
@@ -100,7 +99,7 @@ def claim(call: Call) -> int:
     queue, worker = TaskQueue(), _worker(call)
     task = call.positional[0] if call.positional else None
     try:
-        claimed = claim_patiently(queue, lambda: queue.claim(worker, task, ttl=call.ttl()), call.seconds("--wait", 0.0))
+        claimed = queue.claim(worker, task, ttl=call.ttl(), wait=call.seconds("--wait", 0.0))
     except (NoTask, LockHeld, WrongState) as error:
         fields = claim_report.refusal(error, claim_report.command_to_wait(worker))
         if not call.answer(fields):

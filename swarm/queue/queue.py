@@ -1,20 +1,24 @@
-"""A queue of tasks for many workers: `TaskQueue` adds tasks, hands each to one worker at a time, and is told what became of it.
+"""A queue of tasks for many workers.
 
-The queue is a log, and what reading it gives (`queue.state`). Done, failed and given back carry the token of the claim, and are
-refused, with LockLost, once another claim came after. A worker that dies leaves a lock that is free at once, or at the end of its
-lease, and the task goes to the next that asks.
+`TaskQueue` adds tasks, lets each be claimed by one worker at a time, and takes the result. The queue
+is a log; `queue.state` defines the state that follows from it. The events done, fail and release
+carry the token of their claim. The queue refuses them with LockLost after a newer claim. When a
+worker dies, the lock of its task becomes free, at once or at the end of its lease, and the next
+worker that asks gets the task.
 
-Without a store it uses the state directory that the environment names, asked at each call. Threads may share the object.
+Without a store, each call uses the state directory that the environment names. Threads may share
+the object.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from swarm import settings
-from swarm.errors import BadInput, LockLost, StoreError, TaskExists, WrongState
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, TaskExists, WrongState
 from swarm.inputs import check_name, check_ttl, check_wait
 from swarm.locks.lease import Lease
 from swarm.queue.claims import Claim, Claims
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
     from swarm.queue.task import TaskFields
 
 __all__ = ["Claim", "Task", "TaskQueue", "TaskSpec"]
+
+_MAX_PAUSE = 0.5  # seconds between tries to claim
+_MIN_PAUSE = 0.01
 
 
 class TaskQueue:
@@ -47,16 +54,18 @@ class TaskQueue:
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:
-            raise TaskExists(task_id, f"There is a task {task_id} already. Choose another id, or see: swarm task show {task_id}")
+            raise TaskExists(task_id, f"The task {task_id} exists already. Choose another id, or see: swarm task show {task_id}")
         return self.get(task_id)
 
     def add_all(
         self, specs: Sequence[TaskSpec], progress: Callable[[int], object] = lambda count: None
     ) -> tuple[list[str], list[str]]:
-        """Adds tasks, which may come after each other in any order: the ids that are new, and those that were there already, just
-        as they are asked for. Raises BadInput or TaskExists before anything is written. Killed in the middle, it is simply called
-        again."""
-        specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them itself
+        """Add tasks. They may come after each other in any order.
+
+        Return the ids that are new, and those that already existed with equal fields. A call that
+        was killed can be repeated. Raise BadInput or TaskExists before anything is written.
+        """
+        specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them without a check
         with self._mutex:
             log = self._log()
             _check_new(specs, log.read())
@@ -70,11 +79,12 @@ class TaskQueue:
                     progress(count)
             state = log.read()
             new = [name for name, line in lines.items() if name in state.entries and state.entries[name].line == line]
-            lost = [name for name in lines if name not in state.entries]
-            if lost:
-                raise StoreError(f"{lost[0]} was not added: others have just added tasks that come after it. Try again.")
+            refused = [name for name in lines if name not in state.entries]
+            if refused:
+                text = f"{refused[0]} was not added: another process has just added a task that makes a cycle. Try again."
+                raise StoreError(text)
             for spec in fresh:
-                _check_same(spec, state)  # somebody may have been faster
+                _check_same(spec, state)  # another process may have been faster
             own = set(new)
             return new, [spec.id for spec in specs if spec.id not in own]
 
@@ -88,20 +98,51 @@ class TaskQueue:
         ttl: float | None = None,
         bound: bool = False,
         commands_only: bool = False,
+        wait: float = 0.0,
     ) -> Claim:
-        """The best ready task that nobody holds, or the one that is named: its lock is taken and START is logged. `bound`: it is
-        free again as soon as this process is gone. `commands_only`: only one that has a command of its own. Raises NoTask if
-        there is none to be had, LockHeld if the named one is another's, WrongState if it is not to be done."""
+        """Claim the best ready task, or the named one: acquire its lock and log START.
+
+        `bound`: the lock is free as soon as this process ends. `commands_only`: only a task with a
+        command of its own. `wait`: try for so many seconds; a named task that is not in the queue is
+        not waited for. Raise NoTask if there is none to claim, LockHeld if another worker has the
+        named one, WrongState if the named one is not ready.
+        """
         check_name(worker, "worker")
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
-        with self._mutex:
-            if task_id is not None:
-                return self._claims().named(check_name(task_id, "task_id"), worker, ttl, bound=bound)
-            return self._claims().best(worker, ttl, bound=bound, commands_only=commands_only)
+        if task_id is not None:
+            check_name(task_id, "task_id")
+
+        def claim_now() -> Claim:
+            with self._mutex:
+                if task_id is not None:
+                    return self._claims().named(task_id, worker, ttl, bound=bound)
+                return self._claims().best(worker, ttl, bound=bound, commands_only=commands_only)
+
+        return self.retry_claim(claim_now, check_wait(wait))
+
+    def retry_claim(self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False) -> Claim:
+        """Call `claim` until it succeeds, for up to `wait` seconds, or until soon after it was `stopped`.
+
+        Raise the last error of `claim`. A task that is not in the queue is not waited for.
+        """
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                return claim()
+            except (NoTask, LockHeld, WrongState) as error:
+                left = deadline - time.monotonic()
+                if left <= 0 or stopped() or (isinstance(error, NoTask) and error.why == "unknown"):
+                    raise
+            due = self.seconds_until_due()
+            pause = _MAX_PAUSE if due is None else max(_MIN_PAUSE, min(due, _MAX_PAUSE))
+            self.wait(min(left, pause))
 
     def keep(self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None) -> Lease:
-        """A context manager that keeps the claim alive while its block runs. `group`: a process group that works on the task. The
-        end of the block does not give it back: `done`, `fail` and `release` do. Raises LockLost."""
+        """Return a context manager that sends heartbeats for the claim while its block runs.
+
+        `group`: a process group that works on the task. The end of the block does not release the
+        task: `done`, `fail` and `release` do. Raise LockLost.
+        """
         locks = self._log().locks
         lock = locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
         lease = Lease(locks, claim.task.id, claim.worker, lock.ttl or settings.lock_ttl(), on_lost=on_lost, taken=lock)
@@ -109,8 +150,10 @@ class TaskQueue:
         return lease
 
     def done(self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any) -> Task:
-        """The task is done. Raises LockLost if it is not this worker's any more; that is logged, and changes nothing. `meta` goes
-        to the record."""
+        """End the claim: the task is done. `meta` goes to the status record.
+
+        Raise LockLost if the task is not this worker's any more. That is logged, and changes nothing.
+        """
         return self._end("done", task_id, worker, token, {"reason": result}, meta)
 
     def fail(
@@ -124,34 +167,36 @@ class TaskQueue:
         final: bool = False,
         **meta: Any,
     ) -> Task:
-        """The attempt failed: the task is ready again after `delay` seconds, or failed if this was its last attempt or `final`.
-        Raises LockLost as `done` does."""
+        """End the claim: the attempt failed. Raise LockLost as `done` does.
+
+        The task is ready again after `delay` seconds. It is failed if this was its last attempt, or
+        if the failure is `final`.
+        """
         fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
         return self._end("fail", task_id, worker, token, fields, meta)
 
     def release(self, task_id: str, worker: str, token: int | None = None, reason: str = "") -> Task:
-        """Gives the task back unfinished; the attempt does not count. Raises LockLost as `done` does."""
+        """End the claim unfinished. The attempt does not count. Raise LockLost as `done` does."""
         return self._end("release", task_id, worker, token, {"reason": reason}, {})
 
     # Directing it ----------------------------------------------------------------------------------------------
 
     def retry(self, task_id: str, worker: str) -> Task:
-        """A failed or cancelled task is ready again, its attempts begin anew. Raises WrongState for any other."""
+        """Make a failed or cancelled task ready again, with no attempts made. Raise WrongState for another task."""
         check_name(worker, "worker")
         with self._mutex:
             log = self._log()
             entry = log.entry(task_id)
             state = log.effective_state(entry)
             if state not in (FAILED, CANCELLED):
-                raise WrongState(task_id, f"{task_id} is {state}: only a failed or cancelled task can be tried again.")
+                raise WrongState(task_id, f"{task_id} is {state}: only a failed or cancelled task can be retried.")
             if entry.state == RUNNING:
                 self._claims().record_death(entry)
             log.append(event("retry", at=log.now(), id=task_id, worker=worker))
             return log.current(task_id).task()
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
-        """The task is not to be done. One that is being worked on loses its lock, so that its worker stops. Raises WrongState for
-        one that has ended."""
+        """Cancel a task. A running one loses its lock, so that its worker stops. Raise WrongState if it has ended."""
         check_name(worker, "worker")
         with self._mutex:
             log = self._log()
@@ -167,12 +212,12 @@ class TaskQueue:
     # Looking at it ---------------------------------------------------------------------------------------------
 
     def get(self, task_id: str) -> Task:
-        """Raises NoTask."""
+        """Return a task. Raise NoTask."""
         with self._mutex:
             return self._log().task(self._log().entry(task_id))
 
     def tasks(self, state: str | None = None) -> list[Task]:
-        """All tasks in the order in which they were added, or those in one state."""
+        """Return all tasks in the order in which they were added, or those in one state. Raise BadInput."""
         if state is not None and state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}.")
         with self._mutex:
@@ -181,7 +226,7 @@ class TaskQueue:
             return [log.task(entry) for entry in wanted]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks are in each state, those that are in none left out."""
+        """Return the number of tasks in each state. States without tasks are left out."""
         with self._mutex:
             log = self._log()
             found = log.read().counts()
@@ -191,27 +236,27 @@ class TaskQueue:
             return {state: found[state] for state in STATES if found.get(state)}
 
     def blocked(self) -> dict[str, str]:
-        """Tasks that wait for one that failed, was cancelled, or is not there, each with that one."""
+        """Return the tasks that wait for a failed, cancelled or missing one, each with that one."""
         with self._mutex:
             return self._log().read().blocked()
 
     def is_finished(self) -> bool:
-        """Whether nothing is left to do: no task is ready or running, or will be without somebody's doing."""
+        """Return whether no task is ready or running, or will be unless a user acts."""
         with self._mutex:
             return self._log().read().is_finished()
 
     def wait(self, timeout: float) -> bool:
-        """Waits until something has changed in the queue since it was last looked at, or time is up."""
+        """Wait until the queue has changed since the last call that read it. Return False if time is up."""
         return self._log().fold.wait(timeout)
 
     def seconds_until_due(self) -> float | None:
-        """How long until a task whose delay runs is ready again, None if there is none."""
+        """Return the seconds until a delayed task is ready again, None if there is none."""
         with self._mutex:
             log = self._log()
             due = log.state.next_due()
             return None if due is None else max(0.0, due - log.clock.now())
 
-    # Ground ----------------------------------------------------------------------------------------------------
+    # Internals -------------------------------------------------------------------------------------------------
 
     def _end(
         self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
@@ -239,7 +284,7 @@ def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
     asked: dict[str, Sequence[str]] = {}
     for spec in specs:
         if spec.id in asked:
-            raise BadInput(f"the task {spec.id} is given twice. Give each task an id of its own.")
+            raise BadInput(f"there are two tasks {spec.id}. Give each task an id of its own.")
         asked[spec.id] = spec.after
     for spec in specs:
         _check_same(spec, state)
@@ -247,12 +292,12 @@ def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
             if name not in asked and name not in state.entries:
                 text = f"{spec.id} comes after {name}, but there is no such task. Add that first, or import them together."
                 raise BadInput(text)
-    if circle := state.circle(asked):
-        shown = circle if len(circle) < 20 else [*circle[:8], "…", *circle[-8:]]
-        raise BadInput(f"the tasks wait for each other in a circle: {' after '.join(shown)}. Take one of these out.")
+    if cycle := state.find_cycle(asked):
+        shown = cycle if len(cycle) < 20 else [*cycle[:8], "…", *cycle[-8:]]
+        raise BadInput(f"the tasks wait for each other in a cycle: {' after '.join(shown)}. Remove one of these.")
 
 
 def _check_same(spec: TaskSpec, state: QueueState) -> None:
     entry = state.entries.get(spec.id)
     if entry is not None and entry.task().spec != spec:
-        raise TaskExists(spec.id, f"There is a task {spec.id} already, and it is another one. Choose another id.")
+        raise TaskExists(spec.id, f"The task {spec.id} exists already, with other fields. Choose another id.")

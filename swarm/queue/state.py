@@ -227,7 +227,7 @@ class QueueState:
         """When the next delayed task is ready again."""
         return self._delayed[0][0] if self._delayed else None
 
-    def circle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
+    def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
         """A way from a task back to itself that there would be if these were added, each after others; empty if there is none."""
         # What is known has no circle. It can be part of one only if something known waits for a task that is asked for.
         known = self.entries if any(name in self._dependents for name in asked) else {}
@@ -288,7 +288,7 @@ class QueueState:
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
         task_id, after = check_name(record["id"], "id"), record.get("after", ())
-        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.circle({task_id: after})):
+        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.find_cycle({task_id: after})):
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError

@@ -1,42 +1,41 @@
-"""Waiting until something is so of a task, and knowing when it never will be.
+"""Wait until a task is in some condition, and notice when it never will be.
 
-    done                                        the queue says that it is done; for a task that is not in the queue, its log does:
-                                                DONE that no START follows (one that an agent only printed does not count)
-    free                                        nobody holds its lock
-    ready waiting running failed cancelled      its state in the queue
-    START DONE WAIT ERROR HELP SKIP             the latest record of it, now or later
+    done                                      the queue says that it is done; for a task that is not in the
+                                              queue, its log has a DONE that no START follows
+    free                                      its lock is free
+    ready waiting running failed cancelled    its state in the queue
+    START DONE WAIT ERROR HELP SKIP           its latest status record, now or later
 
-A state that can only come about if somebody steps in (a failed task is retried, a cancelled one, one that another blocks) will
-`never` be so: waiting for it ends at once. A task that nobody knows yet is waited for. Sleeps until the store reports a change;
-what nothing reports, such as the end of a process, is looked at every second, and every half for a lock. `claim_patiently` waits
-for a task to be had.
+Informational records do not count. A condition that only a user can bring about, such as "done" for
+a failed task, will `never` come: waiting for it ends at once. A task that does not exist yet is
+waited for. The store reports most changes; the end of a process, which nothing reports, is looked
+for every second.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from swarm.errors import BadInput, LockHeld, NoTask, Unreachable, WrongState
-from swarm.formats import json_codec
+from swarm.errors import BadInput, NoTask, Unreachable
 from swarm.inputs import check_name
 from swarm.locks.table import LockTable
 from swarm.queue.events import DONE, ENDED
 from swarm.queue.events import STATES as QUEUE_STATES
-from swarm.queue.queue import Claim, Task, TaskQueue
-from swarm.status.log import LOG, STATES, parse_record
+from swarm.queue.queue import Task, TaskQueue
+from swarm.status.events import is_informational
+from swarm.status.log import LOG, STATES, parse_record, search_texts
 from swarm.stores.contract import Store
 
 FREE = "free"
 CONDITIONS = (FREE, *QUEUE_STATES, *STATES)
-_POLL_INTERVAL = 1.0  # seconds between looks for what nothing announces
-_MAX_PAUSE = 0.5  # seconds between tries to claim, at most
+_POLL_INTERVAL = 1.0  # seconds between looks for changes that nothing reports
+_ENDLESS = 3600.0  # seconds of one sleep without a deadline
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether it is so, and how it is; `never`: it will not be, unless somebody steps in."""
+    """Whether the condition is met, and a text that says how things are. `never`: only a user can bring it about."""
 
     met: bool
     text: str
@@ -51,22 +50,25 @@ def wait_for(
     unknown: Callable[[], object] = lambda: None,
     away: Callable[[Unreachable], object] | None = None,
 ) -> Answer:
-    """Waits until it is so, or never can be, or time is up: the answer then. Calls `unknown` once, if nobody knows the task.
-    Where there is somebody to be told that the server is `away`, it goes on when that is back."""
+    """Wait until the condition is met, or never can be, or time is up. Return the answer then.
+
+    Call `unknown` once if there is no such task. With `away`, call it while the server is
+    unreachable and go on waiting; without it, raise Unreachable. Raise BadInput.
+    """
     check_name(task, "task_id")
     if what not in CONDITIONS:
         raise BadInput(f"{what[:40]!r} is nothing to wait for: use one of {' '.join(CONDITIONS)}.")
     deadline = None if timeout is None else store.clock.steady() + timeout
-    question = _OfLock(store, task) if what == FREE else _OfTask(store, task, what)
-    told = False
+    question = _LockQuestion(store, task) if what == FREE else _TaskQuestion(store, task, what)
+    warned = False
     while True:
         try:
             answer = question.ask()
-            left = 3600.0 if deadline is None else deadline - store.clock.steady()
+            left = _ENDLESS if deadline is None else deadline - store.clock.steady()
             if answer.met or answer.never or left <= 0:
                 return answer
-            if not question.known and not told:
-                told = True
+            if not question.known and not warned:
+                warned = True
                 unknown()
             question.sleep(left)
         except Unreachable as error:
@@ -75,24 +77,9 @@ def wait_for(
             away(error)
 
 
-def claim_patiently(
-    queue: TaskQueue, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False
-) -> Claim:
-    """Claims as `claim` does, after up to `wait` seconds; gives up soon after it was `stopped`. A named task that is not in the
-    queue is not waited for."""
-    deadline = time.monotonic() + wait
-    while True:
-        try:
-            return claim()
-        except (NoTask, LockHeld, WrongState) as error:
-            left = deadline - time.monotonic()
-            if left <= 0 or stopped() or (isinstance(error, NoTask) and error.why == "unknown"):
-                raise
-        due = queue.seconds_until_due()
-        queue.wait(min(left, _MAX_PAUSE if due is None else max(0.01, min(due, _MAX_PAUSE))))
+class _LockQuestion:
+    """Whether the lock of a task is free."""
 
-
-class _OfLock:
     known = True
 
     def __init__(self, store: Store, task: str) -> None:
@@ -102,27 +89,29 @@ class _OfLock:
     def ask(self) -> Answer:
         status = self._table.status(self._task)
         if not status.exists:
-            return Answer(True, f"nobody holds {self._task}")
+            return Answer(True, f"{self._task} is free")
         if status.is_held:
-            return Answer(False, f"{self._task} is held by {status.holder or 'somebody who cannot be named'}")
-        return Answer(True, f"nobody holds {self._task} any more ({status.reason or 'its lease is over'})")
+            return Answer(False, f"{self._task} is held by {status.holder or 'an unknown worker'}")
+        return Answer(True, f"{self._task} is free ({status.reason or 'its lease is over'})")
 
     def sleep(self, left: float) -> None:
         self._table.await_change(self._task, left)
 
 
-class _OfTask:
+class _TaskQuestion:
+    """Whether a task is in some state, by the queue or by the status log."""
+
     def __init__(self, store: Store, task: str, what: str) -> None:
         self._store = store
         self._task = task
         self._what = what
         self._queue = TaskQueue(store)
-        self._story = _Story(store, task)
+        self._records = _TaskRecords(store, task)
         self._queued: Task | None = None
 
     @property
     def known(self) -> bool:
-        return self._queued is not None or bool(self._story.latest)
+        return self._queued is not None or bool(self._records.latest)
 
     def ask(self) -> Answer:
         try:
@@ -135,7 +124,7 @@ class _OfTask:
 
     def sleep(self, left: float) -> None:
         if self._what in STATES or self._queued is None:
-            self._store.wait(LOG, self._story.cursor, min(left, _POLL_INTERVAL))
+            self._store.wait(LOG, self._records.cursor, min(left, _POLL_INTERVAL))
         else:
             self._queue.wait(min(left, _POLL_INTERVAL))
 
@@ -148,56 +137,59 @@ class _OfTask:
         culprit = self._queue.blocked().get(task.id)
         if culprit:
             return Answer(False, f"{task.id} comes after {culprit}, which will not be done", never=True)
-        return Answer(False, f"{text}, {task.worker} is at it" if task.state == "running" else text)
+        return Answer(False, f"{text}, by {task.worker}" if task.state == "running" else text)
 
     def _by_log(self) -> Answer:
-        self._story.update()
-        latest, worker = self._story.latest, self._story.worker
+        self._records.read()
+        latest, worker = self._records.latest, self._records.worker
         if not latest:
-            return Answer(False, f"nobody has said anything of {self._task} yet")
-        if self._what in self._story.later:
+            return Answer(False, f"{self._task} has no status record yet")
+        if self._what in self._records.later:
             return Answer(True, f"{self._task} has got a record {self._what}")
-        met = self._story.done if self._what == DONE else latest == self._what
-        return Answer(met, f"the latest record of {self._task} is {latest}, by {worker or 'nobody that can be named'}")
+        met = self._records.done if self._what == DONE else latest == self._what
+        return Answer(met, f"the latest record of {self._task} is {latest}, by {worker or 'an unknown worker'}")
 
 
-class _Story:
-    """What the status log says of one task, as far as it was read: its `latest` state ("" for none), and whether it is `done`;
-    `later` are the states that came after the first look, however short they lasted."""
+class _TaskRecords:
+    """The status records of one task, as far as they were read.
+
+    `latest` is the state of the last one, "" if there is none; `done` says whether no START followed
+    the last DONE; `later` has the states that came after the first read, however short they lasted.
+    """
 
     def __init__(self, store: Store, task: str) -> None:
         self.cursor = ""
         self.latest = self.worker = ""
         self.done = False
         self.later: set[str] = set()
-        self._looked = False
+        self._has_read = False
         self._store = store
         self._task = task
-        self._needle = json_codec.dumps(task).encode()
+        self._texts = search_texts(task)
 
-    def update(self) -> None:
+    def read(self) -> None:
         while True:
             lines, after = self._store.read_log(LOG, self.cursor)
-            if not self._store.continues(self.cursor, after):  # somebody has put another log in its place
+            if not self._store.continues(self.cursor, after):  # another log has taken its place
                 self.cursor, self.latest, self.worker, self.done = "", "", "", False
                 continue
             self.cursor = after
             if not lines:
-                self._looked = True
+                self._has_read = True
                 return
             for line in lines:
-                if self._needle in line or b"\\u" in line:  # other programs may spell any character with \u
-                    self._take(line)
+                if any(text in line for text in self._texts):
+                    self._apply(line)
 
-    def _take(self, line: bytes) -> None:
+    def _apply(self, line: bytes) -> None:
         record = parse_record(line)
         if record is None or record.get("task_id") != self._task or record.get("state") not in STATES:
             return
-        state, meta, worker = record["state"], record.get("meta"), record.get("worker", record.get("worker_id"))
-        if state == "DONE" and isinstance(meta, dict) and meta.get("from") == "output":
+        if is_informational(record):
             return
+        state, worker = record["state"], record.get("worker")
         self.latest, self.worker = state, worker if isinstance(worker, str) else ""
-        if self._looked:
+        if self._has_read:
             self.later.add(state)
         if state in ("START", "DONE"):
             self.done = state == "DONE"

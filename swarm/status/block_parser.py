@@ -53,7 +53,7 @@ class Rows:
             return
         if _is_informational(state, record.get("meta")):
             self.informational.add(len(self.rows))
-        worker = record.get("worker", record.get("worker_id"))
+        worker = record.get("worker")
         at, text = _text(record.get("timestamp")), _text(record.get("message"))
         self.rows.append((at, state, _text(worker)[:_NAME_LIMIT], _text(task)[:_NAME_LIMIT], text))
 

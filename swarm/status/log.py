@@ -95,10 +95,13 @@ class StatusLog:
                 return found, after
             cursor = after
 
+    def lines_of(self, task: str) -> Iterator[bytes]:
+        """Yield every line that may be about a task, in order."""
+        return self.store.search(LOG, *search_texts(task))
+
     def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
         """Every record of one task, in order."""
-        # Another program may have written the name with \u escapes; everything else shows it as it is.
-        for line in self.store.search(LOG, json_codec.dumps(task).encode(), b"\\u"):
+        for line in self.lines_of(task):
             record = self._parse(line)
             if record is not None and record.get("task_id") == task:
                 yield line, record
@@ -146,6 +149,11 @@ class StatusLog:
         return record
 
 
+def search_texts(task: str) -> tuple[bytes, bytes]:
+    """Return texts of which every record of a task has one: its name, or an escape with which it may be written."""
+    return json_codec.dumps(task).encode(), b"\\u"
+
+
 def parse_record(line: bytes) -> dict[str, Any] | None:
     """A line as a record in both vocabularies, None where it is no JSON object."""
     try:
@@ -154,6 +162,8 @@ def parse_record(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict):
         return None
+    if "worker_id" in record:
+        record.setdefault("worker", record["worker_id"])
     for one, other in (("type", "state"), ("reason", "message")):
         if one in record or other in record:
             value = record.get(one, record.get(other))

@@ -81,7 +81,7 @@ def record_row(record: Mapping[str, Any]) -> Record:
     row: Record = {
         "timestamp": _text(record.get("timestamp"), _MAX_TIMESTAMP),
         "type": _text(record.get("type"), _MAX_TYPE),
-        "worker": _text(record.get("worker", record.get("worker_id")), _MAX_NAME),
+        "worker": _text(record.get("worker"), _MAX_NAME),
         "task_id": _text(record.get("task_id"), _MAX_NAME),
         "message": _text(record.get("message"), MAX_TEXT),
         "meta": None,

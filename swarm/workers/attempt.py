@@ -24,6 +24,7 @@ from typing import Any
 from swarm.errors import BadInput, CannotRun, LockLost, NoTask, StoreError
 from swarm.locks.lease import Lease
 from swarm.queue.queue import Claim, Task, TaskQueue
+from swarm.status import events
 from swarm.status.log import StatusLog
 from swarm.system.child import GatedProcess
 from swarm.system.inotify import watch_files
@@ -242,7 +243,7 @@ class Attempt:
 
     def _log_marker(self, state: str, text: str) -> None:
         if self._lost is None:
-            meta = {"from": "output", "token": self.claim.token}
+            meta = events.from_agent(self.claim.token)
             self._log.append(state, self.claim.worker, self.claim.task.id, text, meta)
 
     def _on_lost(self, lost: LockLost) -> None:
@@ -279,7 +280,7 @@ class Attempt:
     def _note_loss(self, lost: LockLost) -> Task:
         self.outcome, self.reason = LOST, str(lost)
         claim = self.claim
-        about = {"lost": True, "token": claim.token}
+        about = events.lost(token=claim.token)
         try:
             self._log.append("SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about)
         except StoreError:  # most likely the reason for the loss

@@ -148,7 +148,7 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run("task", "import", str(file), "--json").json == {"schema_version": 1, "added": [], "known": ["a", "b", "c"]}
     file.write_text('{"id": "a", "prompt": "another"}\n{"id": "d", "prompt": "x"}\n')
     changed = run("task", "import", str(file))
-    assert changed.code == 1 and b"There is a task a already, and it is another one" in changed.err
+    assert changed.code == 1 and b"The task a exists already, with other fields" in changed.err
     assert [task.id for task in TaskQueue().tasks()] == ["a", "b", "c"]
 
 

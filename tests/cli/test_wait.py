@@ -67,7 +67,7 @@ class TestDone:
         queue.add("t", "x")
         claim = queue.claim("w")
         say(store, "DONE")  # by whomever: the queue decides
-        assert now(store) == Answer(False, "t is running, w is at it")
+        assert now(store) == Answer(False, "t is running, by w")
         answer = woken(store, "done", lambda: TaskQueue(store).done("t", "w", claim.token, "all well"))
         assert answer == Answer(True, "t is done (all well)")
 
@@ -137,8 +137,8 @@ class TestNever:
 
 
 class TestFree:
-    def test_a_task_that_nobody_holds_is_free(self, store: Store) -> None:
-        assert wait_for(store, "t", "free") == Answer(True, "nobody holds t")
+    def test_a_task_without_a_lock_is_free(self, store: Store) -> None:
+        assert wait_for(store, "t", "free") == Answer(True, "t is free")
 
     def test_a_release_wakes_at_once(self, store: Store) -> None:
         LockTable(store).acquire("t", "w", None)
@@ -147,7 +147,7 @@ class TestFree:
 
     def test_the_end_of_a_lease_wakes(self, store: Store) -> None:
         LockTable(store).acquire("t", "w", 1)
-        assert wait_for(store, "t", "free", 20).text == "nobody holds t any more (its lease is over)"
+        assert wait_for(store, "t", "free", 20).text == "t is free (its lease is over)"
 
     def test_the_end_of_its_process_wakes(self, tmp_path: Path) -> None:
         root = str(tmp_path / "s")
@@ -159,7 +159,7 @@ class TestFree:
             assert not now(store, "free").met
             timer = after_a_while(holder.kill)
             begun = time.monotonic()
-            assert wait_for(store, "t", "free", 20).text == "nobody holds t any more (holder gone)"
+            assert wait_for(store, "t", "free", 20).text == "t is free (holder gone)"
             assert time.monotonic() - begun < 2
             timer.join()
 
@@ -195,11 +195,11 @@ class TestStates:
 
     def test_records_of_other_tasks_do_not_count(self, store: Store) -> None:
         say(store, "WAIT", "other")
-        assert now(store, "WAIT") == Answer(False, "nobody has said anything of t yet")
+        assert now(store, "WAIT") == Answer(False, "t has no status record yet")
 
 
 class TestUnknown:
-    def test_a_task_that_nobody_knows_is_waited_for_and_that_is_said_once(self, store: Store) -> None:
+    def test_a_task_that_does_not_exist_is_waited_for_with_one_warning(self, store: Store) -> None:
         told: list[int] = []
         timer = after_a_while(lambda: say(store, "DONE"))
         assert wait_for(store, "t", timeout=20, unknown=lambda: told.append(1)).met
@@ -242,7 +242,7 @@ class TestCommand:
         }
         assert b"Only a user can change this" in answer.err
 
-    def test_a_task_that_nobody_knows_is_said_on_standard_error(self, isolated_swarm_dir: Path) -> None:
+    def test_waiting_for_a_task_that_does_not_exist_warns_on_standard_error(self, isolated_swarm_dir: Path) -> None:
         answer = run("wait", "nobody", "--timeout", "0.05", "--json")
         assert answer.code == 1 and answer.json["met"] is False
         assert b"no task nobody yet: waiting for it.\n" in answer.err

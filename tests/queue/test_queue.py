@@ -61,13 +61,13 @@ class TestAdding:
 
     def test_an_id_is_taken_once(self, queue: TaskQueue) -> None:
         queue.add("a", "one")
-        with pytest.raises(TaskExists, match="There is a task a already") as caught:
+        with pytest.raises(TaskExists, match="The task a exists already") as caught:
             queue.add("a", "one")
         assert caught.value.task_id == "a"
-        with pytest.raises(TaskExists, match="it is another one") as caught:
+        with pytest.raises(TaskExists, match="with other fields") as caught:
             queue.add("a", "two")
         assert caught.value.task_id == "a"
-        with pytest.raises(BadInput, match=r"^the task c is given twice\. Give each task an id of its own\.$"):
+        with pytest.raises(BadInput, match="two tasks c"):
             queue.add_all([TaskSpec("b", "x"), TaskSpec("d", "x"), TaskSpec("c", "x"), TaskSpec("c", "x")])
         assert queue.get("a").spec.prompt == "one"
 
@@ -86,7 +86,7 @@ class TestAdding:
 
         monkeypatch.setattr(task_queue, "_check_new", slow)
         if one == "another":
-            with pytest.raises(TaskExists, match="a already, and it is another one"):
+            with pytest.raises(TaskExists, match="a exists already, with other fields"):
                 other.add_all([TaskSpec("a", "other")])
         else:
             assert other.add_all([TaskSpec("b", "same"), TaskSpec("c", "other")]) == (["c"], ["b"])
@@ -103,7 +103,7 @@ class TestAdding:
 
         monkeypatch.setattr(task_queue, "_check_new", slow)
         queue = TaskQueue(store)
-        with pytest.raises(StoreError, match=r"^a was not added: others have just added tasks that come after it\. Try again\.$"):
+        with pytest.raises(StoreError, match="a was not added.*Try again"):
             queue.add_all([TaskSpec("b", "x"), TaskSpec("a", "x", after=("b",))])
         assert [task.id for task in queue.tasks()] == ["b"]
 
@@ -159,35 +159,35 @@ class TestAdding:
         ],
     )
     def test_a_circle_is_refused_and_named(self, queue: TaskQueue, after: dict[str, tuple[str, ...]], circle: str) -> None:
-        with pytest.raises(BadInput, match=f"in a circle: {circle}"):
+        with pytest.raises(BadInput, match=f"in a cycle: {circle}"):
             queue.add_all([TaskSpec(name, "x", after=names) for name, names in after.items()])
         assert queue.tasks() == []
 
     def test_many_tasks_are_checked_in_one_go(self, queue: TaskQueue) -> None:
         """Looking at all others for each would take minutes."""
         chain = [TaskSpec(f"t{number}", "x", after=(f"t{number + 1}",)) for number in range(30_000)]
-        with pytest.raises(BadInput, match=r"in a circle: t0 after t1 .* after … after .* after t30000 after t0\."):
+        with pytest.raises(BadInput, match=r"in a cycle: t0 after t1 .* after … after .* after t30000 after t0\."):
             queue.add_all([*chain, TaskSpec("t30000", "x", after=("t0",))])
-        with pytest.raises(BadInput, match="the task t0 is given twice"):
+        with pytest.raises(BadInput, match="two tasks t0"):
             queue.add_all([*chain, TaskSpec("t30000", "x"), chain[0]])
         assert queue.tasks() == []
 
     def test_a_circle_through_what_is_there_is_found(self, store: Store, queue: TaskQueue) -> None:
         store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')  # an import that was cut off
-        with pytest.raises(BadInput, match="in a circle: b after a after b"):
+        with pytest.raises(BadInput, match="in a cycle: b after a after b"):
             queue.add("b", "x", after=["a"])
 
-    def test_of_a_large_circle_both_ends_are_named(self, queue: TaskQueue) -> None:
-        def circle(size: int) -> list[str]:
+    def test_of_a_large_cycle_both_ends_are_named(self, queue: TaskQueue) -> None:
+        def cycle(size: int) -> list[str]:
             names = [str(number) for number in range(size)]
             with pytest.raises(BadInput) as caught:
                 queue.add_all([TaskSpec(name, "x", after=(names[at - 1],)) for at, name in enumerate(names)])
-            return str(caught.value).partition("circle: ")[2].partition(". Take")[0].split(" after ")
+            return str(caught.value).partition("cycle: ")[2].partition(". Remove")[0].split(" after ")
 
-        assert circle(18) == ["0", *(str(number) for number in range(17, -1, -1))]
-        assert circle(19) == ["0", *["18", "17", "16", "15", "14", "13", "12", "…"], *["7", "6", "5", "4", "3", "2", "1", "0"]]
+        assert cycle(18) == ["0", *(str(number) for number in range(17, -1, -1))]
+        assert cycle(19) == ["0", *["18", "17", "16", "15", "14", "13", "12", "…"], *["7", "6", "5", "4", "3", "2", "1", "0"]]
 
-    def test_tasks_with_very_many_ways_between_them_are_no_circle(self, queue: TaskQueue) -> None:
+    def test_tasks_with_very_many_ways_between_them_have_no_cycle(self, queue: TaskQueue) -> None:
         levels = [(f"a{level}", f"b{level}") for level in range(60)]
         specs = [
             TaskSpec(name, "x", after=before) for before, both in zip([(), *levels[:-1]], levels, strict=True) for name in both

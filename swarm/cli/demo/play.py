@@ -23,6 +23,7 @@ from swarm.cli.demo.screen import DemoScreen, Silence, open_screen
 from swarm.queue.events import LOG, parse_event
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
+from swarm.status import events
 from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore
 from swarm.system.own_command import environment_with, swarm_command
@@ -217,7 +218,7 @@ class _Demo:
     def _states(self, task: str) -> list[str]:
         """Return the states that swarm itself logged for a task. Those of its agent do not count."""
         mine = [record for record in self._records if record["task_id"] == task]
-        return [record["state"] for record in mine if record.get("meta", {}).get("from") != "output"]
+        return [record["state"] for record in mine if not events.is_from_agent(record)]
 
     def _positions(self, op: str) -> dict[str, int]:
         """Return the position in the queue's log of each task's first event `op`. The status log may lag."""
