@@ -1,15 +1,13 @@
-"""A swarm at a glance, as plain data: what is wrong first, then who works on what, then the queue.
+"""A swarm at one moment, as plain data: problems first, then who works on what, then the queue.
 
-A `Board` is what one look of `board.viewer` at a store gave. What could not be read is a problem on the board.
+`board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the board:
 
-The kinds of problem, in their order on the board:
-
-    waiting     a person is waited for: the task's latest record is WAIT or HELP
-    gone        whoever held the task is gone, or let its lease run out
-    failed      the queue has given the task up
+    waiting     the task waits for a user: its latest record is WAIT or HELP
+    gone        the holder of the task has ended, or let its lease run out
+    failed      the task has failed in the queue
     error       the task's latest record is ERROR
-    unreadable  the task's lock cannot be read or understood
-    lease       the lease is about to end, or its holder's heartbeats have stopped
+    unreadable  the task's lock cannot be read
+    lease       the lease is about to end, or its heartbeats have stopped
     blocked     tasks of the queue come after one that will not be done
 """
 
@@ -22,11 +20,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_TIMELESS = ("waiting", "error", "failed")  # kinds of problem whose text has no age in it
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
 
 class Problem(FrozenRecord):
-    """Something a person should know. `fix` is the command that helps, or shows more; `since` is "" where nobody knows."""
+    """A line that asks a user to act. `fix` is the command that helps or shows more. `since` is "" if unknown."""
 
     kind: str
     task_id: str
@@ -37,8 +36,11 @@ class Problem(FrozenRecord):
 
 
 class ActiveTask(FrozenRecord):
-    """Who has which task. Seconds; None: no end, or nobody wrote down when it began. `state`, `text` and `said_at` are of the
-    task's latest record, "" where there is none."""
+    """A held task and its worker.
+
+    Times are in seconds, None if the lease has no end or its beginning is unknown. `state`, `text`
+    and `said_at` are of the task's latest status record, "" if there is none.
+    """
 
     worker: str
     task_id: str
@@ -53,7 +55,7 @@ class ActiveTask(FrozenRecord):
 
 
 class LockRow(FrozenRecord):
-    """A lock as it stands: `status` is Active, Expired or Unknown (it cannot be read), `why` says more."""
+    """A lock. `status` is Active, Expired or Unknown (it cannot be read); `why` says more."""
 
     task_id: str
     status: str
@@ -67,7 +69,7 @@ class LockRow(FrozenRecord):
 
 
 class WorkerLastSeen(FrozenRecord):
-    """What a worker said last."""
+    """The latest status record of a worker."""
 
     worker: str
     task_id: str
@@ -82,21 +84,27 @@ class Board(FrozenRecord):
     workers: tuple[ActiveTask, ...]
     locks: tuple[LockRow, ...]
     queue: dict[str, int]
-    """How many tasks are in each state, all six."""
+    """The number of tasks in each of the six states."""
     blocked: int
     seen: tuple[WorkerLastSeen, ...]
     """The latest first."""
     records: int
     damaged: int
     cursor: str
-    """Behind the last record that was taken into account: `swarm log follow --since` goes on there."""
+    """The position after the last record on this board: `swarm log follow --since` goes on there."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.records or self.damaged or self.locks or sum(self.queue.values()))
 
+    def fingerprint(self) -> object:
+        """Return a value that differs between two boards if more than time has passed."""
+        problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "") for p in self.problems]
+        work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
+        return problems, work, self.queue, self.blocked, self.is_empty
+
     def fields(self) -> dict[str, Any]:
-        """The board as JSON shows it."""
+        """Return the board as JSON shows it."""
         return {
             "schema_version": json_codec.SCHEMA_VERSION,
             "generated_at": self.generated_at,

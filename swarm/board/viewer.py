@@ -1,6 +1,7 @@
-"""How a board is found: by a look at a store's log, its locks and its queue, one after the other.
+"""Make a board: read a store's status log, its queue and its locks, one after the other.
 
-What changes meanwhile is seen at the next look. Only a store that cannot be looked at is a StoreError.
+A change that happens meanwhile shows at the next look. A lock that cannot be read is a problem on
+the board; a store that cannot be read at all raises StoreError.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from swarm.locks.record import orphaned
 from swarm.locks.table import LockTable
 from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
 from swarm.queue.events import LOG as TASKS
+from swarm.queue.state import QueueState, effective_state
 from swarm.status.reader import StatusReader
+from swarm.stores.log_fold import LogFold
 from swarm.system.clock import from_iso, to_iso
 from swarm.terminal.text import quoted
 
@@ -21,71 +24,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from swarm.locks.record import Lock, LockStatus
-    from swarm.queue.state import QueueState, TaskState
+    from swarm.queue.state import TaskState
     from swarm.stores.contract import Store
-    from swarm.stores.log_fold import LogFold
 
     Look = LockStatus | StoreError
 
-# A lease with less left than both of these is about to end. Heartbeats keep two thirds of it.
+# A lease is about to end if less than both of these is left. Heartbeats keep two thirds of it.
 _ENDING_SECONDS, _ENDING_SHARE = 30.0, 0.2
-_SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat of a process that sends them
+_SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat from a process that sends them
 
 
 class Viewer:
-    """Looks at a store again and again, and reads each time only what is new. Not for two threads at once."""
+    """Looks at a store again and again, and reads only new lines each time. Not for two threads at once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._status = StatusReader(store)
-        self._tasks: LogFold[QueueState] | None = None
+        self._tasks = LogFold(store, TASKS, QueueState)
         self._dead: frozenset[str] = frozenset()
 
     @property
     def queue(self) -> QueueState:
-        """As of the last look."""
-        from swarm.queue.state import QueueState
-
-        return self._tasks.state if self._tasks else QueueState()
+        """The queue as of the last look."""
+        return self._tasks.state
 
     @property
     def queue_version(self) -> object:
-        """Equal to what it was at an earlier look if every task is in the state that it was in then."""
-        return self._tasks and self._tasks.cursor, self._dead
+        """A value that is equal at two looks if every task was in the same state."""
+        return self._tasks.cursor, self._dead
 
     def state_of(self, entry: TaskState) -> str:
-        """The state of a task at the last look, where one whose worker has died is ready, or has failed."""
-        if entry.id not in self._dead:
-            return entry.shown_state
-        return FAILED if entry.attempts >= entry.max_attempts else READY
+        """Return the effective state of a task as of the last look."""
+        return effective_state(entry, lock_is_free=entry.id in self._dead)
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
-        """The board now. Tells how many records of the log it has read so far, which takes a while only the first time."""
+        """Return the board as of now. Call `progress` with the number of status records read so far."""
         self._status.read(progress)
-        before = {name: entry.token for name, entry in self._read_queue().running.items()}
+        self._tasks.read()
+        before = {name: entry.token for name, entry in self.queue.running.items()}
         locks = self._locks()
-        queue = self._read_queue()
-        # A claim has died if it stood before the locks were read and still stands after: lock, claim; end of claim, end of lock.
-        running = queue.running
+        self._tasks.read()
+        # A worker acquires, claims, ends the claim, releases. So it is dead if its claim stood before the
+        # locks were read, its lock was free, and its claim stands still.
+        running = self.queue.running
         dead = {name for name, token in before.items() if name in running and running[name].token == token}
         self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
-        return _BoardBuilder(self._store, self._status, queue, locks, self._dead).board()
+        return _BoardBuilder(self._store, self._status, self.queue, locks, self._dead).board()
 
     def wait(self, timeout: float) -> bool:
-        """Until there is a new status record, or time is up. What changes without one is seen at the next look."""
+        """Wait for a new status record. Return False if time is up. Other changes show at the next look."""
         return self._status.wait(timeout)
-
-    def _read_queue(self) -> QueueState | _NoQueue:
-        """As far as it goes now. Where nobody has used it, nothing is loaded for it."""
-        if self._tasks is None:
-            if not self._store.read_log(TASKS, "", 0)[0]:
-                return _NoQueue()
-            from swarm.queue.state import QueueState
-            from swarm.stores.log_fold import LogFold
-
-            self._tasks = LogFold(self._store, TASKS, QueueState)
-        self._tasks.read()
-        return self._tasks.state
 
     def _locks(self) -> dict[str, Look]:
         table = LockTable(self._store)
@@ -101,25 +89,11 @@ class Viewer:
         return found
 
 
-class _NoQueue:
-    """What a queue without tasks says."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, TaskState] = {}
-        self.running: dict[str, TaskState] = {}
-
-    def counts(self) -> dict[str, int]:
-        return {}
-
-    def blocked(self) -> dict[str, str]:
-        return {}
-
-
 class _BoardBuilder:
-    """One board in the making."""
+    """Builds one board."""
 
     def __init__(
-        self, store: Store, status: StatusReader, queue: QueueState | _NoQueue, locks: dict[str, Look], dead: frozenset[str]
+        self, store: Store, status: StatusReader, queue: QueueState, locks: dict[str, Look], dead: frozenset[str]
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -139,7 +113,8 @@ class _BoardBuilder:
             queue=self._counts(),
             blocked=len(self._queue.blocked()),
             seen=tuple(
-                WorkerLastSeen(worker, row[1], row[0], row[2], row[3]) for worker, row in reversed(self._status.workers.items())
+                WorkerLastSeen(last.worker, last.task_id, last.state, last.at, last.text)
+                for last in reversed(self._status.workers.values())
             ),
             records=self._status.records,
             damaged=self._status.damaged,
@@ -149,8 +124,12 @@ class _BoardBuilder:
     # Problems --------------------------------------------------------------------------------------------------
 
     def _waiting(self) -> list[Problem]:
-        rows = [(task, row) for task, row in self._status.waiting.items() if not self._has_ended(task)]
-        return [Problem("waiting", task, row[1], row[2], row[3] or "it does not say why", self._show(task)) for task, row in rows]
+        found = []
+        for task, last in self._status.waiting.items():
+            if not self._has_ended(task):
+                text = last.text or "no reason was given"
+                found.append(Problem("waiting", task, last.worker, last.at, text, self._show(task)))
+        return found
 
     def _gone(self) -> list[Problem]:
         found = []
@@ -159,13 +138,14 @@ class _BoardBuilder:
                 continue
             entry = self._queue.entries.get(task)
             if entry is not None and (task not in self._dead or self._is_given_up(entry)):
-                continue  # a lock that was left behind, or a failed task
-            text = "its process is gone" if status.reason else f"its lease ended {_duration(status.seconds_left or 0)} ago"
+                continue  # a lock left over from an ended claim, or a failed task
+            text = "its process has ended" if status.reason else f"its lease ended {_duration(status.seconds_left or 0)} ago"
             found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
         for task, status, lock in self._readable():
             if not status.is_held or not orphaned(lock, self._clock):
                 continue
-            text = f"its process is gone; its group {lock.holder['group']} works on, and frees it when it ends"
+            group = lock.holder["group"]
+            text = f"its process has ended; its process group {group} still runs, and its end frees the task"
             found.append(Problem("gone", task, lock.worker, lock.heartbeat_at, text, f"swarm lock why {quoted(task)}"))
         for task, entry in self._dead.items():
             if task not in self._locks and not self._is_given_up(entry):
@@ -174,28 +154,28 @@ class _BoardBuilder:
 
     def _orphan(self, task: str, worker: str, since: str, text: str) -> Problem:
         entry = self._queue.entries.get(task)
-        text += "; the next worker that asks gets the task" if entry else "; the task is free for whoever takes it"
+        text += "; the next worker that asks gets the task" if entry else "; the lock is free"
         return Problem("gone", task, worker, since, text, f"swarm lock why {quoted(task)}")
 
     def _failed(self) -> list[Problem]:
         given_up = [entry for entry in self._queue.entries.values() if entry.state == FAILED or self._is_given_up(entry)]
         found = []
         for entry in sorted(given_up, key=lambda entry: entry.since, reverse=True):
-            reason = entry.reason if entry.state == FAILED else f"its worker {entry.worker} was gone"
+            reason = entry.reason if entry.state == FAILED else f"its worker {entry.worker} is gone"
             text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
             found.append(Problem("failed", entry.id, entry.worker, entry.since, text, f"swarm task retry {quoted(entry.id)}"))
         return found
 
     def _errors(self) -> list[Problem]:
         found = []
-        for task, row in reversed(self._status.errors.items()):
+        for task, last in reversed(self._status.errors.items()):
             entry = self._queue.entries.get(task)
             if self._has_ended(task) or (entry is not None and self._is_retried(entry)):
                 continue
-            text = row[3] or "it does not say what"
+            text = last.text or "no reason was given"
             if entry is not None and entry.state == READY:
                 text += f" (attempt {entry.attempts} of {entry.max_attempts}; it is tried again)"
-            found.append(Problem("error", task, row[1], row[2], text, self._show(task)))
+            found.append(Problem("error", task, last.worker, last.at, text, self._show(task)))
         return found
 
     def _of_locks(self) -> list[Problem]:
@@ -205,7 +185,7 @@ class _BoardBuilder:
             if isinstance(look, StoreError):
                 unreadable.append(Problem("unreadable", task, "", "", str(look), "swarm doctor"))
             elif look.lock is None:
-                text = "its lock makes no sense" + ("" if look.is_held else ", and counts as free")
+                text = "its lock is unreadable" + ("" if look.is_held else ", and counts as free")
                 unreadable.append(Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}"))
             elif look.is_held and look.seconds_left is not None and (text := _about_lease(look.lock, look.seconds_left)):
                 fix = f"swarm lock why {quoted(task)}"
@@ -213,7 +193,7 @@ class _BoardBuilder:
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
-        """One for each task that holds others up."""
+        """Return one problem for each task that others wait for in vain."""
         groups: dict[str, list[str]] = {}
         for task, culprit in self._queue.blocked().items():
             groups.setdefault(culprit, []).append(task)
@@ -237,19 +217,19 @@ class _BoardBuilder:
         for task, status, lock in self._readable():
             if not status.is_held:
                 continue
-            said, begun = self._status.latest(task), from_iso(lock.acquired_at)
+            last, began = self._status.latest(task), from_iso(lock.acquired_at)
             found.append(
                 ActiveTask(
                     worker=lock.worker,
                     task_id=task,
                     since=lock.acquired_at,
-                    held_for=None if begun is None else round(max(0.0, self._now - begun), 3),
+                    held_for=None if began is None else round(max(0.0, self._now - began), 3),
                     lease_left=_rounded(status.seconds_left),
                     ttl=lock.ttl,
                     token=lock.token,
-                    state=said[0] if said else "",
-                    text=said[3] if said else "",
-                    said_at=said[2] if said else "",
+                    state=last.state if last else "",
+                    text=last.text if last else "",
+                    said_at=last.at if last else "",
                 )
             )
         return sorted(found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id))
@@ -269,24 +249,25 @@ class _BoardBuilder:
         return found
 
     def _readable(self) -> Iterator[tuple[str, LockStatus, Lock]]:
-        """The locks that say who holds, or held, them."""
+        """Yield the locks whose record can be read."""
         for task, look in self._locks.items():
             if not isinstance(look, StoreError) and look.lock is not None:
                 yield task, look, look.lock
 
     def _counts(self) -> dict[str, int]:
-        """As the queue itself counts: a claim that died is ready again, or has failed."""
+        """Return the number of tasks in each effective state."""
         found = dict.fromkeys(STATES, 0) | self._queue.counts()
         for entry in self._dead.values():
             found[RUNNING] -= 1
-            found[FAILED if self._is_given_up(entry) else READY] += 1
+            found[effective_state(entry, lock_is_free=True)] += 1
         return found
 
     def _is_given_up(self, entry: TaskState) -> bool:
-        return entry.id in self._dead and entry.attempts >= entry.max_attempts
+        """Return whether the worker died at the last attempt."""
+        return entry.id in self._dead and entry.is_last_attempt
 
     def _has_ended(self, task: str) -> bool:
-        """Whether the queue knows better than the last record."""
+        """Return whether the queue says that a task has ended, whatever its latest status record says."""
         entry = self._queue.entries.get(task)
         return entry is not None and (entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry))
 
@@ -298,7 +279,7 @@ class _BoardBuilder:
 
 
 def _about_lease(lock: Lock, left: float) -> str:
-    """What is wrong with an active lease, "" if nothing is."""
+    """Return the problem of a lease that still counts, "" if it has none."""
     ttl = lock.ttl
     if left < (_ENDING_SECONDS if ttl is None else min(_ENDING_SECONDS, _ENDING_SHARE * ttl)):
         return f"its lease ends in {_duration(left)} unless a heartbeat comes"
@@ -314,10 +295,10 @@ def _duration(seconds: float) -> str:
 
 
 def _is_free(look: Look | None) -> bool:
-    """ "Cannot tell" is not free."""
+    """Return whether a lock is surely free. A lock that cannot be read is not."""
     return look is None or (not isinstance(look, StoreError) and not look.is_held)
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """Nor has JSON a word for endless, which is how long some stores have had a record that makes no sense."""
+    """Round for JSON. Return None for infinity, which server stores report as the age of an unreadable record."""
     return None if seconds is None or abs(seconds) == float("inf") else round(seconds, 3)

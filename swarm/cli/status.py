@@ -77,7 +77,7 @@ def _watch_changes(call: Call, viewer: Viewer) -> None:
     while True:
         try:
             board = viewer.look()
-            if (now := _substance(board)) != last:
+            if (now := board.fingerprint()) != last:
                 if last is not None and not call.json:
                     output.out("\n")
                 _print(call, board)
@@ -85,12 +85,6 @@ def _watch_changes(call: Call, viewer: Viewer) -> None:
             viewer.wait(_REFRESH_INTERVAL)
         except Unreachable as error:
             away(error)
-
-
-def _substance(board: Board) -> object:
-    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in ("waiting", "error", "failed") else "") for p in board.problems]
-    work = [(work.worker, work.task_id, work.since, work.token, work.state, work.text) for work in board.workers]
-    return problems, work, board.queue, board.is_empty
 
 
 def _print(call: Call, board: Board) -> None:

@@ -1,40 +1,36 @@
-"""What the lines of a block of the status log say, each as a row, and what many rows amount to.
+"""Parse a block of the status log into rows, and summarise the rows of a block.
 
-A record as swarm writes it, if nothing in it is escaped and its meta holds nothing but whole numbers, is *plain*: then its fields
-stand where the groups of a pattern are, and nothing else in the line can change what it says. A block of plain records is read by
-one search through all of it. Every other line is parsed, which takes several times as long and gives the same.
-
-Nothing here depends on what stands before the block, so blocks can be read in any order, and by any process.
+Nothing here depends on the lines before the block.
 """
 
 from __future__ import annotations
 
-from swarm.status.log import STATES, parse_record
+from swarm.formats.frozen_record import FrozenRecord
+from swarm.status.events import is_informational
+from swarm.status.log import NAME_LIMIT, STATES, parse_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     Row = tuple[str, str, str, str, str]  # timestamp, state, worker, task and text of a record
-    # How many lines are records, and how many are damaged; how many rows of each of STATES there are; the last row of each worker
-    # and of each task that is open after them, in order; all tasks that they change.
-    BlockSummary = tuple[int, int, list[int], list[Row], list[Row], list[str]]
 
+AT, STATE, WORKER, TASK, TEXT = range(5)  # the positions in a row; a million records must be plain tuples
 ENDING = ("DONE", "SKIP")
-_NAME_LIMIT = 800  # characters; swarm's own names are shorter
-_INFORMATIONAL_KEYS = ("held_by", "refused", "lost")
-_PATTERN_MIN_BYTES = 1 << 15  # bytes that are parsed before the patterns could be compiled
+
+_FAST_PATH_BYTES = 1 << 15  # parsing fewer takes less time than compiling the patterns of the fast path
 
 
 class Rows:
-    """The rows of some lines, in order. `informational`: the places of those that only tell, and change no task. `records` and
-    `damaged` count lines; a record whose state or task makes no sense has no row."""
+    """The rows of some lines, in order.
+
+    `informational` has the indexes of the rows that change no task. `records` and `damaged` count
+    lines; a record without a known state or a task has no row.
+    """
 
     __slots__ = ("damaged", "informational", "records", "rows")
 
-    def __init__(self, plain: list[Row]) -> None:
-        self.rows = plain
-        self.records = len(plain)
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.records = len(rows)
         self.damaged = 0
         self.informational: set[int] = set()
 
@@ -51,96 +47,97 @@ class Rows:
         task, state = record.get("task_id"), record.get("state")
         if not isinstance(task, str) or not task or not isinstance(state, str) or state not in STATES:
             return
-        if _is_informational(state, record.get("meta")):
+        if is_informational(record):
             self.informational.add(len(self.rows))
-        worker = record.get("worker")
-        at, text = _text(record.get("timestamp")), _text(record.get("message"))
-        self.rows.append((at, state, _text(worker)[:_NAME_LIMIT], _text(task)[:_NAME_LIMIT], text))
+        worker, text = _text(record.get("worker"))[:NAME_LIMIT], _text(record.get("message"))
+        self.rows.append((_text(record.get("timestamp")), state, worker, _text(task)[:NAME_LIMIT], text))
 
 
-def rows_of(block: bytes) -> Rows:
-    """Every line of a block, which ends with a newline."""
-    try:
-        text = block.decode() if len(block) > _PATTERN_MIN_BYTES else ""
-    except UnicodeDecodeError:
-        text = ""
+class BlockSummary(FrozenRecord):
+    """The effect of a block of rows, as if each had been applied."""
+
+    records: int
+    damaged: int
+    states: list[int]
+    """The number of rows in each of STATES."""
+    workers: list[Row]
+    """The last row of each worker, in order."""
+    opened: list[Row]
+    """The last row of each task that is open after the block, in order."""
+    touched: list[str]
+    """All tasks that the block changes."""
+
+
+def parse_block(block: bytes) -> Rows:
+    """Return the rows of a block, which ends with a newline."""
+    if len(block) > _FAST_PATH_BYTES:
+        try:
+            return _parse_fast(block.decode())
+        except UnicodeDecodeError:
+            pass
+    return parse_lines(block)
+
+
+def parse_lines(block: bytes) -> Rows:
+    """Return the rows of a block, each line parsed as JSON. The fast path must give the same."""
     found = Rows([])
-    if not text:
-        for line in block.split(b"\n"):
-            found.parse(line)
-        return found
-    import re  # a look at a few new lines needs no pattern
-
-    if "\\" not in text:
-        plain = re.compile(_PLAIN, re.MULTILINE).findall(text)
-        # Each ends with a newline: where there are no more newlines than that, none stands within quotes.
-        if len(plain) == text.count("\n"):
-            return Rows(plain)
-    for at, state, worker, task, said, other in re.compile(_LINE, re.MULTILINE).findall(text):
-        if task:
-            found.add((at, state, worker, task, said))
-        else:
-            found.parse(other.encode())
+    for line in block.split(b"\n"):
+        found.parse(line)
     return found
 
 
-def summary_of(read: Rows) -> BlockSummary:
-    rows, informational = read.rows, read.informational
-    changing = [row for place, row in enumerate(rows) if place not in informational] if informational else rows
-    last = {row[3]: row for row in changing}
-    opened = [row for row in changing if row[1] not in ENDING and last[row[3]] is row]
-    return read.records, read.damaged, _counted([row[1] for row in rows]), _said_last(rows), opened, list(last)
+def _parse_fast(text: str) -> Rows:
+    from swarm.status.plain_records import plain_rows, split_rows  # a look at few new lines needs no `re`
+
+    rows = plain_rows(text)
+    if rows is not None:
+        return Rows(rows)
+    found = Rows([])
+    for row, line in split_rows(text):
+        if row is not None:
+            found.add(row)
+        else:
+            found.parse(line.encode())
+    return found
 
 
-def _counted(states: list[str]) -> list[int]:
+def summarise(parsed: Rows) -> BlockSummary:
+    rows, informational = parsed.rows, parsed.informational
+    changing = [row for index, row in enumerate(rows) if index not in informational] if informational else rows
+    last = {row[TASK]: row for row in changing}
+    return BlockSummary(
+        records=parsed.records,
+        damaged=parsed.damaged,
+        states=_count([row[STATE] for row in rows]),
+        workers=_last_of_workers(rows),
+        opened=[row for row in changing if row[STATE] not in ENDING and last[row[TASK]] is row],
+        touched=list(last),
+    )
+
+
+def _count(states: list[str]) -> list[int]:
     counts, left = [0] * len(STATES), len(states)
     for index, state in enumerate(STATES):
-        if left:  # most blocks hold few of them
+        if left:  # most blocks have few states
             counts[index] = states.count(state)
             left -= counts[index]
     return counts
 
 
-def _said_last(rows: list[Row]) -> list[Row]:
-    """The last row of each worker, in order."""
+def _last_of_workers(rows: list[Row]) -> list[Row]:
+    """Return the last row of each worker, in order."""
     last: dict[str, Row] = {}
-    workers = len({row[2] for row in rows})
+    workers = len({row[WORKER] for row in rows})
     for row in reversed(rows):
         if len(last) == workers:
             break  # most blocks are of few workers
-        last.setdefault(row[2], row)
+        last.setdefault(row[WORKER], row)
     last.pop("", None)
     return list(reversed(last.values()))
 
 
-def _is_informational(state: str, meta: object) -> bool:
-    if state not in ("START", "DONE", "SKIP") or not isinstance(meta, dict):
-        return False
-    return meta.get("from") == "output" or (state == "SKIP" and any(key in meta for key in _INFORMATIONAL_KEYS))
-
-
 def _text(value: object) -> str:
-    """Text as it can be kept: lone surrogates, which JSON can spell, cannot be written."""
+    """Return a text that can be saved: lone surrogates, which JSON can spell, cannot be written."""
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else value.encode(errors="replace").decode()
-
-
-def _plain(inside: str, states: Sequence[str], key: str) -> str:
-    """The pattern of a plain record; `inside`: what can stand within quotes. What may be missing is in `(?>…|)`, and every repeat
-    is possessive: it would take twice as long if there were a way back to each of them."""
-    name = f"({inside}{{1,{_NAME_LIMIT}}}+)"
-    number = rf'"{key}": (?>[1-9][0-9]{{0,9}}+|0)'
-    return (
-        rf'^\{{"timestamp": "({inside}*+)", "type": "({"|".join(states)})", "state": "\2", '
-        rf'"worker": "{name}", "task_id": "{name}"'
-        rf'(?>, "reason": "({inside}*+)", "message": "\5"|)(?>, "meta": \{{{number}(?:, {number})*+\}}|)\}}' + "\n"
-    )
-
-
-# Of a text without a backslash: what it finds is plain, unless a newline stands within quotes. (What a SKIP means depends on its
-# meta.)
-_PLAIN = _plain('[^"]', STATES[:-1], '[^"]++')
-_INSIDE = r'[^"\\\n]'
-# Any line, plain or else as a whole.
-_LINE = _plain(_INSIDE, STATES, rf'(?!(?:{"|".join(_INFORMATIONAL_KEYS)})"){_INSIDE}++') + "|^(.*)\n"

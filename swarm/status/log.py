@@ -22,6 +22,7 @@ STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
 _QUOTED = {state: f'"{state}"' for state in STATES}
+NAME_LIMIT = 800  # characters of a name that readers take in; names that swarm writes are shorter
 _MAX_CACHED_NAMES = 1000
 
 

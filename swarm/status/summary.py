@@ -1,21 +1,21 @@
-"""What the lines of the status log amount to: which tasks are open, and what was last said of them.
+"""The state of the status log: which tasks are open, and the latest record of each.
 
     START            the task is worked on; ends what was waited for and what had gone wrong
-    WAIT, HELP       a person is waited for
-    ERROR            something has gone wrong, until the task is started again, done or skipped
-    DONE, SKIP       the task is not open any more, and is dropped
+    WAIT, HELP       the task waits for a user
+    ERROR            something went wrong, until the task is started again, done or skipped
+    DONE, SKIP       the task is not open any more
 
-Some records only tell, and change none of that: START, DONE and SKIP that an agent printed (`meta.from` is "output": only its
-exit decides), and the SKIP of a bystander (`held_by`, `refused` or `lost` in `meta`: the task was not its own).
+Informational records (`status.events`) change none of that.
 
-The state is bounded, whatever the log holds: of open tasks and of workers it knows the latest `LIMIT`, of a text its beginning.
-`dropped` counts the open tasks that did not fit. Lines of other programs may say anything; what makes no sense is counted and
-passed over.
+The state is bounded, whatever the log holds. It has the latest `LIMIT` open tasks of each kind and
+workers, and the beginning of each text. `dropped` counts the open tasks that did not fit. Lines of
+other programs may hold anything; invalid ones are counted and skipped.
 """
 
 from __future__ import annotations
 
-from swarm.status.block_parser import ENDING, Rows, rows_of, summary_of
+from swarm.formats.frozen_record import FrozenRecord
+from swarm.status.block_parser import ENDING, BlockSummary, Rows, parse_block, summarise
 from swarm.status.log import STATES
 
 TYPE_CHECKING = False
@@ -24,18 +24,29 @@ if TYPE_CHECKING:
 
     from swarm.status.block_parser import Row
 
-    LastMessage = tuple[str, str, str, str]  # what counts of a task, or of a worker: state, worker (or task), timestamp, text
-
 LIMIT = 10_000  # open tasks of each kind, and workers
-TEXT_LIMIT = 400  # characters of what was said
-_AT_LIMIT = 40
+TEXT_LIMIT = 400  # characters of a text
+_TIMESTAMP_LIMIT = 40
+
+
+class LastMessage(FrozenRecord):
+    """The latest record of a task or of a worker."""
+
+    state: str
+    worker: str
+    task_id: str
+    at: str
+    text: str
 
 
 class StatusSummary:
-    """The open tasks by what they are: `started`, `waiting` for a person, `errors`; the one whose record is oldest comes first.
-    `workers`: what each said last. `records` and `damaged` count lines, `states` counts records by state."""
+    """The open tasks: `started`, `waiting` for a user, and `errors`; the oldest record comes first.
 
-    VERSION = 2
+    `workers` has the latest record of each worker. `records` and `damaged` count lines, `states`
+    counts records by state.
+    """
+
+    VERSION = 3
 
     def __init__(self) -> None:
         self.started: dict[str, LastMessage] = {}
@@ -52,90 +63,96 @@ class StatusSummary:
         return len(self.started) + len(self.waiting) + len(self.errors) + len(self.workers)
 
     def apply(self, line: bytes) -> bool:
-        read = Rows([])
-        read.parse(line)
-        self._take_rows(read)
-        return bool(read.rows)
+        parsed = Rows([])
+        parsed.parse(line)
+        self._apply_rows(parsed)
+        return bool(parsed.rows)
 
     def apply_block(self, block: bytes) -> None:
-        """Take in whole lines, in a fraction of the time that one after the other takes."""
-        read = rows_of(block)
-        if self._has_room(len(read.rows)):
-            self._take_summary(*summary_of(read))
+        """Apply whole lines, in a fraction of the time that single lines take."""
+        parsed = parse_block(block)
+        if self._has_room(len(parsed.rows)):
+            self._apply_summary(summarise(parsed))
         else:
-            self._take_rows(read)
+            self._apply_rows(parsed)
 
     def latest(self, task: str) -> LastMessage | None:
-        """What counts of a task, None if it is not open."""
+        """Return the record that counts for a task, None if it is not open."""
         return self.waiting.get(task) or self.errors.get(task) or self.started.get(task)
 
-    # What is kept ----------------------------------------------------------------------------------------------
+    # Snapshots -------------------------------------------------------------------------------------------------
 
     def dump(self) -> Any:
-        """Column by column, since that is read several times faster than task by task."""
-        homes = (self.started, self.waiting, self.errors, self.workers)
-        columns = [[list(home), *([said[field] for said in home.values()] for field in range(4))] for home in homes]
+        """Return the state column by column: that loads several times faster than task by task."""
+        tables = (self.started, self.waiting, self.errors, self.workers)
+        names = LastMessage.field_names()
+        columns = [[[getattr(message, name) for message in table.values()] for name in names] for table in tables]
         return [*columns, self.states, [self.records, self.damaged, self.dropped]]
 
     def load(self, data: Any) -> None:
-        *homes, states, (self.records, self.damaged, self.dropped) = data
-        for home, columns in zip((self.started, self.waiting, self.errors, self.workers), homes, strict=True):
-            names, *said = columns
-            if len(said) != 4 or any(set(map(type, column)) - {str} for column in columns):
+        *tables, states, (self.records, self.damaged, self.dropped) = data
+        for table, columns in zip((self.started, self.waiting, self.errors, self.workers), tables, strict=True):
+            if len(columns) != len(LastMessage.field_names()) or any(set(map(type, column)) - {str} for column in columns):
                 raise TypeError
-            home.update(zip(names, zip(*said, strict=True), strict=True))
+            for values in zip(*columns, strict=True):
+                message = LastMessage(*values)
+                table[message.worker if table is self.workers else message.task_id] = message
         counts = [*states.values(), self.records, self.damaged, self.dropped]
         if set(states) != set(STATES) or {type(count) for count in counts} != {int}:
             raise TypeError
         self.states.update(states)
 
-    # The fold --------------------------------------------------------------------------------------------------
+    # Applying --------------------------------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Whether so many rows cannot make it forget a task: then only the last of each counts."""
+        """Return whether `rows` more rows fit without dropping a task: then only each task's last row counts."""
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 
-    def _take_summary(
-        self, records: int, damaged: int, states: list[int], said: list[Row], opened: list[Row], touched: list[str]
-    ) -> None:
-        self.records += records
-        self.damaged += damaged
-        for state, count in zip(STATES, states, strict=True):
+    def _apply_summary(self, block: BlockSummary) -> None:
+        self.records += block.records
+        self.damaged += block.damaged
+        for state, count in zip(STATES, block.states, strict=True):
             self.states[state] += count
-        for row in said:
-            self._note_worker(row)
-        for home in (self.started, self.waiting, self.errors):
-            if home:
-                for task in home.keys() & touched:
-                    del home[task]
-        for at, state, worker, task, text in opened:
-            self._by_state[state][task] = (state, worker, at[:_AT_LIMIT], text[:TEXT_LIMIT])
+        for row in block.workers:
+            self._note_worker(_message(row))
+        for table in (self.started, self.waiting, self.errors):
+            if table:
+                for task in table.keys() & block.touched:
+                    del table[task]
+        for row in block.opened:
+            message = _message(row)
+            self._by_state[message.state][message.task_id] = message
 
-    def _take_rows(self, read: Rows) -> None:
-        """One after the other."""
-        self.records += read.records
-        self.damaged += read.damaged
-        for place, row in enumerate(read.rows):
-            at, state, worker, task, text = row
-            self.states[state] += 1
-            if worker:
-                self._note_worker(row)
-            if place in read.informational:
+    def _apply_rows(self, parsed: Rows) -> None:
+        """Apply rows one after the other."""
+        self.records += parsed.records
+        self.damaged += parsed.damaged
+        for index, row in enumerate(parsed.rows):
+            message = _message(row)
+            task = message.task_id
+            self.states[message.state] += 1
+            if message.worker:
+                self._note_worker(message)
+            if index in parsed.informational:
                 continue
             self.started.pop(task, None)
             self.waiting.pop(task, None)
             self.errors.pop(task, None)
-            if state in ENDING:
+            if message.state in ENDING:
                 continue
-            home = self._by_state[state]
-            home[task] = (state, worker, at[:_AT_LIMIT], text[:TEXT_LIMIT])
-            if len(home) > LIMIT:
-                del home[next(iter(home))]
+            table = self._by_state[message.state]
+            table[task] = message
+            if len(table) > LIMIT:
+                del table[next(iter(table))]
                 self.dropped += 1
 
-    def _note_worker(self, row: Row) -> None:
-        at, state, worker, task, text = row
-        self.workers.pop(worker, None)  # so that it becomes the last
-        self.workers[worker] = (state, task, at[:_AT_LIMIT], text[:TEXT_LIMIT])
+    def _note_worker(self, message: LastMessage) -> None:
+        self.workers.pop(message.worker, None)  # so that it becomes the last
+        self.workers[message.worker] = message
         if len(self.workers) > LIMIT:
             del self.workers[next(iter(self.workers))]
+
+
+def _message(row: Row) -> LastMessage:
+    at, state, worker, task, text = row
+    return LastMessage(state, worker, task, at[:_TIMESTAMP_LIMIT], text[:TEXT_LIMIT])

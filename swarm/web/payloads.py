@@ -26,7 +26,6 @@ _MAX_TITLE = 160
 _MAX_TIMESTAMP = 40
 _MAX_TYPE = 20
 _MAX_META = 1000
-_TIMELESS = ("waiting", "failed", "error", "unreadable", "blocked")  # problems whose text contains no age
 
 
 def board_fields(board: boards.Board) -> Board:
@@ -43,11 +42,9 @@ def board_fields(board: boards.Board) -> Board:
 
 def fingerprint(board: boards.Board) -> object:
     """Return a value that differs between two boards if more than time has passed."""
-    problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "") for p in board.problems]
-    work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in board.workers]
     locks = [(h.task_id, h.status, h.worker, h.token, h.heartbeat_at) for h in board.locks]
     seen = board.seen[: MAX_ROWS["seen"]]
-    return problems, work, locks, board.queue, board.blocked, seen, board.records, board.damaged
+    return board.fingerprint(), locks, seen, board.records, board.damaged
 
 
 def task_row(task: TaskState, state: str, blocked_by: str, title: str) -> TaskRow:

@@ -135,13 +135,13 @@ class TestHolders:
             holder.wait()
             problem = the_problem(store)
             assert (problem.kind, problem.worker, problem.fix) == ("gone", "w", "swarm lock why t")
-            assert problem.text == "its process is gone; the task is free for whoever takes it"
+            assert "its process has ended" in problem.text and "the lock is free" in problem.text
             assert not look(store).workers
 
     def test_the_holder_is_gone_when_its_lease_has_run_out(self, store: Store, clock: HandClock) -> None:
         LockTable(store).acquire("t", "w", 60)
         clock.pass_time(100)
-        assert the_problem(store).text == "its lease ended 40 s ago; the task is free for whoever takes it"
+        assert "its lease ended 40 s ago" in the_problem(store).text
 
     def test_a_claim_whose_lock_was_removed_is_gone(self, store: Store) -> None:
         queue_with(store, "t").claim("w")
@@ -154,7 +154,7 @@ class TestHolders:
         queue.claim("w", ttl=10)
         clock.pass_time(20)
         assert problems(store) == [("failed", "t")]
-        assert the_problem(store).text == "its worker w was gone (attempt 1 of 1)"
+        assert the_problem(store).text == "its worker w is gone (attempt 1 of 1)"
         assert look(store).queue["failed"] == queue.counts()["failed"] == 1
 
     def test_a_lock_left_behind_by_a_task_that_is_done_is_no_problem(self, store: Store, clock: HandClock) -> None:

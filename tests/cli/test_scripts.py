@@ -479,5 +479,5 @@ def test_a_second_look_at_the_board_loads_none_of_the_slow_starters(isolated_swa
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "swarm.cli.status" in loaded, done.stderr
     slow = "json re datetime typing dataclasses enum argparse threading ctypes inspect collections hashlib"
-    own = "swarm.queue.state swarm.board.text swarm.system.inotify"
+    own = "swarm.status.plain_records swarm.board.text swarm.system.inotify"
     assert loaded & set(f"{slow} {own}".split()) == set()

@@ -103,7 +103,7 @@ class TestAdding:
 
         monkeypatch.setattr(task_queue, "_check_new", slow)
         queue = TaskQueue(store)
-        with pytest.raises(StoreError, match="a was not added.*Try again"):
+        with pytest.raises(StoreError, match=r"a was not added.*Try again"):
             queue.add_all([TaskSpec("b", "x"), TaskSpec("a", "x", after=("b",))])
         assert [task.id for task in queue.tasks()] == ["b"]
 

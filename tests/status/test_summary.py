@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.status import block_parser, summary
+from swarm.status import block_parser, plain_records, summary
 from swarm.status.log import LOG, STATES, StatusLog
 from swarm.status.reader import StatusReader
-from swarm.status.summary import StatusSummary
+from swarm.status.summary import LastMessage, StatusSummary
 from swarm.stores.contract import Store
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
@@ -45,7 +45,7 @@ class TestOpenTasks:
     @pytest.mark.parametrize("state", ["WAIT", "HELP"])
     def test_a_task_whose_latest_record_asks_for_a_person_waits(self, state: str) -> None:
         seen = folded(line("START"), line(state, text="which one?"))
-        assert seen.waiting == {"t": (state, "w", AT, "which one?")}
+        assert seen.waiting == {"t": LastMessage(state, "w", "t", AT, "which one?")}
         assert not seen.started
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
@@ -79,7 +79,10 @@ class TestOpenTasks:
 
     def test_of_each_worker_the_latest_is_known(self) -> None:
         seen = folded(line("START", "a", "w1"), line("DONE", "a", "w1"), line("WAIT", "b", "w2"), line("START", "c", "w1"))
-        assert list(seen.workers.items()) == [("w2", ("WAIT", "b", AT, "")), ("w1", ("START", "c", AT, ""))]
+        assert list(seen.workers.items()) == [
+            ("w2", LastMessage("WAIT", "w2", "b", AT, "")),
+            ("w1", LastMessage("START", "w1", "c", AT, "")),
+        ]
 
 
 class TestBounds:
@@ -91,7 +94,7 @@ class TestBounds:
         assert seen.dropped == 2
 
     def test_a_long_text_is_kept_in_part(self) -> None:
-        assert folded(line("WAIT", text="x" * 1_000_000)).waiting["t"][3] == "x" * summary.TEXT_LIMIT
+        assert folded(line("WAIT", text="x" * 1_000_000)).waiting["t"].text == "x" * summary.TEXT_LIMIT
 
 
 class TestAnyLine:
@@ -171,7 +174,7 @@ lines = st.lists(records | strange | torn | st.sampled_from(TestAnyLine.ABSURD).
 def in_blocks(*blocks: Sequence[bytes]) -> StatusSummary:
     """The state of lines that came in blocks."""
     made = StatusSummary()
-    with mock.patch.object(block_parser, "_PATTERN_MIN_BYTES", -1):
+    with mock.patch.object(block_parser, "_FAST_PATH_BYTES", -1):
         for block in (b"".join(one + b"\n" for one in each) for each in blocks):
             made.apply_block(block)
     return made
@@ -245,7 +248,7 @@ PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
     ],
 )
 def test_what_is_almost_a_plain_record_is_read_as_parsing_reads_it(was: bytes, now: bytes, beside: list[bytes]) -> None:
-    assert was in PLAIN and re.fullmatch(block_parser._PLAIN, PLAIN.decode() + "\n")
+    assert was in PLAIN and re.fullmatch(plain_records._ALL_PLAIN, PLAIN.decode() + "\n")
     given_lines = [line("HELP"), *beside, *PLAIN.replace(was, now, 1).split(b"\n"), line("DONE", "last")]
     for one in (given_lines, [one.replace(b"WAIT", b"SKIP") for one in given_lines]):
         assert known(in_blocks(one)) == known(folded(*one))

@@ -1,0 +1,61 @@
+"""A fast path for `block_parser`: read many plain records with one search.
+
+A record is *plain* if swarm could have written it, nothing in it is escaped, and its `meta` holds
+only whole numbers. Then its fields stand where the groups of a pattern are, and nothing else in the
+line can change its meaning. The first look at a log of a million records is four times as fast this
+way. `block_parser` parses all other lines, and a test compares the two ways.
+"""
+
+from __future__ import annotations
+
+import re
+
+from swarm.status.events import INFORMATIONAL_KEYS
+from swarm.status.log import NAME_LIMIT, STATES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from swarm.status.block_parser import Row
+
+
+_NO_ESCAPES = '[^"]'  # a character within quotes, in a text without backslashes
+_ONE_LINE = r'[^"\\\n]'  # the same in any text
+
+
+def plain_rows(text: str) -> list[Row] | None:
+    """Return the rows of a text of whole lines, None if not all of them are plain or a SKIP is among them."""
+    if "\\" in text:
+        return None
+    rows = re.compile(_ALL_PLAIN, re.MULTILINE).findall(text)
+    # Each match ends with a newline. If there are no more newlines than that, none stands within quotes.
+    return rows if len(rows) == text.count("\n") else None
+
+
+def split_rows(text: str) -> Iterator[tuple[Row | None, str]]:
+    """Yield each line: its row and "" if it is plain, else None and the line."""
+    for at, state, worker, task, message, other in re.compile(_ANY_LINE, re.MULTILINE).findall(text):
+        yield ((at, state, worker, task, message), "") if task else (None, other)
+
+
+def _pattern(inside: str, states: Sequence[str], key: str) -> str:
+    """Return the pattern of a plain record. `inside` is a character within quotes, `key` a key of `meta`.
+
+    Optional parts are in `(?>…|)` and every repeat is possessive: with backtracking it would take
+    twice as long.
+    """
+    name = f"({inside}{{1,{NAME_LIMIT}}}+)"
+    number = rf'"{key}": (?>[1-9][0-9]{{0,9}}+|0)'
+    return (
+        rf'^\{{"timestamp": "({inside}*+)", "type": "({"|".join(states)})", "state": "\2", '
+        rf'"worker": "{name}", "task_id": "{name}"'
+        rf'(?>, "reason": "({inside}*+)", "message": "\5"|)(?>, "meta": \{{{number}(?:, {number})*+\}}|)\}}' + "\n"
+    )
+
+
+# Whether a SKIP is informational depends on its `meta`, so the first pattern leaves it out, and the
+# second excludes the keys that matter.
+_ALL_PLAIN = _pattern(_NO_ESCAPES, STATES[:-1], '[^"]++')
+_OTHER_KEY = rf'(?!(?:{"|".join(INFORMATIONAL_KEYS)})"){_ONE_LINE}++'
+_ANY_LINE = _pattern(_ONE_LINE, STATES, _OTHER_KEY) + "|^(.*)\n"
