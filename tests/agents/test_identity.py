@@ -33,30 +33,30 @@ def agent(tmp_path: Path) -> Path:
     return tmp_path / "claude"
 
 
-def test_whatever_an_agent_starts_names_the_same_agent(agent: Path) -> None:
+def test_all_processes_of_an_agent_find_the_same_agent(agent: Path) -> None:
     ways = [_ASK, f"bash -c {_quoted(_ASK + '; true')}; true", f"env timeout 60 {_ASK}"]
     done = subprocess.run([agent, agent.with_name("agent.py"), *ways], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    pid, *told = done.stdout.splitlines()
-    assert told == [f"{pid} claude claude@{os.uname().nodename}-{pid}"] * 3, done
+    pid, *found = done.stdout.splitlines()
+    assert found == [f"{pid} claude claude@{os.uname().nodename}-{pid}"] * 3, done
 
 
-def test_a_shell_at_a_terminal_stands_for_whoever_sits_there() -> None:
+def test_a_shell_at_a_terminal_stands_for_its_user() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
         os.execvp("bash", ["bash", "-c", f"{_ASK}; true"])
-    told = b""
+    found = b""
     try:
         while part := os.read(terminal, 1000):
-            told += part
-    except OSError:  # how the end of a terminal is told
+            found += part
+    except OSError:  # the end of a terminal
         pass
     os.close(terminal)
     os.waitpid(pid, 0)
-    assert told.decode().split()[:2] == [str(pid), "bash"]
+    assert found.decode().split()[:2] == [str(pid), "bash"]
 
 
-def test_a_terminal_that_an_agent_gives_a_command_is_nobody_s(agent: Path) -> None:
+def test_a_terminal_that_an_agent_gives_a_command_has_no_user(agent: Path) -> None:
     """Codex does so if its model asks for it."""
     program = "import os, pty, sys; print(os.getpid(), flush=True); pty.spawn(['bash', '-lc', sys.argv[1]])"
     codex = agent.with_name("codex")
@@ -70,12 +70,12 @@ def test_a_terminal_that_an_agent_gives_a_command_is_nobody_s(agent: Path) -> No
         stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    pid, told, *_ = done.stdout.splitlines()
-    assert told.split()[:2] == [pid, "codex"], done
+    pid, found, *_ = done.stdout.splitlines()
+    assert found.split()[:2] == [pid, "codex"], done
 
 
-def test_scripts_whose_starters_are_gone_are_not_one_worker(tmp_path: Path) -> None:
-    """They all have the same parent then: whoever takes in orphans."""
+def test_orphaned_scripts_are_different_workers(tmp_path: Path) -> None:
+    """They all have the same parent then: the process that adopts orphans."""
     for name in "ab":
         late = f"sleep 0.3; {_ASK} > {tmp_path}/{name}.new; mv {tmp_path}/{name}.new {tmp_path}/{name}"
         subprocess.run(["sh", "-c", f"sh -c {_quoted(late)} & true"], cwd=ROOT, check=True)
@@ -87,7 +87,7 @@ def test_scripts_whose_starters_are_gone_are_not_one_worker(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("proc", [["--mount-proc"], []])
-def test_what_a_sandbox_hides_is_not_guessed(proc: list[str]) -> None:
+def test_an_agent_hidden_by_a_sandbox_is_not_guessed(proc: list[str]) -> None:
     """All sandboxes look alike from within: the agents in them would be one worker."""
     command = ["unshare", "--pid", "--fork", "--kill-child", *proc, "sh", "-c", f"{sys.executable} swarm prime; true"]
     env = {name: value for name, value in os.environ.items() if name != "SWARM_WORKER"}

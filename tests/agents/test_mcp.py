@@ -66,7 +66,9 @@ def test_a_client_of_each_protocol_works_through_the_queue(
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w", mode=mode) as client:
             assert client.protocol_version == version
-            assert client.instructions == (INSTRUCTIONS if mode != version else None)  # who skips the greeting is told nothing
+            assert client.instructions == (
+                INSTRUCTIONS if mode != version else None
+            )  # a client that skips the handshake gets no instructions
             assert [tool.name for tool in (await client.list_tools()).tools] == list(TOOLS)
             claimed = await ask(client, "claim")
             assert (claimed["claimed"], claimed["must_stop"], claimed["task"]) == (True, False, "login")
@@ -95,10 +97,10 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, 
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert told["sdk"].startswith("1.") and told["opened"]["protocolVersion"] == "2025-11-25"
-    assert [tool["name"] for tool in told["tools"]["tools"]] == list(TOOLS)
-    claimed, locked, ended, mistaken, board = told["answers"]
+    answered = json.loads(done.stdout)
+    assert answered["sdk"].startswith("1.") and answered["opened"]["protocolVersion"] == "2025-11-25"
+    assert [tool["name"] for tool in answered["tools"]["tools"]] == list(TOOLS)
+    claimed, locked, ended, mistaken, board = answered["answers"]
     assert claimed["structuredContent"]["task"] == "login" and locked["structuredContent"]["locked"]
     assert ended["structuredContent"]["ended"] and mistaken["isError"]
     assert board["structuredContent"]["you_hold"] == ["README"]
@@ -118,12 +120,12 @@ def listed() -> dict[str, dict[str, Any]]:
 
 
 def test_the_list_of_tools_costs_an_agent_little() -> None:
-    told = json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode()
-    assert len(told) / BYTES_PER_TOKEN < MOST_TOKENS
-    assert b'"title"' not in told
+    answered = json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode()
+    assert len(answered) / BYTES_PER_TOKEN < MOST_TOKENS
+    assert b'"title"' not in answered
 
 
-def test_every_tool_says_honestly_what_it_does() -> None:
+def test_the_annotations_of_every_tool_are_true() -> None:
     hints = {name: tool["annotations"] for name, tool in listed().items()}
     assert all(hint["openWorldHint"] is False for hint in hints.values())
     assert [name for name, hint in hints.items() if hint["readOnlyHint"]] == ["wait", "board"]
@@ -139,7 +141,7 @@ def test_every_answer_has_a_schema_that_asks_for_what_matters() -> None:
         assert "lost" in tool["outputSchema"]["properties"], name
 
 
-def test_without_the_sdk_the_error_names_the_cure() -> None:
+def test_swarm_mcp_without_the_sdk_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-m", "swarm", "mcp"],
         cwd=ROOT,
@@ -173,9 +175,9 @@ def test_every_tool_is_documented_with_what_it_takes() -> None:
 
 def test_the_documented_count_of_tokens_is_of_these_very_tools() -> None:
     """Where this fails, count anew, as the document says."""
-    told = len(json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode())
+    answered = len(json.dumps({"tools": list(listed().values())}, separators=(",", ":")).encode())
     (counted,) = re.findall(r"([\d,]+) bytes", (ROOT / "docs/reference/mcp.md").read_text())
-    assert int(counted.replace(",", "")) == told
+    assert int(counted.replace(",", "")) == answered
 
 
 # One task, one agent --------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ def test_of_two_agents_that_go_for_one_task_exactly_one_gets_it(queue: TaskQueue
     assert queue.counts() == {"done": 20}
 
 
-def test_a_client_that_goes_away_gives_back_what_it_had(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_everything_is_released_when_the_client_leaves(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
 
     async def test() -> None:
@@ -222,7 +224,7 @@ def test_a_client_that_goes_away_gives_back_what_it_had(queue: TaskQueue, isolat
 
 
 @pytest.mark.parametrize("way", ["stdin", "stdout", "SIGTERM", "SIGINT", "SIGHUP"])
-def test_every_way_to_end_gives_everything_back_at_once_also_in_the_middle_of_a_wait(
+def test_every_way_to_end_a_server_releases_everything_at_once_also_during_a_wait(
     way: str, queue: TaskQueue, isolated_swarm_dir: Path
 ) -> None:
     queue.add("a", "x")
@@ -240,7 +242,7 @@ def test_every_way_to_end_gives_everything_back_at_once_also_in_the_middle_of_a_
         else:
             wire.process.send_signal(getattr(signal, way))
         assert wire.process.wait(60) == 0
-        assert time.monotonic() - begun < 10, "two seconds, which the SDK's client is patient for, where nothing else runs"
+        assert time.monotonic() - begun < 10, "two seconds, which the SDK's client waits"
         assert wire.process.stderr.read() == b""
         rest = [] if way == "stdout" else [json.loads(line) for line in wire.process.stdout]
         assert all("error" in message for message in rest), "no call is answered as if it had ended"
@@ -248,7 +250,7 @@ def test_every_way_to_end_gives_everything_back_at_once_also_in_the_middle_of_a_
     assert list(LockTable(default_store()).tasks()) == []
 
 
-def test_a_signal_that_another_thread_takes_ends_it_too(isolated_swarm_dir: Path) -> None:
+def test_a_signal_to_another_thread_ends_the_server(isolated_swarm_dir: Path) -> None:
     """Python runs handlers in the main thread alone, which sleeps: nothing else wakes that one."""
     with Wire(isolated_swarm_dir, "w") as wire:
         wire.call("board")
@@ -271,9 +273,7 @@ def test_a_server_that_is_killed_holds_nothing_any_more(queue: TaskQueue, isolat
 # Leases ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the_next_answer(
-    queue: TaskQueue, isolated_swarm_dir: Path
-) -> None:
+def test_a_session_keeps_its_leases_and_the_next_answer_reports_a_lost_one(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
     locks = LockTable(default_store())
@@ -293,8 +293,8 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
             assert [(it["name"], it["must_stop"]) for it in granted["lost"]] == [("a", True)]
             assert "other" in granted["lost"][0]["reason"]
             assert "lost" not in await ask(client, "board")
-            said = await ask(client, "say", state="WAIT", text="I think", task="a")
-            assert (said["said"], said["must_stop"]) == (False, True)
+            report = await ask(client, "say", state="WAIT", text="I think", task="a")
+            assert (report["said"], report["must_stop"]) == (False, True)
             late = await ask(client, "done", task="a", result="too late")
             assert (late["ended"], late["must_stop"]) == (False, True)
             assert "other" in late["reason"] and late["next"].startswith("Stop working on a")
@@ -303,7 +303,7 @@ def test_a_lease_is_kept_while_the_session_lives_and_a_lost_one_is_told_with_the
     assert queue.get("a").worker == "other"
 
 
-def test_a_server_that_was_stopped_for_longer_than_the_lease_says_so(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_server_that_was_stopped_for_longer_than_the_lease_reports_the_loss(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
     with Wire(isolated_swarm_dir, "w", "--ttl", "1") as wire:
         assert wire.call("claim")["claimed"]
@@ -322,7 +322,7 @@ def test_a_server_that_was_stopped_for_longer_than_the_lease_says_so(queue: Task
 # Waiting ---------------------------------------------------------------------------------------------------------------
 
 
-def test_many_calls_wait_at_once_and_hold_up_none(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_many_waiting_calls_delay_no_other_call(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
 
     async def test() -> None:
@@ -344,7 +344,7 @@ def test_many_calls_wait_at_once_and_hold_up_none(queue: TaskQueue, isolated_swa
     run(test)
 
 
-def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_cancelled_call_takes_nothing(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     locks = LockTable(default_store())
     locks.acquire("README", "other", 60)
 
@@ -357,19 +357,19 @@ def test_what_a_cancelled_call_would_have_taken_is_free(queue: TaskQueue, isolat
             queue.add("a", "x")
             locks.release("README", "other")
             await anyio.sleep(1)
-            while (await ask(client, "board"))["you_hold"]:  # which a slow machine has not given back yet
+            while (await ask(client, "board"))["you_hold"]:  # a slow machine has not released them yet
                 await anyio.sleep(0.1)
             assert (queue.get("a").state, locks.status("README").exists) == ("ready", False)
 
     run(test)
 
 
-def test_whenever_a_claim_is_cancelled_the_agent_has_the_task_only_if_it_was_told(
+def test_a_claim_that_is_cancelled_at_any_moment_takes_a_task_only_if_it_was_answered(
     queue: TaskQueue, isolated_swarm_dir: Path
 ) -> None:
     for number in range(40):
         queue.add(f"t{number}", "x")
-    told: set[str] = set()
+    answered: set[str] = set()
     with Wire(isolated_swarm_dir, "w") as wire:
         for number in range(40):
             call = wire.begin_call("claim")
@@ -378,24 +378,24 @@ def test_whenever_a_claim_is_cancelled_the_agent_has_the_task_only_if_it_was_tol
             asked = wire.begin("ping")
             while (message := wire.read())["id"] != asked:
                 if "structuredContent" in message.get("result", {}):
-                    told.add(message["result"]["structuredContent"]["task"])
-        wait_until(lambda: set(wire.call("board")["you_hold"]) == told, "what nobody was told of is given back")
-    assert sum(task.attempts for task in queue.tasks() if task.id not in told) == 0
+                    answered.add(message["result"]["structuredContent"]["task"])
+        wait_until(lambda: set(wire.call("board")["you_hold"]) == answered, "what was not answered is released")
+    assert sum(task.attempts for task in queue.tasks() if task.id not in answered) == 0
 
 
-def test_whenever_files_are_reserved_by_a_cancelled_call_the_agent_has_them_only_if_it_was_told(isolated_swarm_dir: Path) -> None:
+def test_a_reservation_that_is_cancelled_at_any_moment_lasts_only_if_it_was_answered(isolated_swarm_dir: Path) -> None:
     files = Reservations(default_store())
-    told = {"kept"}
+    answered = {"first"}
     with Wire(isolated_swarm_dir, "w") as wire:
-        assert wire.call("reserve", paths=["kept"])["reserved"]
+        assert wire.call("reserve", paths=["first"])["reserved"]
         for number in range(40):
-            call = wire.begin_call("reserve", paths=["kept", f"f{number}"])
+            call = wire.begin_call("reserve", paths=["first", f"f{number}"])
             time.sleep(number / 4000)
             wire.write({"method": "notifications/cancelled", "params": {"requestId": call}})
             asked = wire.begin("ping")
             while (message := wire.read())["id"] != asked:
-                told.update(message.get("result", {}).get("structuredContent", {}).get("paths", []))
-        wait_until(lambda: {each.pattern for each in files.all()} == told, "what nobody was told of is given back")
+                answered.update(message.get("result", {}).get("structuredContent", {}).get("paths", []))
+        wait_until(lambda: {each.pattern for each in files.all()} == answered, "what was not answered is released")
 
 
 def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a_mistake(
@@ -413,7 +413,7 @@ def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a
             assert result["isError"] and "paths is empty" in result["content"][0]["text"]
 
 
-def test_a_client_that_asks_for_progress_gets_signs_of_life(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_client_that_asks_for_progress_gets_it(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
     seen: list[float] = []
 
@@ -452,7 +452,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_what_an_agent_gets_wrong_is_said_clearly_and_loses_nothing(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
 
@@ -480,9 +480,7 @@ def test_what_an_agent_gets_wrong_is_said_clearly_and_loses_nothing(queue: TaskQ
     assert queue.get("b").state == "ready"
 
 
-def test_a_line_that_is_no_message_costs_only_itself_and_weird_text_comes_through(
-    queue: TaskQueue, isolated_swarm_dir: Path
-) -> None:
+def test_an_invalid_line_ends_no_session_and_unusual_text_is_passed_on(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("任务 1", "⚡\x1b[2J\u2028 end", meta={"torn": "a\ud800"})
     with Wire(isolated_swarm_dir, "w") as wire:
         for line in (
@@ -508,7 +506,7 @@ def test_a_line_that_is_no_message_costs_only_itself_and_weird_text_comes_throug
 # Reports, and agents that a worker has started ----------------------------------------------------------------------------
 
 
-def test_what_an_agent_says_stands_in_the_log_and_decides_nothing(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_say_writes_to_the_log_and_ends_no_task(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     queue.add("a", "x")
 
     async def test() -> None:
@@ -551,7 +549,7 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(queue: Tas
     assert queue.get("a").state == "running" and queue.done("a", "worker-1", claim.token).state == "done"
 
 
-def test_an_agent_whom_nobody_named_is_called_after_the_process_that_started_the_server(isolated_swarm_dir: Path) -> None:
+def test_an_agent_without_a_name_is_named_after_the_process_that_started_the_server(isolated_swarm_dir: Path) -> None:
     with Wire(isolated_swarm_dir, "") as wire:
         me = parentage(os.getpid())
         assert me and wire.call("board")["you"] == AgentProcess(os.getpid(), me.name).worker
@@ -560,7 +558,7 @@ def test_an_agent_whom_nobody_named_is_called_after_the_process_that_started_the
 # Stores ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_board_of_many_stays_small(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_the_board_tool_answers_briefly_in_a_large_swarm(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
     log, locks = StatusLog(default_store()), LockTable(default_store())
     for number in range(60):
         locks.acquire(f"t{number}", f"w{number}", 60)
@@ -576,14 +574,14 @@ def test_a_state_directory_that_is_removed_is_noticed_and_the_session_goes_on(qu
     with Wire(isolated_swarm_dir, "w", "--ttl", "1") as wire:
         assert wire.call("claim")["claimed"]
         shutil.rmtree(isolated_swarm_dir)
-        wait_until(lambda: "lost" in wire.call("board"), "the loss is told")
+        wait_until(lambda: "lost" in wire.call("board"), "the loss is reported")
         assert wire.call("done", task="a")["must_stop"]
         assert wire.call("claim")["why"] == "empty"
         TaskQueue().add("b", "x")
         assert wire.call("claim")["task"] == "b"
 
 
-def test_on_a_server_everything_is_the_same(redis: Server) -> None:
+def test_the_tools_work_on_a_server(redis: Server) -> None:
     url = redis.url("mcp")
     queue = TaskQueue(open_store(url))
     queue.add("a", "x")
@@ -601,7 +599,7 @@ def test_on_a_server_everything_is_the_same(redis: Server) -> None:
     assert queue.get("a").state == "done"
 
 
-def test_a_server_that_is_away_is_an_error_for_a_call_and_holds_up_no_end(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_an_error_of_a_call_and_does_not_delay_the_end(tmp_path: Path) -> None:
     with running(ValkeyServer(tmp_path / "valkey")) as server:
         url = server.url("mcp", timeout="1")
         TaskQueue(open_store(url)).add("a", "x")

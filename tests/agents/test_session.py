@@ -28,7 +28,7 @@ def session(live_store: Store) -> Iterator[AgentSession]:
     made.close()
 
 
-def test_what_an_agent_has_is_kept_beyond_its_ttl_and_given_back_at_the_end(session: AgentSession, live_store: Store) -> None:
+def test_a_session_keeps_leases_beyond_their_ttl_and_releases_them_at_its_end(session: AgentSession, live_store: Store) -> None:
     queue, locks = TaskQueue(live_store), LockTable(live_store)
     queue.add("login", "Fix it")
     claim, lease = session.claim(None), session.lock("README")
@@ -43,7 +43,7 @@ def test_what_an_agent_has_is_kept_beyond_its_ttl_and_given_back_at_the_end(sess
     assert (task.state, task.attempts) == ("ready", 0)
 
 
-def test_what_another_took_is_told_once_and_cannot_be_ended(session: AgentSession, live_store: Store) -> None:
+def test_a_lock_that_another_worker_took_is_reported_once_and_cannot_be_ended(session: AgentSession, live_store: Store) -> None:
     queue, locks = TaskQueue(live_store), LockTable(live_store)
     queue.add("login", "Fix it")
     session.claim("login")
@@ -83,7 +83,9 @@ def test_a_task_can_be_ended_only_by_the_session_that_claimed_it_and_twice_does_
         session.unlock("a")
 
 
-def test_who_waits_for_a_lock_gets_it_when_it_is_free_and_gives_up_when_stopped(session: AgentSession, live_store: Store) -> None:
+def test_a_waiting_session_gets_a_lock_that_becomes_free_and_gives_up_when_stopped(
+    session: AgentSession, live_store: Store
+) -> None:
     other = AgentSession(live_store, "other", 60.0)
     other.lock("README")
     threading.Timer(0.3, other.unlock, ["README"]).start()
@@ -109,7 +111,7 @@ def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(
     session.unreserve(["README.md", "never had"])
     assert [each.pattern for each in files.all()] == ["docs"] and [it.name for it in session.holds()] == ["files of agent"]
     session.unreserve(["docs"])
-    assert session.holds() == [], "nothing is kept for files that nobody has reserved"
+    assert session.holds() == [], "no lock is held without a reservation"
     session.reserve(["docs"])
     session.close(10)
     assert files.all() == []
@@ -124,7 +126,7 @@ def test_files_are_reserved_all_or_none(session: AgentSession, live_store: Store
     assert [each.pattern for each in files.all() if each.worker == "agent"] == ["mine"]
 
 
-def test_the_task_that_an_agent_was_started_for_is_its_parents_to_end(live_store: Store) -> None:
+def test_a_session_cannot_end_its_assigned_task(live_store: Store) -> None:
     queue = TaskQueue(live_store)
     queue.add("a", "x")
     queue.add("b", "x")
@@ -141,9 +143,7 @@ def test_the_task_that_an_agent_was_started_for_is_its_parents_to_end(live_store
     session.close()
 
 
-def test_a_lease_that_ran_out_while_everything_stood_still_is_lost_before_any_heartbeat_says_so(
-    store: Store, clock: HandClock
-) -> None:
+def test_a_lease_that_ran_out_during_a_pause_is_lost_before_any_heartbeat(store: Store, clock: HandClock) -> None:
     session = AgentSession(store, "agent", 300)
     session.lock("README")
     clock.pass_time(400)
@@ -172,7 +172,7 @@ class _Stuck(FileStore):
         return super().remove(key, old)
 
 
-def test_a_store_that_does_not_answer_holds_up_the_end_for_no_longer_than_it_may(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_does_not_delay_the_end_of_a_session_beyond_its_timeout(tmp_path: Path) -> None:
     store = _Stuck(tmp_path / "swarm")
     session = AgentSession(store, "agent", 60.0)
     session.lock("README")
@@ -184,7 +184,7 @@ def test_a_store_that_does_not_answer_holds_up_the_end_for_no_longer_than_it_may
     wait_until(lambda: not LockTable(store).status("README").exists, "it was only late")
 
 
-def test_what_is_being_taken_while_the_session_ends_is_given_back_too(tmp_path: Path) -> None:
+def test_a_lock_that_is_acquired_while_the_session_ends_is_released(tmp_path: Path) -> None:
     store = _Stuck(tmp_path / "swarm")
     session = AgentSession(store, "agent", 60.0)
     store.answers.clear()
@@ -200,7 +200,7 @@ def test_what_is_being_taken_while_the_session_ends_is_given_back_too(tmp_path: 
     assert list(LockTable(store).tasks()) == []
 
 
-def test_nothing_begins_in_a_session_that_has_ended(tmp_path: Path) -> None:
+def test_an_ended_session_takes_nothing(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "swarm"))
     TaskQueue(store).add("a", "x")
     session = AgentSession(store, "agent", 60.0)
@@ -212,7 +212,7 @@ def test_nothing_begins_in_a_session_that_has_ended(tmp_path: Path) -> None:
     assert TaskQueue(store).get("a").attempts == 0
 
 
-def test_a_late_done_is_taken_while_nobody_else_has_the_task(tmp_path: Path) -> None:
+def test_a_late_done_is_accepted_while_no_other_worker_has_the_task(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "swarm"))
     queue = TaskQueue(store)
     queue.add("a", "x")

@@ -31,8 +31,8 @@ PLACES = {
         "tests/stores/test_on_servers.py",
         "tests/stores/test_postgres.py",
         "tests/stores/test_redis.py",
-        "tests/agents/test_hooks.py::TestNeverHoldsUp::test_on_a_server",
-        "tests/web/test_app.py::TestTheProcess::test_it_shows_a_swarm_on_a_server",
+        "tests/agents/test_hooks.py::TestNeverBlocks::test_hooks_work_on_a_server",
+        "tests/web/test_app.py::TestTheProcess::test_the_page_works_on_a_server",
     ],
     "root": [
         "tests/agents/test_identity.py",
@@ -41,10 +41,10 @@ PLACES = {
     ],
     "slow": [
         "tests/agents/test_hooks.py::TestAfterATool",
-        "tests/agents/test_hooks.py::TestNeverHoldsUp",
+        "tests/agents/test_hooks.py::TestNeverBlocks",
         "tests/agents/test_mcp.py",
         "tests/agents/test_session.py::test_files_are_reserved_for_the_task",
-        "tests/agents/test_session.py::test_what_an_agent_has_is_kept_beyond",
+        "tests/agents/test_session.py::test_a_session_keeps_leases_beyond_their_ttl",
         "tests/bench/",
         "tests/board/test_board.py::test_whatever_others_have_written_there",
         "tests/cli/test_demo.py",

@@ -52,7 +52,7 @@ def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
 
 
 class TestLooking:
-    def test_the_board_is_that_of_the_view(self, looking: Swarm) -> None:
+    def test_the_board_of_the_api_is_that_of_swarm_status(self, looking: Swarm) -> None:
         looking.log.append("WAIT", "w", "board-1", "which database?")
         board = looking.until("/api/board", lambda board: board["kinds"]["waiting"] > 0)
         assert any(problem["text"] == "which database?" and problem["fix"] for problem in board["problems"])
@@ -68,11 +68,11 @@ class TestLooking:
         assert looking.server.get("/api/tasks?state=failed&q=page")["tasks"] == []
 
     def test_a_task_has_its_prompt_and_its_whole_history(self, looking: Swarm) -> None:
-        looking.queue.add("told", "Line one\nline two", max_attempts=1)
-        claim = looking.queue.claim("w", "told")
-        looking.queue.fail("told", "w", claim.token, "no luck")
-        looking.queue.retry("told", "bob")
-        found = looking.server.get("/api/tasks/told")
+        looking.queue.add("history", "Line one\nline two", max_attempts=1)
+        claim = looking.queue.claim("w", "history")
+        looking.queue.fail("history", "w", claim.token, "no luck")
+        looking.queue.retry("history", "bob")
+        found = looking.server.get("/api/tasks/history")
         assert found["task"]["prompt"] == "Line one\nline two" and found["task"]["state"] == "ready"
         assert [(record["type"], record["worker"]) for record in found["history"]] == [
             ("ADDED", ""),
@@ -81,7 +81,7 @@ class TestLooking:
             ("RETRY", "bob"),
         ]
 
-    def test_what_happens_within_one_moment_is_in_its_order_too(self, clock: HandClock) -> None:
+    def test_events_within_one_millisecond_are_in_order(self, clock: HandClock) -> None:
         store = MemoryStore(clock=clock)
         queue = TaskQueue(store)
         queue.add("quick", max_attempts=1, prompt="x")
@@ -101,14 +101,14 @@ class TestLooking:
         assert len(get("/api/log?worker=lw-2&limit=4")["records"]) == 4
         assert get("/api/log?q=number&limit=2")["records"][-1]["task_id"] == "lt-29"
 
-    def test_the_log_can_be_read_on_from_a_cursor(self, looking: Swarm) -> None:
+    def test_the_log_can_be_read_from_a_cursor_on(self, looking: Swarm) -> None:
         looking.log.append("START", "w", "cursor-1")
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
         looking.log.append("DONE", "w", "cursor-1")
         found = looking.server.get(f"/api/log?after={quote(cursor)}")
         assert [(r["task_id"], r["type"]) for r in found["records"]] == [("cursor-1", "DONE")] and found["complete"]
 
-    def test_what_is_read_on_from_a_cursor_is_no_more_than_was_asked_for_and_misses_nothing(self, looking: Swarm) -> None:
+    def test_reading_from_a_cursor_respects_the_limit_and_misses_nothing(self, looking: Swarm) -> None:
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
         for at in range(9):
             looking.log.append("START", "w", f"some-{at}")
@@ -123,14 +123,14 @@ class TestLooking:
     @pytest.mark.parametrize(
         "name", ["任务-1", "a b", "50%", "q\"uo'te", "a?b#c", "a&b=c", "%2e%2e", "emoji-🚀", "<b>", "a+b", "ü" * 100]
     )
-    def test_every_name_can_be_asked_for(self, looking: Swarm, name: str) -> None:
+    def test_a_task_of_any_valid_name_can_be_requested(self, looking: Swarm, name: str) -> None:
         looking.queue.add(name, "x")
         assert looking.server.get(f"/api/tasks/{quote(name, safe='')}")["task"]["id"] == name
 
     @pytest.mark.parametrize(
         ("path", "status"),
         [
-            ("/api/tasks/nobody", 404),
+            ("/api/tasks/missing", 404),
             ("/api/tasks/a%2Fb", 404),
             ("/api/tasks/..%2F..%2Fetc%2Fpasswd", 404),
             ("/api/tasks/%0a", 404),
@@ -141,7 +141,7 @@ class TestLooking:
             ("/api/tasks?limit=1001", 400),
             ("/api/tasks?limit=١", 400),
             ("/api/tasks?state=lost", 400),
-            ("/api/tasks?after=nobody", 404),
+            ("/api/tasks?after=missing", 404),
             ("/api/tasks?state=done&state=failed", 400),
             ("/api/tasks?unknown=1", 400),
             ("/api/log?after=nonsense", 404),
@@ -153,22 +153,22 @@ class TestLooking:
             ("/..%2f..%2fpyproject.toml", 404),
         ],
     )
-    def test_what_makes_no_sense_is_refused_in_one_form(self, looking: Swarm, path: str, status: int) -> None:
+    def test_an_invalid_request_gets_an_error_in_one_form(self, looking: Swarm, path: str, status: int) -> None:
         answer = looking.server.ask(quote(path, safe="/%?=&+"))
         assert answer.status == status, answer
         assert set(answer.json) == {"error", "exit_code"}
 
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-    def test_only_what_an_address_offers_can_be_done_there(self, looking: Swarm, method: str) -> None:
+    def test_other_http_methods_are_refused(self, looking: Swarm, method: str) -> None:
         answer = looking.server.ask("/api/board", method)
         assert answer.status == 405 and "GET" in answer.headers["allow"]
 
     @pytest.mark.parametrize("path", ["/", "/api/board", "/api/events", "/metrics", "/healthz"])
-    def test_the_head_alone_can_be_asked_for(self, looking: Swarm, path: str) -> None:
+    def test_head_requests_are_answered(self, looking: Swarm, path: str) -> None:
         answer = looking.server.ask(path, "HEAD")
         assert (answer.status, answer.body) == (200, b"")
 
-    def test_what_it_answers_is_what_its_description_says(self, looking: Swarm) -> None:
+    def test_answers_match_their_schemas(self, looking: Swarm) -> None:
         """Schemathesis tries the rest; this is with a swarm in which there is something of each."""
         looking.log.append("ERROR", "w", "described", "oh", {"deep": {"er": [1, 2]}})
         looking.queue.add("described-2", "x", timeout=3.5, meta={"owner": "ada"})
@@ -201,7 +201,7 @@ class TestLooking:
 
 
 class TestLive:
-    def test_a_stream_tells_what_happens(self, looking: Swarm) -> None:
+    def test_a_stream_has_an_event_for_every_change(self, looking: Swarm) -> None:
         with Events(looking.server) as events:
             assert events.kind.startswith("text/event-stream")
             looking.log.append("HELP", "w", "live-1", "quick")
@@ -214,7 +214,7 @@ class TestLive:
             assert [row["id"] for row in data["rows"]] == ["live-2"], "only what has changed"
 
     @pytest.mark.parametrize("how", ["header", "query"])
-    def test_a_page_that_was_away_gets_exactly_what_it_missed(self, looking: Swarm, how: str) -> None:
+    def test_a_page_that_reconnects_gets_exactly_the_events_it_missed(self, looking: Swarm, how: str) -> None:
         event_id = looking.server.get("/api/snapshot")["event_id"]
         for at in range(3):
             looking.log.append("START", "w", f"missed-{how}-{at}")
@@ -223,17 +223,17 @@ class TestLive:
         with Events(looking.server, "/api/events" + ("" if header else f"?after={event_id}"), **header) as events:
             got: list[str] = []
             while len(got) < 3:
-                told = [record["task_id"] for record in events.until("log")[1]["records"]]
-                got += [task for task in told if task.startswith("missed-")]  # the test before may have written a moment ago
+                received = [record["task_id"] for record in events.until("log")[1]["records"]]
+                got += [task for task in received if task.startswith("missed-")]  # the test before may have written a moment ago
         assert got == [f"missed-{how}-{at}" for at in range(3)]
 
     @pytest.mark.parametrize("event_id", ["0badcafe.7", "nonsense", "x" * 300, ".", "0.0"])
-    def test_one_that_was_away_too_long_is_told_to_begin_anew(self, looking: Swarm, event_id: str) -> None:
+    def test_a_page_with_an_unknown_event_id_gets_a_reset(self, looking: Swarm, event_id: str) -> None:
         with Events(looking.server, **{"Last-Event-ID": event_id}) as events:
             assert events.next()[1] == "reset"
 
-    def test_a_snapshot_and_what_follows_it_have_no_gap_and_no_record_twice(self, looking: Swarm) -> None:
-        """While somebody writes as fast as it can."""
+    def test_a_snapshot_and_the_events_after_it_have_every_record_once(self, looking: Swarm) -> None:
+        """While another thread writes as fast as it can."""
         count = 400
 
         def write() -> None:
@@ -253,19 +253,19 @@ class TestLive:
             writing.result()
         assert got == [f"gap-{at:04d}" for at in range(count)]
 
-    def test_a_flood_is_cut_and_said_to_be(self, looking: Swarm) -> None:
+    def test_a_flood_of_records_is_cut_and_counted(self, looking: Swarm) -> None:
         line = b'{"timestamp": "2026-02-02T10:30:10.123Z", "type": "START", "worker": "w", "task_id": "flood"}\n'
         with Events(looking.server) as events:
             with open(Path(looking.store.root) / "status.log", "ab") as file:
                 file.write(line * 20_000)
-            told, skipped = 0, 0
-            while told + skipped < 20_000:
+            received, skipped = 0, 0
+            while received + skipped < 20_000:
                 data = events.until("log")[1]
                 assert len(data["records"]) <= 500
-                told, skipped = told + len(data["records"]), skipped + data["skipped"]
-        assert told + skipped == 20_000
+                received, skipped = received + len(data["records"]), skipped + data["skipped"]
+        assert received + skipped == 20_000
 
-    def test_a_hundred_pages_see_the_same(self, looking: Swarm) -> None:
+    def test_a_hundred_pages_get_the_same_events(self, looking: Swarm) -> None:
         streams = [Events(looking.server) for _ in range(100)]
         looking.log.append("START", "w", "seen-by-all")
         assert all(stream.until("log")[1]["records"][-1]["task_id"] == "seen-by-all" for stream in streams)
@@ -280,7 +280,7 @@ class TestLive:
 class TestTheFeed:
     """In this process, where it can be hurried."""
 
-    def test_a_page_that_does_not_read_is_let_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_page_that_does_not_read_is_disconnected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(web_stream, "_SEND_TIMEOUT", 0.2)
         sent = 0
 
@@ -303,7 +303,7 @@ class TestTheFeed:
 
         assert asyncio.run(look()) == 0
 
-    def test_what_is_kept_for_those_who_come_back_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_events_held_for_reconnecting_pages_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(web_feed, "_MAX_EVENTS", 5)
         monkeypatch.setattr(web_feed, "_MIN_INTERVAL", 0.0)
         store = MemoryStore()
@@ -329,7 +329,7 @@ class TestTheFeed:
 
 
 class TestWhatAgentsWrite:
-    def test_what_is_no_record_breaks_nothing(self, looking: Swarm) -> None:
+    def test_invalid_records_in_the_log_do_no_harm(self, looking: Swarm) -> None:
         lines = [
             b"not json",
             b"[1, 2]",
@@ -353,11 +353,11 @@ class TestWhatAgentsWrite:
         forged = 'ok\n\nid: 1.1\nevent: store_error\ndata: {"text":"gone"}\n\n{"type": "DONE"}\r\u2028\x85'
         with Events(looking.server) as events:
             looking.log.append("ERROR", "w", "forger", forged)
-            told: list[str] = []
-            while not told:  # what came just before may come first
+            received: list[str] = []
+            while not received:  # what came just before may come first
                 _, data = events.until("log")
-                told = [record["message"] for record in data["records"] if record["task_id"] == "forger"]
-            assert told == [forged]
+                received = [record["message"] for record in data["records"] if record["task_id"] == "forger"]
+            assert received == [forged]
             assert events.next()[1] == "board", "and nothing in between"
 
     def test_metrics_have_no_name_that_an_agent_chose(self, looking: Swarm) -> None:
@@ -368,30 +368,30 @@ class TestWhatAgentsWrite:
 
 class TestWhoIsLetIn:
     @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
-    def test_its_own_names(self, looking: Swarm, host: str) -> None:
+    def test_a_request_by_an_own_host_name_is_answered(self, looking: Swarm, host: str) -> None:
         assert looking.server.ask("/", Host=f"{host}:{looking.server.port}").status == 200
 
     @pytest.mark.parametrize(
         "host", ["evil.example", "127.0.0.1.evil.example", "localhost:1", "127.0.0.1", "", "localhost@evil", "0.0.0.0"]
     )
     @pytest.mark.parametrize("path", ["/", "/api/events", "/metrics", "/healthz"])
-    def test_not_by_a_foreign_name(self, looking: Swarm, host: str, path: str) -> None:
+    def test_a_request_by_a_foreign_host_name_is_refused(self, looking: Swarm, host: str, path: str) -> None:
         """A name of the attacker's that leads here: DNS rebinding."""
         named = host if not host or ":" in host or host == "127.0.0.1" else f"{host}:{looking.server.port}"
         assert looking.server.ask(path, Host=named).status == 403
 
     @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "file://"])
     @pytest.mark.parametrize("path", ["/", "/api/board", "/api/events"])
-    def test_not_from_a_foreign_page(self, looking: Swarm, origin: str, path: str) -> None:
+    def test_a_request_from_a_page_of_another_site_is_refused(self, looking: Swarm, origin: str, path: str) -> None:
         answer = looking.server.ask(path, Origin=origin)
         assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
 
     @pytest.mark.parametrize(("site", "status"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)])
-    def test_the_browser_tells_where_a_request_comes_from(self, looking: Swarm, site: str, status: int) -> None:
+    def test_a_request_that_a_browser_marks_as_cross_site_is_refused(self, looking: Swarm, site: str, status: int) -> None:
         assert looking.server.ask("/api/board", Sec_Fetch_Site=site).status == status
 
     @pytest.mark.parametrize("path", ["/", "/app.js", "/api/board", "/nothing", "/api/tasks?limit=0"])
-    def test_every_answer_forbids_what_the_page_does_not_need(self, looking: Swarm, path: str) -> None:
+    def test_every_answer_has_the_security_headers(self, looking: Swarm, path: str) -> None:
         headers = looking.server.ask(path).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
@@ -399,8 +399,8 @@ class TestWhoIsLetIn:
         assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
         assert headers["cross-origin-resource-policy"] == "same-origin" and headers["cache-control"] == "no-store"
 
-    def test_the_page_has_no_script_or_style_within(self) -> None:
-        """The policy would not let it run; so that nobody wonders why."""
+    def test_the_page_has_no_inline_script_or_style(self) -> None:
+        """The policy would not let it run; this says so early."""
         page = (ROOT / "swarm/web/static/index.html").read_text()
         assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|javascript:", page)
         scripts = "".join(path.read_text() for path in (ROOT / "swarm/web").glob("*.js"))
@@ -426,25 +426,25 @@ class TestWhoIsLetIn:
             ("127.0.0.1", "proxy.example:1", False),
         ],
     )
-    def test_by_which_names_a_door_goes(self, address: str, name: str, fits: bool) -> None:
+    def test_the_access_policy_accepts_exactly_its_host_names(self, address: str, name: str, fits: bool) -> None:
         assert AccessPolicy("box.lan", address, 80, "t", ("swarm.example", "proxy.example:8443")).accepts_host(name) is fits
 
     @pytest.mark.parametrize(
         ("address", "only_here"), [("127.0.0.1", True), ("127.3.2.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)]
     )
-    def test_what_only_this_machine_reaches(self, address: str, only_here: bool) -> None:
+    def test_loopback_addresses_are_recognised(self, address: str, only_here: bool) -> None:
         assert is_loopback(address) is only_here
 
 
 class TestTheToken:
-    def test_without_it_nothing_but_health_is_answered(self, acting: Swarm) -> None:
+    def test_without_the_token_only_health_is_answered(self, acting: Swarm) -> None:
         for path in ("/", "/app.js", "/api/board", "/api/events", "/metrics", "/openapi.json"):
             answer = acting.server.ask(path)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert acting.server.ask("/healthz").status == 200
 
     @pytest.mark.parametrize("given", ["Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", "Bearer \u00e9"])
-    def test_another_is_none(self, acting: Swarm, given: str) -> None:
+    def test_a_wrong_token_is_refused(self, acting: Swarm, given: str) -> None:
         assert acting.server.ask("/api/board", Authorization=given).status == 401
         assert acting.server.ask("/", Cookie=f"swarm_web_{acting.server.port}=wrong").status == 401
         assert acting.server.ask("/?token=wrong").status == 401
@@ -457,11 +457,11 @@ class TestTheToken:
         assert {"HttpOnly", "SameSite=Strict", "Path=/"} == set(flags)
         assert acting.server.ask("/api/board", Cookie=f"other=1; {cookie}").status == 200
 
-    def test_it_is_only_taken_in_the_address_of_the_page(self, acting: Swarm) -> None:
+    def test_the_token_is_accepted_in_the_address_of_the_page_only(self, acting: Swarm) -> None:
         assert acting.server.ask(f"/api/board?token={TOKEN}").status == 401
 
     @pytest.mark.parametrize("options", [("--host", "0.0.0.0"), ("--allow-host", "proxy.example")])
-    def test_whatever_others_may_reach_has_one(self, tmp_path: Path, options: tuple[str, str]) -> None:
+    def test_a_page_that_others_can_reach_has_a_token(self, tmp_path: Path, options: tuple[str, str]) -> None:
         with WebServer(options, {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server:
             assert server.url == f"http://127.0.0.1:{server.port}/?token={TOKEN}"
             assert server.ask("/api/board").status == 401
@@ -471,7 +471,7 @@ class TestTheToken:
             if options[0] == "--allow-host":
                 assert server.ask("/healthz", Host="proxy.example", Origin="https://proxy.example").status == 200
 
-    def test_it_is_drawn_where_nobody_has_chosen_it_and_is_never_logged(self, tmp_path: Path) -> None:
+    def test_the_token_is_random_unless_chosen_and_never_logged(self, tmp_path: Path) -> None:
         with WebServer(("--allow-actions",), {"SWARM_STATE_DIR": str(tmp_path / "s"), "SWARM_WEB_TOKEN": ""}) as server:
             token = server.url.partition("?token=")[2]
             assert len(token) >= 32
@@ -480,7 +480,7 @@ class TestTheToken:
 
 
 class TestActing:
-    def test_a_page_for_looking_refuses(self, looking: Swarm) -> None:
+    def test_a_page_without_actions_refuses_them(self, looking: Swarm) -> None:
         looking.locks.acquire("keep", "w", 60)
         answer = looking.server.act("/api/locks/keep/release", {"worker": "w", "token": 1})
         assert answer.status == 403 and "--allow-actions" in answer.json["error"]
@@ -495,7 +495,7 @@ class TestActing:
         assert record["worker"] == "ada (web)" and record["message"] == "lock broken by ada (web); it was held by w"
         assert record["meta"]["event"] == "lock-broken" and record["meta"]["user"]
 
-    def test_a_successor_of_the_lock_that_was_seen_is_left_alone(self, acting: Swarm) -> None:
+    def test_a_newer_lock_than_the_one_shown_is_not_released(self, acting: Swarm) -> None:
         seen = acting.locks.acquire("stale", "w", 60)
         acting.locks.release("stale", "w")
         acting.locks.acquire("stale", "w", 60)
@@ -503,7 +503,7 @@ class TestActing:
         assert answer.status == 409 and "has changed" in answer.json["error"]
         assert acting.locks.status("stale").exists and not list(acting.log.query("stale"))
 
-    def test_a_failed_task_is_tried_again_by_whom_it_says(self, acting: Swarm) -> None:
+    def test_a_retry_is_logged_with_the_name_given(self, acting: Swarm) -> None:
         acting.queue.add("broken", "x", max_attempts=1)
         acting.queue.fail("broken", "w", acting.queue.claim("w", "broken").token)
         assert acting.server.act("/api/tasks/broken/retry", {"by": "bob"}).json["by"] == "bob (web)"
@@ -531,7 +531,7 @@ class TestActing:
             ({"Authorization": ""}, 401),
         ],
     )
-    def test_no_other_page_can_do_it(self, acting: Swarm, headers: dict[str, str], status: int) -> None:
+    def test_actions_without_header_or_json_type_are_refused(self, acting: Swarm, headers: dict[str, str], status: int) -> None:
         acting.queue.add(f"csrf-{len(str(headers))}-{status}", "x")
         name = f"csrf-{len(str(headers))}-{status}"
         assert acting.server.act(f"/api/tasks/{name}/cancel", {}, **headers).status == status
@@ -540,9 +540,9 @@ class TestActing:
     @pytest.mark.parametrize(
         ("path", "fields", "status"),
         [
-            ("/api/tasks/nobody/retry", {}, 404),
-            ("/api/tasks/nobody/cancel", {}, 404),
-            ("/api/locks/nobody/release", {"worker": "w", "token": 1}, 409),
+            ("/api/tasks/missing/retry", {}, 404),
+            ("/api/tasks/missing/cancel", {}, 404),
+            ("/api/locks/missing/release", {"worker": "w", "token": 1}, 409),
             ("/api/locks/x/release", {}, 400),
             ("/api/locks/x/release", {"worker": "w", "token": "1"}, 400),
             ("/api/locks/x/release", {"worker": "w", "token": True}, 400),
@@ -558,27 +558,27 @@ class TestActing:
             ("/api/tasks/.x/cancel", {}, 404),
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, acting: Swarm, path: str, fields: object, status: int) -> None:
+    def test_an_invalid_action_is_refused(self, acting: Swarm, path: str, fields: object, status: int) -> None:
         answer = acting.server.act(path, fields)
         assert answer.status == status, answer
         assert set(answer.json) == {"error", "exit_code"}
 
     @pytest.mark.parametrize("body", [b"", b"{", b'{"by": NaN}', b"\xff", b"[" * 10_000])
-    def test_a_body_that_is_no_json_is_refused(self, acting: Swarm, body: bytes) -> None:
+    def test_an_action_whose_body_is_not_json_is_refused(self, acting: Swarm, body: bytes) -> None:
         given = {"Authorization": f"Bearer {TOKEN}", "Content_Type": "application/json", "X_Swarm_Action": "yes"}
         assert acting.server.ask("/api/tasks/x/retry", "POST", body, **given).status == 400
 
 
 class TestTheProcess:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_it_ends_at_once_also_while_pages_are_open(self, tmp_path: Path, number: int) -> None:
+    def test_swarm_web_ends_at_once_while_pages_are_open(self, tmp_path: Path, number: int) -> None:
         with WebServer((), {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server, Events(server), Events(server):
             begun = time.monotonic()
             assert server.end(number) == (0, "")
             assert time.monotonic() - begun < 5
         assert not (tmp_path / "s").exists(), "looking creates nothing"
 
-    def test_it_ends_soon_also_while_the_store_is_asked_and_does_not_answer(self, tmp_path: Path) -> None:
+    def test_swarm_web_ends_soon_while_the_store_does_not_answer(self, tmp_path: Path) -> None:
         program = (
             "import sys, time; from swarm.cli import main; from swarm.web import queries; "
             "queries.task = lambda *_: time.sleep(30); sys.exit(main.main(['web', '--port', '0', '--json']))"
@@ -596,7 +596,7 @@ class TestTheProcess:
                 assert process.wait(20) == 0
             assert time.monotonic() - begun < 5
 
-    def test_a_port_that_is_taken_is_said_to_be(self, looking: Swarm) -> None:
+    def test_a_port_in_use_is_an_error_that_advises_another(self, looking: Swarm) -> None:
         done = _web("--port", str(looking.server.port))
         assert done.returncode == 2
         assert done.stderr.startswith(f"Error: port {looking.server.port} of 127.0.0.1 is in use")
@@ -613,22 +613,22 @@ class TestTheProcess:
             (("--allow-actions", "--as", "a/b"), "not a valid name"),
         ],
     )
-    def test_wrong_usage_is_told(self, args: tuple[str, ...], text: str) -> None:
+    def test_wrong_usage_of_swarm_web_is_an_error(self, args: tuple[str, ...], text: str) -> None:
         done = _web("--port", "0", *args)
         assert done.returncode == 2 and text in done.stderr
 
-    def test_a_token_that_is_too_short_is_refused(self) -> None:
+    def test_a_chosen_token_that_is_too_short_is_refused(self) -> None:
         done = _web("--allow-actions", "--port", "0", SWARM_WEB_TOKEN="short")
         assert done.returncode == 2 and "SWARM_WEB_TOKEN must have at least 16" in done.stderr
 
-    def test_without_the_extra_it_names_the_cure(self) -> None:
+    def test_swarm_web_without_its_extra_says_what_to_install(self) -> None:
         program = "import sys; sys.modules['uvicorn'] = None; from swarm.cli.main import main; sys.exit(main(['web']))"
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.returncode == 3
         assert done.stderr.startswith("Error: swarm web needs the package uvicorn.")
         assert done.stderr.endswith("-m pip install 'swarm-coordination[web]'\n")
 
-    def test_a_store_that_cannot_be_looked_at_is_shown_until_it_is_back(self, tmp_path: Path) -> None:
+    def test_an_unreadable_store_is_shown_until_it_is_back(self, tmp_path: Path) -> None:
         state = tmp_path / "s"
         StatusLog(FileStore(str(state))).append("START", "w", "t")
         with WebServer((), {"SWARM_STATE_DIR": str(state)}) as server:
@@ -646,7 +646,7 @@ class TestTheProcess:
                 assert events.until("board")[1]["log"]["records"] == 1
             assert server.ask("/healthz").status == 200
 
-    def test_it_shows_a_swarm_on_a_server(self, tmp_path: Path, redis: Server) -> None:
+    def test_the_page_works_on_a_server(self, tmp_path: Path, redis: Server) -> None:
         url = redis.url("web")
         environment = {"SWARM_STATE_DIR": str(tmp_path / "s"), "SWARM_STORE": url}
         with WebServer(("--allow-actions",), environment) as server:

@@ -33,8 +33,8 @@ EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"\'><
 
 ATTEMPTS = """async ([reading, acting]) => {
     const tried = {};
-    const told = (answer) => (answer.type === "opaque" ? "opaque" : answer.status);
-    const get = async (name, url, options) => { tried[name] = await fetch(url, options).then(told, () => "refused"); };
+    const outcome = (answer) => (answer.type === "opaque" ? "opaque" : answer.status);
+    const get = async (name, url, options) => { tried[name] = await fetch(url, options).then(outcome, () => "refused"); };
     const cancel = `${acting}/api/tasks/target/cancel`;
     const headers = { "content-type": "application/json", "x-swarm-action": "yes" };
     await get("read", `${reading}/api/board`);
@@ -67,7 +67,7 @@ POOR_CONTRAST = """() => {
     const parse = (text) => text.match(/[\\d.]+/g).map(Number);
     const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
     const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
-    const ground = (it) => {
+    const background = (it) => {
         for (; it; it = it.parentElement) {
             const found = parse(getComputedStyle(it).backgroundColor);
             if (found[3] !== 0) return found;
@@ -75,7 +75,7 @@ POOR_CONTRAST = """() => {
         return [255, 255, 255];
     };
     const ratio = (it) => {
-        const [more, less] = [light(parse(getComputedStyle(it).color)), light(ground(it))].sort((a, b) => b - a);
+        const [more, less] = [light(parse(getComputedStyle(it).color)), light(background(it))].sort((a, b) => b - a);
         return (more + 0.05) / (less + 0.05);
     };
     const says = (it) => [...it.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
@@ -127,7 +127,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         page = contexts[-1].new_page()
         page.set_default_timeout(15_000)
         if quiet:
-            page.on("console", lambda said: complaints.append(said.text) if _complains(said) else None)
+            page.on("console", lambda message: complaints.append(message.text) if _complains(message) else None)
             page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
         page.goto(server.url)
@@ -140,12 +140,12 @@ def open_page(browser: Browser) -> Iterator[Open]:
     assert complaints == []
 
 
-def _complains(said: ConsoleMessage) -> bool:
+def _complains(message: ConsoleMessage) -> bool:
     """A server that says no, or ends before its page, is no fault of the page."""
-    return said.type in ("error", "warning") and not said.text.startswith("Failed to load resource")
+    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
 
 
-def test_it_shows_live_what_happens(looking: Swarm, open_page: Open) -> None:
+def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
     page = open_page(looking.server)
     looking.queue.add("live-task", "Say hello")
     expect(page.locator("#task-list .row", has_text="live-task")).to_be_visible()
@@ -166,7 +166,7 @@ def test_it_shows_live_what_happens(looking: Swarm, open_page: Open) -> None:
     expect(page.locator("button", has_text="Release")).to_have_count(0)
 
 
-def test_what_agents_write_is_shown_and_never_run(looking: Swarm, open_page: Open) -> None:
+def test_text_of_agents_is_shown_and_never_executed(looking: Swarm, open_page: Open) -> None:
     name = "<img src=x onerror=window.pwned=1>"
     looking.queue.add(name, EVIL + "\n\x1b[31mred\x1b[0m", meta={"<b>": EVIL})
     looking.queue.claim(EVIL[:100].replace("/", "|"), name)
@@ -190,7 +190,7 @@ def test_what_agents_write_is_shown_and_never_run(looking: Swarm, open_page: Ope
     assert page.locator("main img, main script, #drawer img, #drawer script").count() == 0
 
 
-def test_nothing_but_its_own_files_can_run_in_it(looking: Swarm, open_page: Open) -> None:
+def test_the_page_runs_its_own_files_only(looking: Swarm, open_page: Open) -> None:
     page = open_page(looking.server, quiet=False)
     blocked = """() => {
         const script = document.createElement("script");
@@ -207,7 +207,7 @@ def test_nothing_but_its_own_files_can_run_in_it(looking: Swarm, open_page: Open
     assert page.evaluate(outside) == "refused"
 
 
-def test_a_lock_is_released_after_a_question(acting: Swarm, open_page: Open) -> None:
+def test_a_lock_is_released_after_a_confirmation(acting: Swarm, open_page: Open) -> None:
     acting.locks.acquire("stuck", "w", 600)
     page = open_page(acting.server)
     assert page.url.endswith("/"), "the token has left the address"
@@ -225,7 +225,7 @@ def test_a_lock_is_released_after_a_question(acting: Swarm, open_page: Open) -> 
     expect(page.locator("#log-list .row", has_text="lock broken by grace (web)")).to_be_visible()
 
 
-def test_what_the_person_has_not_seen_is_not_done(acting: Swarm, open_page: Open) -> None:
+def test_a_lock_that_changed_since_it_was_shown_is_not_released(acting: Swarm, open_page: Open) -> None:
     acting.locks.acquire("moved", "w", 600)
     page = open_page(acting.server)
     page.locator("#lock-rows tr", has_text="moved").get_by_role("button", name="Release moved").click()
@@ -238,7 +238,7 @@ def test_what_the_person_has_not_seen_is_not_done(acting: Swarm, open_page: Open
     assert acting.locks.status("moved").exists
 
 
-def test_a_task_is_tried_again_and_cancelled_from_its_page(acting: Swarm, open_page: Open) -> None:
+def test_a_task_is_retried_and_cancelled_from_its_dialog(acting: Swarm, open_page: Open) -> None:
     acting.queue.add("wobbly", "Try it", max_attempts=1)
     acting.queue.fail("wobbly", "w", acting.queue.claim("w", "wobbly").token, "no luck")
     page = open_page(acting.server)
@@ -254,8 +254,8 @@ def test_a_task_is_tried_again_and_cancelled_from_its_page(acting: Swarm, open_p
     assert acting.queue.get("wobbly").state == "cancelled"
 
 
-def test_a_page_of_another_origin_gets_nothing(looking: Swarm, acting: Swarm, browser: Browser, tmp_path: Path) -> None:
-    """A page that somebody visits in the same browser, which knows the address and has the cookie."""
+def test_a_page_of_another_origin_can_read_nothing(looking: Swarm, acting: Swarm, browser: Browser, tmp_path: Path) -> None:
+    """A page that the user visits in the same browser, which knows the address and has the cookie."""
     (tmp_path / "index.html").write_text("<!doctype html><title>evil</title>")
     acting.queue.add("target", "x")
     handler = functools.partial(_Silent, directory=str(tmp_path))
@@ -283,7 +283,7 @@ class _Silent(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_it_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page: Open) -> None:
+def test_the_page_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page: Open) -> None:
     for at in range(3):
         looking.queue.add(f"key-{at}", "x", priority=50 - at)
     page = open_page(looking.server)
@@ -328,7 +328,7 @@ def test_it_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page: Open)
     assert {"theme", "help-button", "task-search", "task-list", "log-search", "log-list"} <= seen, "Tab is nowhere trapped"
 
 
-def test_everything_that_can_be_used_has_a_name(acting: Swarm, open_page: Open) -> None:
+def test_every_control_of_the_page_has_an_accessible_name(acting: Swarm, open_page: Open) -> None:
     acting.locks.acquire("named", "w", 5)
     acting.log.append("WAIT", "w", "named", "hm?")
     page = open_page(acting.server)
@@ -349,7 +349,7 @@ def test_everything_that_can_be_used_has_a_name(acting: Swarm, open_page: Open) 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_light_or_dark_and_legible_in_both(acting: Swarm, open_page: Open, scheme: str) -> None:
+def test_the_page_is_legible_in_light_and_dark(acting: Swarm, open_page: Open, scheme: str) -> None:
     acting.log.append("HELP", "w", "legible", "an \x1b escape")
     acting.log.append("ERROR", "w", "legible-2", "oh")
     page = open_page(acting.server, scheme=scheme)
@@ -365,7 +365,7 @@ def test_it_is_light_or_dark_and_legible_in_both(acting: Swarm, open_page: Open,
     assert page.evaluate(brightness) < 128, "and is remembered"
 
 
-def test_on_a_phone_nothing_has_to_be_moved_sideways(looking: Swarm, open_page: Open) -> None:
+def test_the_page_fits_a_phone_without_sideways_scrolling(looking: Swarm, open_page: Open) -> None:
     long = "a-very-long-name-of-a-task-that-does-not-end-" * 4
     looking.queue.add(long[:190], "x" * 500)
     looking.queue.claim("w" * 150, long[:190])
@@ -378,7 +378,7 @@ def test_on_a_phone_nothing_has_to_be_moved_sideways(looking: Swarm, open_page: 
     assert page.evaluate("document.getElementById('drawer').getBoundingClientRect().width") <= 360
 
 
-def test_five_thousand_tasks_stay_smooth(tmp_path: Path, open_page: Open) -> None:
+def test_the_page_stays_smooth_with_five_thousand_tasks(tmp_path: Path, open_page: Open) -> None:
     """What makes it smooth, since times differ from machine to machine: only the rows that can be seen exist."""
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec(f"bulk-{at:05d}", f"Check batch {at}") for at in range(5000)])
@@ -404,7 +404,7 @@ def test_five_thousand_tasks_stay_smooth(tmp_path: Path, open_page: Open) -> Non
         expect(page.locator("#tasks-count")).to_have_text("8,000")
 
 
-def test_a_server_that_is_killed_and_comes_back_is_found_again(tmp_path: Path, open_page: Open) -> None:
+def test_the_page_reconnects_to_a_server_that_was_killed(tmp_path: Path, open_page: Open) -> None:
     state = tmp_path / "swarm"
     TaskQueue(FileStore(str(state))).add("before", "x")
     with WebServer((), {"SWARM_STATE_DIR": str(state)}) as first:
@@ -420,7 +420,7 @@ def test_a_server_that_is_killed_and_comes_back_is_found_again(tmp_path: Path, o
         expect(page.locator("#banner")).to_be_hidden()
 
 
-def test_the_log_is_searched_beyond_what_the_page_holds(tmp_path: Path, open_page: Open) -> None:
+def test_a_search_of_the_log_finds_records_that_the_page_does_not_hold(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.log.append("START", "w", "needle", "in the haystack")
     line = json.dumps(
@@ -439,7 +439,7 @@ def test_the_log_is_searched_beyond_what_the_page_holds(tmp_path: Path, open_pag
         expect(page.locator("#log-list .row")).to_have_count(1)
 
 
-def test_tasks_and_records_of_a_swarm_that_was_removed_are_not_shown_any_more(tmp_path: Path, open_page: Open) -> None:
+def test_tasks_and_records_of_a_removed_swarm_disappear(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec("old-1", "x"), TaskSpec("old-2", "x")])
     swarm.log.append("START", "w", "old-record")
@@ -458,7 +458,7 @@ def test_tasks_and_records_of_a_swarm_that_was_removed_are_not_shown_any_more(tm
         expect(page.locator("#log-list .row")).to_contain_text(["new-record"])
 
 
-def test_the_focus_stays_when_what_has_it_is_made_anew_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
+def test_the_focus_survives_when_its_element_is_rendered_again_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
     swarm.locks.acquire("a", "w", 500)
     swarm.locks.acquire("b", "w", 501)
@@ -489,7 +489,7 @@ def test_the_focus_stays_when_what_has_it_is_made_anew_moved_or_removed(tmp_path
             expect(page.locator(f"#{section}")).to_be_focused()
 
 
-def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swarm, open_page: Open) -> None:
+def test_a_confirmation_acts_once_and_closes_no_other_dialog(acting: Swarm, open_page: Open) -> None:
     acting.locks.acquire("slow-1", "w", 600)
     acting.locks.acquire("slow-2", "w", 600)
     page = open_page(acting.server)
@@ -515,7 +515,7 @@ def test_a_question_is_answered_once_and_its_answer_closes_no_other(acting: Swar
     assert not acting.locks.status("slow-2").exists
 
 
-def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, open_page: Open) -> None:
+def test_the_page_notices_a_silent_server_and_reconnects(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm")
     with swarm.server:
         page = open_page(swarm.server)
@@ -532,7 +532,7 @@ def test_a_server_that_falls_silent_is_noticed_and_found_again(tmp_path: Path, o
         expect(page.locator("#task-list .row", has_text="after-the-silence")).to_be_visible()
 
 
-def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, open_page: Open) -> None:
+def test_a_reconnected_page_still_shows_an_error_of_the_store(tmp_path: Path, open_page: Open) -> None:
     broken = 'retry: 100\n\nevent: store_error\ndata: {"text": "the disk is full"}\n\n'
     asked: list[str] = []
 
@@ -556,7 +556,7 @@ def test_a_line_that_comes_back_does_not_bring_the_store_back(tmp_path: Path, op
         expect(page.locator("#link")).to_have_text("Live")
 
 
-def test_tasks_that_change_while_all_are_loaded_are_shown_as_they_are(tmp_path: Path, open_page: Open) -> None:
+def test_tasks_that_change_during_loading_are_shown_correctly(tmp_path: Path, open_page: Open) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec("early", "x"), TaskSpec("late", "x")])
     with swarm.server:
@@ -577,7 +577,7 @@ def test_tasks_that_change_while_all_are_loaded_are_shown_as_they_are(tmp_path: 
         expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
 
 
-def test_the_log_is_searched_also_while_it_is_held_and_by_what_was_chosen_last(looking: Swarm, open_page: Open) -> None:
+def test_a_paused_log_is_searched_by_the_latest_filter(looking: Swarm, open_page: Open) -> None:
     looking.log.append("ERROR", "w", "held-1", "needle")
     looking.log.append("SKIP", "w", "held-2", "hay")
     page = open_page(looking.server)
@@ -598,7 +598,7 @@ def test_the_log_is_searched_also_while_it_is_held_and_by_what_was_chosen_last(l
     expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
 
 
-def test_no_name_looks_like_another_for_what_cannot_be_seen_in_it(looking: Swarm, open_page: Open) -> None:
+def test_names_that_differ_in_invisible_characters_look_different(looking: Swarm, open_page: Open) -> None:
     seen = ["\u200b", "\u200d", "\u034f", "\u115f", "\u3164", "\ufe0f", "\u2800", "\U000e0100", "\u2066", "\u00ad"]
     for sign in seen:
         looking.log.append("SKIP", f"an{sign}n", "unseen", "x")

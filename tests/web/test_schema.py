@@ -64,8 +64,8 @@ def test_an_annotation_without_a_schema_is_an_error() -> None:
 
 
 def test_extra_facts_about_a_field_that_does_not_exist_are_an_error() -> None:
-    with pytest.raises(TypeError, match="mend"):
-        schema_of(Problem, mend={"description": "a command"})
+    with pytest.raises(TypeError, match="unknown"):
+        schema_of(Problem, unknown={"description": "a command"})
 
 
 def test_every_schema_that_is_referred_to_is_published() -> None:

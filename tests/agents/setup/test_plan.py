@@ -36,41 +36,41 @@ AGENTS = plan.AGENTS
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home directory of the test's own, and a `swarm` on PATH that is this one."""
-    place = tmp_path / "home"
-    place.mkdir()
-    monkeypatch.setenv("HOME", str(place))
+    directory = tmp_path / "home"
+    directory.mkdir()
+    monkeypatch.setenv("HOME", str(directory))
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)
     install(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    return place
+    return directory
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout, which is the working directory."""
-    place = tmp_path / "project"
-    (place / ".git").mkdir(parents=True)
-    monkeypatch.chdir(place)
-    return place
+    directory = tmp_path / "project"
+    (directory / ".git").mkdir(parents=True)
+    monkeypatch.chdir(directory)
+    return directory
 
 
-def install(place: Path, version: str = __version__) -> None:
-    place.mkdir(exist_ok=True)
+def install(directory: Path, version: str = __version__) -> None:
+    directory.mkdir(exist_ok=True)
     run_it = f"exec '{sys.executable}' -P '{ROOT}/swarm/__main__.py' \"$@\""
-    (place / "swarm").write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'swarm {version}' && exit\n{run_it}\n")
-    (place / "swarm").chmod(0o755)
+    (directory / "swarm").write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'swarm {version}' && exit\n{run_it}\n")
+    (directory / "swarm").chmod(0o755)
 
 
-def tree(place: Path) -> dict[str, bytes | None]:
+def tree(directory: Path) -> dict[str, bytes | None]:
     """Everything below, directories as None."""
-    return {str(path.relative_to(place)): None if path.is_dir() else path.read_bytes() for path in place.rglob("*")}
+    return {str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes() for path in directory.rglob("*")}
 
 
 # What it writes ---------------------------------------------------------------------------------------------
 
 
-def test_claude_code_is_told_in_the_files_of_the_project(project: Path) -> None:
+def test_setup_changes_the_project_files_of_claude_code(project: Path) -> None:
     assert run("setup", "claude", "--yes").code == 0
     settings = json.loads((project / ".claude/settings.json").read_text())
     assert list(settings["hooks"]) == ["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
@@ -81,13 +81,13 @@ def test_claude_code_is_told_in_the_files_of_the_project(project: Path) -> None:
     assert "Run `swarm prime`" in (project / "CLAUDE.md").read_text()
 
 
-def test_an_agent_goes_on_when_swarm_is_gone(tmp_path: Path) -> None:
+def test_a_hook_does_not_block_when_swarm_is_gone(tmp_path: Path) -> None:
     """A Python that is given a file that is not there exits with 2, which agents read as: block."""
     command = hook_entries.command_line((sys.executable, "-P", str(tmp_path / "swarm" / "__main__.py")))
     assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True).returncode == 1
 
 
-def test_codex_is_told_in_the_files_of_the_project(project: Path) -> None:
+def test_setup_changes_the_project_files_of_codex(project: Path) -> None:
     assert run("setup", "codex", "--yes").code == 0
     hooks = json.loads((project / ".codex/hooks.json").read_text())
     assert list(hooks) == ["hooks"], "Codex refuses a file with any other key"
@@ -99,7 +99,7 @@ def test_codex_is_told_in_the_files_of_the_project(project: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_with_user_the_files_of_the_user_are_meant(agent: str, project: Path, home: Path) -> None:
+def test_setup_with_user_changes_the_files_of_the_user(agent: str, project: Path, home: Path) -> None:
     run("setup", agent, "--user", "--skill", "--yes")
     expected = {
         "claude": {".claude/settings.json", ".claude.json", ".claude/CLAUDE.md", ".claude/skills/swarm/SKILL.md"},
@@ -112,7 +112,7 @@ def test_with_user_the_files_of_the_user_are_meant(agent: str, project: Path, ho
 
 
 @pytest.mark.parametrize(("agent", "variable"), [("claude", "CLAUDE_CONFIG_DIR"), ("codex", "CODEX_HOME")])
-def test_settings_of_the_user_may_be_elsewhere(
+def test_setup_respects_a_moved_directory_of_user_settings(
     agent: str, variable: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
@@ -129,14 +129,14 @@ def test_the_project_is_the_checkout_around_the_working_directory(project: Path,
     assert (project / "AGENTS.md").exists()
 
 
-def test_another_directory_may_be_named(project: Path, tmp_path: Path) -> None:
+def test_setup_changes_the_project_that_is_named(project: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     run("setup", "codex", "--project", str(tmp_path / "other"), "--yes")
     assert (tmp_path / "other/AGENTS.md").exists() and not (project / "AGENTS.md").exists()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_done_twice_it_changes_nothing(agent: str, project: Path) -> None:
+def test_a_second_setup_changes_nothing(agent: str, project: Path) -> None:
     run("setup", agent, "--skill", "--yes")
     before = tree(project)
     answer = run("setup", agent, "--skill", "--json")
@@ -145,7 +145,7 @@ def test_done_twice_it_changes_nothing(agent: str, project: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_an_older_setup_wrote_is_brought_up_to_date(agent: str, project: Path) -> None:
+def test_setup_updates_what_an_older_setup_wrote(agent: str, project: Path) -> None:
     where = plan.agent_files(agent, project=str(project))
     old = plan.changes(agent, where, ("/old/python3", "-P", "/old/swarm/__main__.py"), skill=True)
     file_changes.make(old, where.root)
@@ -158,7 +158,7 @@ def test_what_an_older_setup_wrote_is_brought_up_to_date(agent: str, project: Pa
 # What it leaves alone ---------------------------------------------------------------------------------------
 
 
-def test_what_others_wrote_stays_as_it_is(project: Path) -> None:
+def test_setup_leaves_the_rest_of_a_file_unchanged(project: Path) -> None:
     theirs: dict[str, Any] = {
         "model": "größer",
         "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}], "Stop": [1]},
@@ -179,7 +179,7 @@ def test_what_others_wrote_stays_as_it_is(project: Path) -> None:
     assert tree(project) == before
 
 
-def test_a_hook_that_somebody_put_beside_ours_stays(project: Path) -> None:
+def test_a_hook_of_the_user_in_the_same_group_stays(project: Path) -> None:
     run("setup", "claude", "--yes")
     path = project / ".claude/settings.json"
     settings = json.loads(path.read_text())
@@ -199,7 +199,9 @@ def test_a_hook_that_somebody_put_beside_ours_stays(project: Path) -> None:
         ("claude", ".claude/skills/swarm/SKILL.md", "---\nname: swarm\n---\nAbout bees.\n"),
     ],
 )
-def test_what_others_called_swarm_is_refused_and_never_removed(agent: str, name: str, content: str, project: Path) -> None:
+def test_an_entry_named_swarm_that_swarm_did_not_write_is_refused_and_never_removed(
+    agent: str, name: str, content: str, project: Path
+) -> None:
     (project / name).parent.mkdir(parents=True, exist_ok=True)
     (project / name).write_text(content)
     before = tree(project)
@@ -232,19 +234,19 @@ def test_after_a_removal_every_file_is_as_it_was_before_setup(agent: str, conten
 # Asking -----------------------------------------------------------------------------------------------------
 
 
-def test_without_anybody_to_ask_nothing_is_changed(project: Path) -> None:
+def test_setup_without_a_terminal_changes_nothing(project: Path) -> None:
     answer = run("setup", "claude")
     assert answer.code == 1 and b"--yes" in answer.err and b"+++ .claude/settings.json" in answer.out
     assert set(tree(project)) == {".git"}
 
 
-def test_a_dry_run_shows_and_changes_nothing(project: Path) -> None:
+def test_a_dry_run_of_setup_changes_nothing(project: Path) -> None:
     answer = run("setup", "codex", "--dry-run")
     assert answer.code == 0 and b"+[mcp_servers.swarm]" in answer.out and b"nothing was changed" in answer.out
     assert set(tree(project)) == {".git"}
 
 
-def test_a_program_is_told_every_change(project: Path) -> None:
+def test_setup_with_json_lists_every_change(project: Path) -> None:
     answer = run("setup", "codex", "--yes", "--json").json
     assert [(Path(file["path"]).name, file["change"]) for file in answer["files"]] == [
         ("hooks.json", "created"),
@@ -255,7 +257,7 @@ def test_a_program_is_told_every_change(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("typed", "changed"), [("y\n", True), ("n\n", False), ("\n", False), ("\x03", False)])
-def test_a_person_is_asked_and_only_a_yes_is_one(typed: str, changed: bool, project: Path) -> None:
+def test_setup_asks_and_accepts_only_y(typed: str, changed: bool, project: Path) -> None:
     with terminal() as at:
         at.start(*SWARM, "setup", "claude", cwd=project)
         at.wait_for("Change these 3 files? [y/N]")
@@ -265,21 +267,21 @@ def test_a_person_is_asked_and_only_a_yes_is_one(typed: str, changed: bool, proj
     assert ("nothing was changed" in ended.shown) != changed
 
 
-def test_a_program_that_sees_no_diff_is_not_asked(project: Path) -> None:
+def test_setup_with_json_does_not_ask(project: Path) -> None:
     with terminal() as at:
         at.start(*SWARM, "setup", "claude", "--json", cwd=project)
         ended = at.wait()
     assert (ended.code, json.loads(ended.out)["exit_code"]) == (1, 1) and "[y/N]" not in ended.shown
 
 
-def test_what_somebody_wrote_between_the_markers_is_shown_before_it_goes(project: Path) -> None:
+def test_the_diff_shows_text_of_the_user_between_the_markers(project: Path) -> None:
     run("setup", "claude", "--yes")
     path = project / "CLAUDE.md"
     path.write_text(path.read_text().replace("<!-- swarm:end", "My own rule.\n<!-- swarm:end"))
     assert b"\n-My own rule.\n" in run("setup", "claude", "--dry-run").out
 
 
-def test_the_diff_is_coloured_for_a_person(project: Path) -> None:
+def test_the_diff_of_setup_has_colours_at_a_terminal(project: Path) -> None:
     (project / "AGENTS.md").write_text("a\n")
     screen, side = os.openpty()
     try:
@@ -306,7 +308,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "error"),
     [
         (["gemini"], "claude codex"),
         (["claude", "--project", "/no/such"], "no such directory"),
@@ -315,12 +317,12 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -
         ([], "needs claude|codex"),
     ],
 )
-def test_wrong_usage_is_told(args: list[str], said: str, project: Path) -> None:
+def test_wrong_usage_of_setup_is_an_error(args: list[str], error: str, project: Path) -> None:
     answer = run("setup", *args)
-    assert answer.code == 2 and said in answer.err.decode()
+    assert answer.code == 2 and error in answer.err.decode()
 
 
-def test_a_working_directory_that_is_gone_is_told(project: Path) -> None:
+def test_setup_in_a_removed_working_directory_is_an_error(project: Path) -> None:
     (project / "gone").mkdir()
     os.chdir(project / "gone")
     (project / "gone").rmdir()
@@ -329,7 +331,7 @@ def test_a_working_directory_that_is_gone_is_told(project: Path) -> None:
     assert run("setup", "codex", "--yes", "--project", str(project)).code == 0
 
 
-def test_the_home_directory_is_no_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_refuses_the_home_directory_as_a_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     answer = run("setup", "claude", "--yes")
     assert answer.code == 2 and b"--user" in answer.err and tree(home) == {}
@@ -349,18 +351,18 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_file_that_is_not_what_it_should_be_is_refused(kind: str, project: Path) -> None:
-    content, said = BROKEN[kind]
+def test_setup_refuses_an_invalid_settings_file(kind: str, project: Path) -> None:
+    content, error = BROKEN[kind]
     (project / ".claude").mkdir()
     (project / ".claude/settings.json").write_text(content)
     before = tree(project)
     answer = run("setup", "claude", "--yes")
-    assert answer.code == 2 and said in answer.err.decode() and b"settings.json" in answer.err
+    assert answer.code == 2 and error in answer.err.decode() and b"settings.json" in answer.err
     assert tree(project) == before
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "error"),
     [
         ("AGENTS.md", b"<!-- swarm:begin -->\nx\n", "once each"),
         ("AGENTS.md", b"a\n<!-- swarm:end -->\n<!-- swarm:begin -->\n", "line 2"),
@@ -369,17 +371,17 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(kind: str, project: Pat
         (".codex/config.toml", b"a = [" + b"[" * 5000, "TOML|deeply"),
     ],
 )
-def test_other_files_too(name: str, content: bytes, said: str, project: Path) -> None:
+def test_setup_refuses_other_invalid_files(name: str, content: bytes, error: str, project: Path) -> None:
     (project / ".codex").mkdir()
     (project / name).write_bytes(content)
     before = tree(project)
     answer = run("setup", "codex", "--yes")
-    assert answer.code == 2 and any(word in answer.err.decode() for word in said.split("|"))
+    assert answer.code == 2 and any(word in answer.err.decode() for word in error.split("|"))
     run("setup", "codex", "--yes", "--remove")
     assert tree(project) == before
 
 
-def test_a_file_without_anything_of_ours_is_no_hindrance_to_removing(project: Path) -> None:
+def test_a_removal_ignores_invalid_files_without_an_entry_of_swarm(project: Path) -> None:
     run("setup", "claude", "--yes")
     (project / ".mcp.json").write_text("{ // theirs, and not JSON\n}")
     (project / "CLAUDE.md").write_text("")
@@ -398,14 +400,14 @@ def dangling(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [loop, dangling, Path.mkdir, os.mkfifo], ids=["loop", "dangling", "directory", "fifo"])
-def test_what_is_not_a_file_is_refused(plant: Callable[[Path], None], project: Path) -> None:
+def test_setup_refuses_paths_that_are_not_files(plant: Callable[[Path], None], project: Path) -> None:
     plant(project / "CLAUDE.md")
     answer = run("setup", "claude", "--yes")
     assert answer.code == 2 and b"CLAUDE.md is" in answer.err
     assert not (project / ".claude").exists()
 
 
-def test_a_symbolic_link_stays_one_and_modes_stay(project: Path, tmp_path: Path) -> None:
+def test_setup_keeps_symbolic_links_and_modes(project: Path, tmp_path: Path) -> None:
     (tmp_path / "dotfiles.json").write_text("{}")
     (tmp_path / "dotfiles.json").chmod(0o640)
     (project / ".claude").mkdir()
@@ -428,16 +430,14 @@ def test_one_file_for_both_agents_gets_one_block(project: Path) -> None:
     assert (project / "CLAUDE.md").read_text() == ""
 
 
-def test_a_file_that_may_not_be_written_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_refuses_a_read_only_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "CLAUDE.md").write_text("x")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     answer = run("setup", "claude", "--yes")
     assert answer.code == 3 and b"read-only" in answer.err and not (project / ".claude").exists()
 
 
-def test_a_file_that_changed_after_it_was_shown_is_left_alone_and_so_are_all(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_setup_changes_nothing_if_a_file_changed_after_the_diff(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "CLAUDE.md").write_text("old")
     monkeypatch.setattr(setup, "_confirm", lambda made, call: (project / "CLAUDE.md").write_text("new"))
     answer = run("setup", "claude")
@@ -446,7 +446,7 @@ def test_a_file_that_changed_after_it_was_shown_is_left_alone_and_so_are_all(
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir", "fchmod"])
-def test_a_call_that_fails_leaves_everything_as_it_was(call: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_changes_nothing_if_a_system_call_fails(call: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "CLAUDE.md").write_text("old")
     before = tree(project)
 
@@ -460,20 +460,20 @@ def test_a_call_that_fails_leaves_everything_as_it_was(call: str, project: Path,
 
 
 @needs_root
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+def test_setup_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=64k") as disk:
         (disk.seen / "project").mkdir()
         (disk.seen / "project/CLAUDE.md").write_text("old")
         fill(disk.seen / "ballast")
         before = tree(disk.seen / "project")
         swarm = (sys.executable, "-P", f"{ROOT}/swarm/__main__.py")
-        place = str(disk.path / "project")
-        done = disk.inside(*swarm, "setup", "claude", "--yes", "--project", place, env=script_environment())
+        directory = str(disk.path / "project")
+        done = disk.inside(*swarm, "setup", "claude", "--yes", "--project", directory, env=script_environment())
         assert done.returncode == 3 and "No space left" in done.stderr
         assert tree(disk.seen / "project") == before
 
 
-def test_two_at_once_are_like_one_after_the_other(project: Path) -> None:
+def test_two_setups_at_once_are_like_one_after_the_other(project: Path) -> None:
     command = [*SWARM, "setup", "claude", "--yes"]
     environment = script_environment(PYTHONPATH=str(ROOT), PATH=os.environ["PATH"])
     running = [
@@ -481,15 +481,15 @@ def test_two_at_once_are_like_one_after_the_other(project: Path) -> None:
         for _ in range(4)
     ]
     for process in running:
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0 or "meanwhile" in said
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0 or "meanwhile" in error
     before = tree(project)
     assert run("setup", "claude", "--yes").code == 0
     assert tree(project) == before
     assert not [name for name in before if ".swarm-" in name]
 
 
-def test_changes_wait_for_whoever_makes_some_there(project: Path) -> None:
+def test_setup_waits_for_another_setup_of_the_same_project(project: Path) -> None:
     lock = os.open(project, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     thread = threading.Thread(target=file_changes.make, args=([Change(str(project / "a"), None, b"x")], str(project)))
@@ -504,7 +504,7 @@ def test_changes_wait_for_whoever_makes_some_there(project: Path) -> None:
 # Which command ----------------------------------------------------------------------------------------------
 
 
-def test_without_swarm_on_the_path_what_is_written_works_from_anywhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_swarm_on_path_the_written_command_works_from_anywhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     answer = run("setup", "claude", "--yes")
     assert b"Warning: there is no `swarm` on PATH" in answer.err
@@ -519,13 +519,13 @@ def test_without_swarm_on_the_path_what_is_written_works_from_anywhere(project: 
     assert set(tree(project)) == {".git"}
 
 
-def test_another_program_of_that_name_is_not_taken_for_swarm(tmp_path: Path) -> None:
+def test_another_program_named_swarm_is_recognised_as_another(tmp_path: Path) -> None:
     install(tmp_path / "bin", version="0.0.0")
     found = own_command.own_command(__version__, shared=True)
     assert len(found.words) == 3 and "another program or version" in found.warning
 
 
-def test_a_virtual_environment_is_named_for_the_user_and_pointed_out_for_a_project(
+def test_a_virtual_environment_is_written_for_the_user_and_a_warning_for_a_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -546,7 +546,7 @@ def test_every_form_of_the_command_is_recognised(words: tuple[str, ...]) -> None
 # The skill --------------------------------------------------------------------------------------------------
 
 
-def test_the_skill_has_the_form_that_agents_ask_for() -> None:
+def test_the_skill_has_the_form_that_agents_require() -> None:
     head, _, body = plan.skill_text().removeprefix("---\n").partition("\n---\n")
     fields = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line and not line.startswith(" "))
     assert fields["name"] == "swarm" and len(fields["description"]) <= 1024

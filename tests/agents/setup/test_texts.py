@@ -35,7 +35,7 @@ documents = some.tuples(
 
 @some.composite
 def json_texts(draw: some.DrawFn) -> str:
-    """JSON as people and programs write it, and as nobody would."""
+    """JSON in usual and unusual styles."""
     style: dict[str, Any] = draw(
         some.sampled_from([{"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 0}, {}, {"separators": (",", ":")}])
     )
