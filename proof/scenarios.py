@@ -66,7 +66,7 @@ PRIVATE_REMOVED = Scenario(
     "a cycle, a takeover, the private directories are removed",
     [_CYCLE, ["acquire"], ["remove_private"]],
     _HELD,
-    rules=Rules(scratches=2, tokens=False, laid_out=False),
+    rules=Rules(tokens=False, laid_out=False),
 )
 PRIVATE_REMOVED_AND_PERSON = Scenario(
     "a release, a newcomer, the same, a person removes it",
