@@ -1,7 +1,7 @@
-"""A board as lines of text that fit a screen: problems first, then who works on what, then the queue.
+"""A board as lines of text for a screen: problems first, then who works on what, then the queue.
 
-No line is wider than asked for. With a height there are never more lines than that: where there is more to tell, each section is
-cut, and says how much is missing and which command shows it.
+No line is wider than `columns`. With a height, there are never more lines than that: a section that
+does not fit is cut, and says how much is missing and which command shows it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from swarm.system.clock import from_iso
 from swarm.terminal.text import cut, duration, fill, shown, width
 
 Paint = Callable[[str, str], str]
-Line = list[tuple[str, str]]  # pieces of text, each with its colour ("" for none)
+Line = list[tuple[str, str]]  # pieces of text, each with its colour, "" for none
 
-_DEFAULT_ROWS = 20  # of each section, where no height is given
+_DEFAULT_ROWS = 20  # of each section, if there is no height
 _LABELS = {
     "waiting": ("WAITS", "yellow"),
     "gone": ("GONE", "red"),
@@ -26,7 +26,7 @@ _LABELS = {
     "blocked": ("BLOCKED", "yellow"),
 }
 _MORE = {
-    "waiting": ("waiting for a person", "swarm status --json"),
+    "waiting": ("waiting for a user", "swarm status --json"),
     "gone": ("whose holder is gone", "swarm lock list"),
     "failed": ("failed", "swarm task list --state failed"),
     "error": ("with an error", "swarm status --json"),
@@ -39,7 +39,7 @@ _QUEUE = {"running": "bold", "ready": "", "waiting": "", "done": "green", "faile
 
 
 def text(board: Board, columns: int, height: int | None = None, paint: Paint = lambda text, colour: text) -> list[str]:
-    """The board's lines, without their line ends."""
+    """Return the lines of a board, without newlines."""
     lines = _Screen(board, max(20, columns)).lines(height)
     return [_painted(line, columns, paint) for line in lines[:height]]
 
@@ -59,7 +59,7 @@ class _Screen:
         if height is None:
             problem_rows, work_rows = 3 * _DEFAULT_ROWS, _DEFAULT_ROWS
         else:
-            # Headings and blank lines: two for each section that is there.
+            # Each section has a heading and a blank line.
             left = height - len(head) - len(foot) - 2 - (2 if board.problems else 0)
             work_rows = min(max(1, len(board.workers)), max(2, left // 3))
             problem_rows = left - work_rows
@@ -73,8 +73,8 @@ class _Screen:
         return [
             [("Nothing has happened here yet: no records, no locks, no tasks.", "bold")],
             [],
-            [("  swarm task add hello --prompt 'Say hello'   puts a task into the queue", "")],
-            [("  swarm lock acquire hello worker-1 300       takes a task without a queue", "")],
+            [("  swarm task add hello --prompt 'Say hello'   adds a task to the queue", "")],
+            [("  swarm lock acquire hello worker-1 300       locks a task without a queue", "")],
             [("  swarm demo                                  shows how it all works", "")],
         ]
 
@@ -120,7 +120,7 @@ class _Screen:
     def _work(self, rows: int) -> list[Line]:
         work = self._board.workers
         if not work:
-            return [[("  nobody", "dim")]]
+            return [[("  no worker", "dim")]]
         count = len(work) if len(work) <= rows else max(0, rows - 1)
         cells = [self._cells(one) for one in work[:count]]
         widths = [max((width(row[column]) for row in cells), default=0) for column in range(4)]
@@ -137,8 +137,8 @@ class _Screen:
     def _cells(self, work: ActiveTask) -> tuple[str, str, str, str, str]:
         held = "?" if work.held_for is None else duration(work.held_for)
         lease = "no end" if work.lease_left is None else f"lease {duration(work.lease_left)}"
-        said = work.text or ("" if work.state == "START" else work.state)
-        return shown(work.worker), shown(work.task_id), held, lease, shown(said)
+        message = work.text or ("" if work.state == "START" else work.state)
+        return shown(work.worker), shown(work.task_id), held, lease, shown(message)
 
     # The queue and the log -------------------------------------------------------------------------------------
 
@@ -165,7 +165,10 @@ class _Screen:
 
 
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:
-    """How many problems of each kind are shown, with two rows each and one for the rest of a kind; the first kinds get more."""
+    """Return how many problems of each kind fit into `rows`. The first kinds get more.
+
+    A problem takes two rows. A kind that is cut takes one more.
+    """
     shares = [0] * len(sizes)
     while True:
         grown = False
@@ -178,7 +181,7 @@ def _shares(sizes: Sequence[int], rows: int) -> list[int]:
 
 
 def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
-    """Columns of a bar: in proportion, but what is there at all is seen."""
+    """Return the widths of the parts of a bar, in proportion. A count that is not 0 has at least one column."""
     sizes = [max(1, count * room // total) if count else 0 for count in counts]
     largest = sizes.index(max(sizes))
     sizes[largest] -= max(0, sum(sizes) - room)
@@ -186,7 +189,7 @@ def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
 
 
 def _painted(line: Line, columns: int, paint: Paint) -> str:
-    """The line with its colours, cut to the screen's width before they are added."""
+    """Return a line with its colours, cut to the width of the screen before they are added."""
     while line and not line[-1][0].strip():
         line = line[:-1]
     done, left = [], columns

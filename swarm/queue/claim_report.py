@@ -1,5 +1,6 @@
-"""What whoever asks for a task is answered, so that neither a person nor a language model can misread it: claimed or not, who
-holds what, and what to do next, as a command that can be pasted. A face with other words for that says how to wait.
+"""The report about a claim, for users and language models: claimed or not, who holds what, what next.
+
+It gives the next step as a command that can be pasted, so that it cannot be misread.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from swarm.errors import LockHeld, NoTask, WrongState
 from swarm.queue.queue import Claim, Task
 from swarm.terminal.text import quoted, shown
 
-_MAX_HOLDERS = 20  # that a person is told of
+_MAX_HOLDERS = 20  # in a text
 
 
 def fields(claimed: Claim) -> dict[str, Any]:
-    """What somebody who claimed a task needs to know."""
-    task, who = claimed.task, quoted(claimed.worker)
+    """Return the report about a claim, as JSON shows it."""
+    task, worker = claimed.task, quoted(claimed.worker)
     return {
         "claimed": True,
         "must_stop": False,
@@ -30,16 +31,16 @@ def fields(claimed: Claim) -> dict[str, Any]:
         "lease_until": claimed.lock.expires_at,
         "task": task.fields(),
         "next": {
-            "keep": f"swarm lock heartbeat {quoted(task.id)} {who} --token {claimed.token}",
-            "when_done": f"swarm task done {quoted(task.id)} --worker {who} --token {claimed.token} 'what you did'",
-            "if_it_fails": f"swarm task fail {quoted(task.id)} --worker {who} --token {claimed.token} 'what went wrong'",
-            "to_give_it_back": f"swarm task release {quoted(task.id)} --worker {who} --token {claimed.token}",
+            "keep": f"swarm lock heartbeat {quoted(task.id)} {worker} --token {claimed.token}",
+            "when_done": f"swarm task done {quoted(task.id)} --worker {worker} --token {claimed.token} 'what you did'",
+            "if_it_fails": f"swarm task fail {quoted(task.id)} --worker {worker} --token {claimed.token} 'what went wrong'",
+            "to_release": f"swarm task release {quoted(task.id)} --worker {worker} --token {claimed.token}",
         },
     }
 
 
 def text(claimed: Claim) -> str:
-    task, told = claimed.task, fields(claimed)["next"]
+    task, commands = claimed.task, fields(claimed)["next"]
     lines = [
         f"Claimed: {shown(task.id)}",
         f"  worker:   {shown(claimed.worker)}",
@@ -54,16 +55,16 @@ def text(claimed: Claim) -> str:
         lines += ["Command to run:", f"  {shown(command_line(task))}", ""]
     lines += [
         "Next:",
-        f"  keep it (before the lease ends):  {shown(told['keep'])}",
-        f"  when it is done:                  {shown(told['when_done'])}",
-        f"  if it fails:                      {shown(told['if_it_fails'])}",
-        f"  to give it back unfinished:       {shown(told['to_give_it_back'])}",
+        f"  keep it (before the lease ends):  {shown(commands['keep'])}",
+        f"  when it is done:                  {shown(commands['when_done'])}",
+        f"  if it fails:                      {shown(commands['if_it_fails'])}",
+        f"  to release it unfinished:         {shown(commands['to_release'])}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:
-    """The same for one who did not get a task. `to_wait` says how to wait for one, so many seconds."""
+    """Return the report about a refused claim. `to_wait` says how to wait for a task for some seconds."""
     why, holders, ready_in = "state", {}, None
     if isinstance(error, NoTask):
         why, holders, ready_in = error.why, dict(error.holders), error.ready_in
@@ -81,7 +82,7 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
 
 
 def command_to_wait(worker: str) -> Callable[[int], str]:
-    """How somebody with a shell waits for a task."""
+    """Return the function that gives the command to wait for a task."""
     return lambda seconds: f"swarm task claim --worker {quoted(worker)} --wait {seconds}"
 
 
@@ -92,6 +93,6 @@ def refusal_text(fields: dict[str, Any]) -> str:
 
 
 def command_line(task: Task) -> str:
-    """A task's own command as a person would type it, "" if it has none."""
+    """Return a task's own command as a user would type it, "" if it has none."""
     command = task.spec.command
     return " ".join(map(quoted, command)) if isinstance(command, tuple) else command or ""

@@ -1,6 +1,6 @@
-"""Tasks from a file: JSON Lines, a JSON list or YAML, under the names that a task's fields have.
+"""Read tasks from a file: JSON Lines, a JSON list or YAML, with the names of a task's fields.
 
-Nothing is guessed: what is not a task, wherever it stands, is an error that says where.
+Nothing is guessed: an entry that is not a task is an error that says where it stands.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from swarm.queue.task import TaskSpec, spec_from
 
 
 def parse(text: str, name: str) -> list[TaskSpec]:
-    """The tasks in a file called `name`, whose ending tells what it is; else what it begins with does. Raises BadInput,
-    and StoreError for YAML where PyYAML is missing."""
+    """Return the tasks in a file. The ending of its `name` says its format, else the first character does.
+
+    Raise BadInput, and StoreError for YAML without PyYAML.
+    """
     ending = name.rpartition(".")[2].lower()
     begins = text.lstrip("\ufeff \t\r\n")[:1]
     if ending in ("yaml", "yml") or (ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"):
@@ -46,7 +48,7 @@ def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_json_lines(text: str) -> bool:
-    """Whether the first line is an object by itself, rather than the beginning of one."""
+    """Return whether the first line is a whole object, and not the beginning of one."""
     first = text.lstrip("\ufeff \t\r\n").partition("\n")[0]
     try:
         return isinstance(json_codec.loads(first), dict)

@@ -1,7 +1,7 @@
-"""The ready tasks in their order: the highest priority first, among equals the one that has been ready longest.
+"""The ready tasks in order: the highest priority first, then the one that has been ready longest.
 
-Adding, removing and choosing cost the same among ten tasks and among a million. Being in the list costs a task two references.
-`queue.state` decides which tasks are ready, `queue.claims` which of the first ones a worker takes.
+To add, remove and choose costs the same among ten tasks and among a million. A task in the list costs
+two references. `queue.state` decides which tasks are ready, `queue.claims` which one a worker tries.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from bisect import insort
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable
     from typing import Any
 
 
 class Node:
-    """What can be in a list, in one at a time."""
+    """An item of a doubly linked list. It is in one list at most."""
 
     __slots__ = ("next", "previous")
 
@@ -28,14 +28,14 @@ class Node:
 
 
 class ReadyList:
-    """Nodes in order. The priority of one that is in the list does not change."""
+    """Nodes in order. The priority of a node in the list does not change."""
 
     def __init__(self) -> None:
-        self._sentinels: dict[int, Node] = {}  # by priority: a node that is neither first nor last, but between the two
-        self._priorities: list[int] = []  # negative, so that the highest comes first
+        self._sentinels: dict[int, Node] = {}  # by priority: a node between the last and the first
+        self._priorities: list[int] = []  # negative, so that the highest is first
 
     def add(self, node: Node, *, first: bool = False) -> None:
-        """`first`: before its equals rather than behind them. One that is in the list changes its place only for that."""
+        """Add a node after those of its priority, or with `first` before them. A node in the list moves only to be first."""
         if node.next is not None:
             if not first:
                 return
@@ -52,19 +52,19 @@ class ReadyList:
             return
         previous.next, following.previous = following, previous
         node.previous = node.next = None
-        if previous is following:  # nothing is left but the sentinel
+        if previous is following:  # only the sentinel is left
             previous.previous = previous.next = None
             del self._sentinels[node.priority]
             self._priorities.remove(-node.priority)
 
-    def best(self, skip: Container[str], among: int = 1) -> list[Any]:
-        """The next `among` that are not to be skipped, all of one priority; empty if there is none at all."""
+    def best(self, fits: Callable[[Any], bool], among: int = 1) -> list[Any]:
+        """Return the first nodes that fit, at most `among`, all of one priority."""
         found: list[Any] = []
         for negative in self._priorities:
             sentinel = node = self._sentinels[-negative]
             while len(found) < among and node.next is not sentinel:
                 node = node.next  # type: ignore[assignment]  # who is is in the list has a next node
-                if node.id not in skip:
+                if fits(node):
                     found.append(node)
             if found:
                 break

@@ -1,6 +1,7 @@
-"""The tasks of a queue as they are kept: column by column, since that is read several times faster than task by task, and packed.
+"""The encoding of a queue's snapshot: column by column, compressed.
 
-Of a column in which all values are equal, as in most, one value stands for all.
+That loads several times faster than task by task. In most columns all values are equal; then one
+value stands for all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-_LINES_PER_CHUNK = 4096  # lines that are unpacked at a time, so that they do not fill the memory twice
+_LINES_PER_CHUNK = 4096  # lines that are compressed together: unpacking all at once would need twice the memory
 
 
 def pack(lines: Sequence[bytes]) -> list[str]:
@@ -31,14 +32,14 @@ def encode_column(values: Sequence[Any]) -> list[Any] | str:
     return list(values[:1]) if same else _compress(json_codec.dumps(values).encode())
 
 
-def expand(kept: list[Any] | str, count: int) -> Iterable[Any]:
-    """So many values of a column. Raises ValueError if it is not one of so many."""
-    if not isinstance(kept, str):
-        return repeat(_fixed(kept[0]), count) if kept else ()
-    values = json_codec.loads(_decompress(kept))
+def expand(saved: list[Any] | str, count: int) -> Iterable[Any]:
+    """Return the `count` values of a column. Raise ValueError if it has another number of them."""
+    if not isinstance(saved, str):
+        return repeat(_fixed(saved[0]), count) if saved else ()
+    values = json_codec.loads(_decompress(saved))
     if len(values) != count:
         raise ValueError
-    words: dict[str, str] = {}  # states and workers are few: one text for all who say the same
+    words: dict[str, str] = {}  # states and workers are few: equal texts share their memory
     return [words.setdefault(value, value) if type(value) is str else _fixed(value) for value in values]
 
 
@@ -47,11 +48,11 @@ def _fixed(value: Any) -> Any:
 
 
 def _compress(data: bytes) -> str:
-    from binascii import b2a_base64  # here and below: only who has a queue that was kept needs them
+    from binascii import b2a_base64  # here and below: only a queue with a snapshot needs them
 
     try:
         from zlib import compress
-    except ImportError:  # an interpreter without it keeps more bytes
+    except ImportError:  # an interpreter without zlib saves more bytes
         return b2a_base64(data, newline=False).decode()
     return b2a_base64(compress(data, 1), newline=False).decode()
 

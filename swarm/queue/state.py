@@ -1,17 +1,19 @@
-"""What the lines of the queue's log amount to. Every reader who has read as far sees the same queue.
+"""The state of the queue: the rules by which events change it.
 
-    add      a new task                             a known id changes nothing
-    claim    ready -> running                       only with a larger token than any before, and when all it comes after is done
-             running -> running                     the claim before it has died: its holder could take the task's lock
-             running -> failed                      the same, but the attempts are used up: then nobody gets it
-    done     running -> done                        only with the token of the claim
-    fail     running -> ready, or failed            the same; failed once the attempts are used up, or if it is final
-    release  running -> ready                       the same; the attempt does not count
-    retry    failed, cancelled -> ready             its attempts begin anew
+    add      a new task                      a known id changes nothing
+    claim    ready -> running                only with a larger token than any before, and after all its
+                                             dependencies are done
+             running -> running              the claim before it is dead: its lock could be acquired
+             running -> failed               the same, but the attempts are used up
+    done     running -> done                 only with the token of the claim
+    fail     running -> ready, or failed     the same; failed after the last attempt, or if it is final
+    release  running -> ready                the same; the attempt does not count
+    retry    failed, cancelled -> ready      its attempts are counted from 0
     cancel   ready, running -> cancelled
 
-What does not fit changes nothing, whoever wrote it: so a worker that lost its lease cannot finish a task, however late it comes
-and whatever it checked before. Whether a claim's holder still lives, only the task's lock tells.
+An event that does not fit changes nothing, whoever wrote it. So a worker that lost its lease cannot
+finish a task, however late it comes and whatever it checked before. All processes that have read
+equally far have the same state. Only a task's lock says whether its worker is alive.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
-_ADDED = b'{"op": "add", "at": "'  # how lines begin that swarm wrote; a moment follows, of 24 characters
+_ADDED = b'{"op": "add", "at": "'  # the beginning of a line that swarm wrote; 24 characters of time follow
 
 
 class TaskState(Node):
-    """A task in the state. `line` is the one that added it: what the queue does not need to decide is read there."""
+    """A task in the queue. `line` is the event that added it: fields by which the queue does not decide are read there."""
 
     __slots__ = (
         "after",
@@ -80,15 +82,15 @@ class TaskState(Node):
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        self.changed_at = changed_at  # when it came into its state, None if it is in it since it was added
+        self.changed_at = changed_at  # when it came into its state, None if that was when it was added
         self.state = state
         self.attempts = attempts
         self.token = token
         self.worker = worker
         self.reason = reason
         self.delay = delay
-        self.ended_by = ended_by  # how its last claim was ended by its worker: done, fail or release; "" if it was not
-        self.open_dependencies = 0  # how many of those it comes after are not done
+        self.ended_by = ended_by  # the event with which its worker ended the last claim, "" if it did not
+        self.open_dependencies = 0  # the number of tasks it comes after that are not done
 
     @property
     def shown_state(self) -> str:
@@ -100,15 +102,15 @@ class TaskState(Node):
 
     @property
     def since(self) -> str:
-        """When it came into its state."""
+        """The time at which it came into its state."""
         return self._added_at() if self.changed_at is None else self.changed_at
 
     def due(self) -> float:
-        """When it may be tried again, if it has a delay."""
+        """Return the time at which the delay before its next attempt ends."""
         return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self, before: Task | None = None) -> Task:
-        """As it is now. `before`: as it was once, which says what does not change."""
+        """Return the task as of now. `before`: an earlier `Task` to copy the immutable fields from."""
         if before is None:
             record = parse_event(self.line)
             spec, added_at = spec_in_log(record), str(record.get("at", ""))
@@ -133,7 +135,7 @@ class TaskState(Node):
         return str(parse_event(self.line).get("at", ""))
 
 
-# In the order of TaskState's arguments, after `task_id` and `line`.
+# In the order of the arguments of TaskState, after `task_id` and `line`.
 _COLUMNS = (
     "has_command",
     "priority",
@@ -162,7 +164,7 @@ def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
 
 
 class QueueState:
-    """The queue, as far as it has been read. `damaged` counts the lines that make no sense."""
+    """The queue, as far as it was read. `damaged` counts invalid lines."""
 
     VERSION = 3
 
@@ -172,8 +174,8 @@ class QueueState:
         self.damaged = 0
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
-        self._dependents: dict[str, list[str]] = {}  # of tasks that are not done, or not known yet
-        self._folds = {
+        self._dependents: dict[str, list[str]] = {}  # by tasks that are not done, or do not exist yet
+        self._events = {
             "claim": self._claim,
             "done": self._done,
             "fail": self._fail,
@@ -191,13 +193,13 @@ class QueueState:
             if record["op"] == "add":
                 return self._add(record, line)
             entry = self.entries.get(record["id"])
-            return self._folds[record["op"]](entry, record) if entry else False
+            return self._events[record["op"]](entry, record) if entry else False
         except (ValueError, KeyError, TypeError, OverflowError):
             self.damaged += bool(line.strip())
             return False
 
     def counts(self) -> dict[str, int]:
-        """How many tasks are in each state."""
+        """Return the number of tasks in each state."""
         found: dict[str, int] = {}
         for entry in self.entries.values():
             state = entry.shown_state
@@ -205,52 +207,54 @@ class QueueState:
         return found
 
     def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[TaskState]:
-        """The next ready tasks, at most `among` of one priority. What failed not long ago waits until its delay has passed."""
+        """Return the next ready tasks, at most `among` of one priority. `skip` has ids to leave out."""
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
-            if entry.state == READY and moment == entry.due():  # else it was of an attempt before
+            if entry.state == READY and moment == entry.due():  # else the delay was of an earlier attempt
                 entry.delay = 0.0
                 self._ready.add(entry)
-        skipped = _Agents(self.entries, skip) if commands_only else skip
-        found: list[TaskState] = self._ready.best(skipped, among)
+
+        def fits(entry: TaskState) -> bool:
+            return entry.id not in skip and (entry.has_command or not commands_only)
+
+        found: list[TaskState] = self._ready.best(fits, among)
         return found
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
-        """Whether no task is running or ready, now or after its delay: then the rest wait for tasks that failed."""
+        """Return whether no task is running or ready, now or after its delay. Then the rest wait for failed tasks."""
         delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY]
         if self.running or any(entry.has_command or not commands_only for entry in delayed):
             return False
-        return not self._ready.best(_Agents(self.entries, ()) if commands_only else ())
+        return not self._ready.best(lambda entry: entry.has_command or not commands_only)
 
     def next_due(self) -> float | None:
-        """When the next delayed task is ready again."""
+        """Return the time at which the next delayed task is ready again, None if there is none."""
         return self._delayed[0][0] if self._delayed else None
 
     def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """A way from a task back to itself that there would be if these were added, each after others; empty if there is none."""
-        # What is known has no circle. It can be part of one only if something known waits for a task that is asked for.
+        """Return a cycle that there would be if these tasks were added, each after others; empty if there is none."""
+        # Known tasks have no cycle. They can be part of one only if one of them waits for a new task.
         known = self.entries if any(name in self._dependents for name in asked) else {}
-        harmless: set[str] = set()
+        checked: set[str] = set()
         for start in asked:
-            way = {} if start in harmless else {start: iter(asked[start])}  # to where we are, each with what is left to try there
-            while way:
-                here = next(reversed(way))
-                name = next(way[here], None)
+            path = {} if start in checked else {start: iter(asked[start])}  # the path so far, each with the tasks left to try
+            while path:
+                here = next(reversed(path))
+                name = next(path[here], None)
                 if name is None:
-                    del way[here]
-                    harmless.add(here)
-                elif name in way:
-                    names = list(way)
+                    del path[here]
+                    checked.add(here)
+                elif name in path:
+                    names = list(path)
                     return [*names[names.index(name) :], name]
-                elif name not in harmless:
+                elif name not in checked:
                     entry = known.get(name)
-                    way[name] = iter(asked.get(name, entry.after if entry else ()))
+                    path[name] = iter(asked.get(name, entry.after if entry else ()))
         return []
 
     def blocked(self) -> dict[str, str]:
-        """Tasks that cannot become ready by themselves, each with the one it waits for that failed, was cancelled, or is not
-        there."""
+        """Return the tasks that wait for a failed, cancelled or missing one, each with that one."""
         found: dict[str, str] = {}
         culprits = [n for n in self._dependents if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)]
         for culprit in culprits:
@@ -262,7 +266,7 @@ class QueueState:
                         stack.append(name)
         return found
 
-    # What is kept ----------------------------------------------------------------------------------------------
+    # Snapshots -------------------------------------------------------------------------------------------------
 
     def dump(self) -> Any:
         entries = list(self.entries.values())
@@ -284,7 +288,7 @@ class QueueState:
             if entry.state == READY:
                 self._make_ready(entry)
 
-    # The folds -------------------------------------------------------------------------------------------------
+    # The events ------------------------------------------------------------------------------------------------
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
         task_id, after = check_name(record["id"], "id"), record.get("after", ())
@@ -359,7 +363,7 @@ class QueueState:
         self._end(entry, CANCELLED, record)
         return True
 
-    # What they are made of ---------------------------------------------------------------------------------------
+    # Parts of the events -----------------------------------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
         return entry.state == RUNNING and bool(record["token"] == entry.token)
@@ -388,7 +392,7 @@ class QueueState:
             self._ready.add(entry, first=first)
 
     def _is_due(self, moment: float, task_id: str, now: float) -> bool:
-        """Also where the clock was set back since: nobody waits longer than the delay."""
+        """Return whether a delay is over, also if the clock was set back: no task waits longer than its delay."""
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
 
@@ -398,14 +402,3 @@ class QueueState:
             if known is None or known.state != DONE:
                 self._dependents.setdefault(name, []).append(entry.id)
                 entry.open_dependencies += 1
-
-
-class _Agents:
-    """The names of tasks that only an agent can do, and of those to be skipped anyway."""
-
-    def __init__(self, entries: Mapping[str, TaskState], skip: Container[str]) -> None:
-        self._entries = entries
-        self._skip = skip
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._skip or not self._entries[str(name)].has_command

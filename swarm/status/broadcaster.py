@@ -1,6 +1,6 @@
-"""The status log for Python programs: `StatusBroadcaster` writes records in the name of one worker, and reads everybody's.
+"""The status log for Python programs: `StatusBroadcaster` writes records of one worker, and reads all.
 
-Without a store it uses the state directory that the environment names, asked at each call.
+Without a store, each call uses the state directory that the environment names.
 """
 
 import os
@@ -19,7 +19,7 @@ __all__ = ["BroadcastState", "StatusBroadcaster"]
 
 
 class BroadcastState(StrEnum):
-    """The six states, fixed; whatever else is to be said goes into `meta`. A member equals its string."""
+    """The six states. They are fixed; other facts go into `meta`. A member equals its string."""
 
     START = "START"
     DONE = "DONE"
@@ -30,7 +30,7 @@ class BroadcastState(StrEnum):
 
 
 class StatusBroadcaster:
-    """Writes and reads the status log. A record is in the log, whole and once, when the call returns."""
+    """Writes and reads the status log. When a call returns, its record is in the log, whole and once."""
 
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
@@ -41,7 +41,7 @@ class StatusBroadcaster:
     def broadcast(
         self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Appends a record and returns it. Raises BadInput (a ValueError) with nothing written."""
+        """Append a record and return it. Raise BadInput (a ValueError), with nothing written."""
         _check_state(state)
         if not isinstance(message, str):
             raise BadInput(f"message must be text, not {type(message).__name__}.")
@@ -66,17 +66,17 @@ class StatusBroadcaster:
         return self.broadcast(BroadcastState.SKIP, task_id, message, meta)
 
     def tail(self, count: int = 10) -> list[dict[str, Any]]:
-        """The last records, oldest first, whoever wrote them."""
+        """Return the last records of all workers, the oldest first."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise BadInput(f"count is {count!r}, but must be a whole number, 0 or more.")
         return [record for line in self._log().tail(count) if (record := parse_record(line)) is not None]
 
     def query(self, task_id: str) -> list[dict[str, Any]]:
-        """Every record of one task, in order."""
+        """Return every record of a task, in order."""
         return [record for _, record in self._log().query(check_name(task_id, "task_id"))]
 
     def read(self, cursor: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Some records after the cursor ("" is the beginning), and the cursor after them; an empty list: nothing new yet."""
+        """Return some records after the cursor, and the cursor after them. "" is the beginning."""
         found, after = self._log().read(cursor)
         return [record for _, record in found], after
 
@@ -88,13 +88,13 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Records as they come, from the cursor `since` or from now on; ends after `timeout` seconds of silence, or never."""
+        """Yield records as they come, after the cursor `since`, else new ones. End after `timeout` seconds without one."""
         if task_id is not None:
             check_name(task_id, "task_id")
         if state is not None:
             _check_state(state)
         log = self._log()
-        start = log.end() if since is None else since  # now, not when the first record is asked for
+        start = log.end() if since is None else since  # now, and not at the first call of next()
         return (record for _, record, _ in log.follow(start, task_id, None if state is None else str(state), timeout))
 
     def _get_status_log_path(self) -> str:

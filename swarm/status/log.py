@@ -1,7 +1,8 @@
-"""The status log: what a record is, and how it is written and read, on any store.
+"""The status log: how a record is written and read, on any store.
 
-A record carries both vocabularies (`type` and `state`, `reason` and `message`). Reading takes either alone, unknown
-keys, and lines that other programs wrote; a line that is no JSON object is skipped and counted.
+A record has both names of its fields: `type` and `state`, `reason` and `message`. A reader accepts
+records with one of the two, `worker_id` for `worker`, unknown keys, and lines of other programs. It
+skips and counts a line that is not a JSON object.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ _MAX_CACHED_NAMES = 1000
 
 
 class StatusLog:
-    """Writes and reads the log of one store. `damaged` counts the lines that its readers had to skip."""
+    """Writes and reads the log of one store. `damaged` counts the lines that reading has skipped."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.damaged = 0
-        self._names: dict[str, str] = {}  # that were found good, as JSON
+        self._names: dict[str, str] = {}  # valid names, as JSON
 
     def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
-        """Adds a record; the line as it stands in the log now. Raises BadInput, with nothing written."""
+        """Append a record. Return its line. Raise BadInput, with nothing written."""
         return self._write(state, worker, task, reason, meta)[0]
 
     def add(
         self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
     ) -> tuple[bytes, dict[str, Any]]:
-        """Adds a record; the line, and what whoever reads it gets. Raises BadInput, with nothing written."""
+        """Append a record. Return its line, and the record as readers get it. Raise BadInput, with nothing written."""
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
             return line, parse_record(line) or {}
@@ -51,16 +52,16 @@ class StatusLog:
         return line, record
 
     def _write(self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None) -> tuple[bytes, str]:
-        """The line that was added, and its time."""
+        """Append a record. Return its line and its time."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
         clock, named = self.store.clock, _QUOTED[state]
         now = clock.written(clock.now())
-        who, what = self._quoted(worker, "worker"), self._quoted(task, "task_id")
-        text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {who}, "task_id": {what}'
+        quoted_worker, quoted_task = self._quoted(worker, "worker"), self._quoted(task, "task_id")
+        text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {quoted_worker}, "task_id": {quoted_task}'
         if reason:
-            said = json_codec.dumps(reason)
-            text += f', "reason": {said}, "message": {said}'
+            quoted = json_codec.dumps(reason)
+            text += f', "reason": {quoted}, "message": {quoted}'
         if meta is not None:
             if not isinstance(meta, dict):
                 raise BadInput('meta must be a JSON object, such as {"retry_count": 1}.')
@@ -72,7 +73,7 @@ class StatusLog:
         return line, now
 
     def tail(self, count: int) -> list[bytes]:
-        """The last `count` records, as they stand."""
+        """Return the lines of the last `count` records."""
         asked = count
         while True:
             lines, _ = self.store.tail(LOG, asked)
@@ -83,12 +84,14 @@ class StatusLog:
             asked *= 2
 
     def end(self) -> str:
-        """The cursor behind the last record."""
+        """Return the cursor after the last record."""
         return self.store.tail(LOG, 0)[1]
 
     def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
-        """Some records after the cursor, each as it stands and parsed, and the cursor after them. Nothing new: the
-        same cursor."""
+        """Return some records after the cursor, each as line and parsed, and the cursor after them.
+
+        If there is none, the cursor is the same.
+        """
         while True:
             lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
             found = [(line, record) for line in lines if (record := self._parse(line)) is not None]
@@ -101,7 +104,7 @@ class StatusLog:
         return self.store.search(LOG, *search_texts(task))
 
     def query(self, task: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Every record of one task, in order."""
+        """Yield every record of a task, in order."""
         for line in self.lines_of(task):
             record = self._parse(line)
             if record is not None and record.get("task_id") == task:
@@ -115,8 +118,11 @@ class StatusLog:
         silence: float | None = None,
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
-        """Records as they come, each with the cursor after it: those after `since`, by default from now on. `silence` ends it.
-        Where there is somebody to be told that the server is `away`, it goes on when that is back."""
+        """Yield records as they come, each with the cursor after it: those after `since`, else new ones.
+
+        End after `silence` seconds without one. With `away`, call it while the server is unreachable
+        and go on; without it, raise Unreachable.
+        """
         cursor = self.end() if since is None else since
         while True:
             try:
@@ -156,7 +162,7 @@ def search_texts(task: str) -> tuple[bytes, bytes]:
 
 
 def parse_record(line: bytes) -> dict[str, Any] | None:
-    """A line as a record in both vocabularies, None where it is no JSON object."""
+    """Return the record in a line, with both names of each field. Return None if it is not a JSON object."""
     try:
         record = json_codec.loads(line)
     except ValueError:

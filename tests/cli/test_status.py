@@ -71,14 +71,14 @@ class TestLayout:
     def test_what_does_not_fit_is_counted_with_the_command_that_shows_it(self) -> None:
         lines = text(a_board(problems=40, workers=9, kinds=("waiting", "failed")), 80, 24)
         assert len(lines) == 24
-        assert "        … and 38 more waiting for a person, see: swarm status --json" in lines
+        assert "        … and 38 more waiting for a user, see: swarm status --json" in lines
         assert "        … and 38 more failed, see: swarm task list --state failed" in lines
         assert "  … and 5 more, see: swarm lock list" in lines
         assert lines[-1].startswith("Log")
 
     def test_without_problems_it_says_so(self) -> None:
         lines = text(a_board(), 80, 24)
-        assert lines[0].startswith("swarm  no problems · 0 at work") and "Problems" not in lines and "  nobody" in lines
+        assert lines[0].startswith("swarm  no problems · 0 at work") and "Problems" not in lines and "  no worker" in lines
 
     @given(
         st.integers(0, 60),
