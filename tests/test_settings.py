@@ -23,7 +23,7 @@ def test_a_state_directory_is_made_absolute_as_os_does_it(path: str, monkeypatch
     assert settings.state_dir() == (os.path.abspath(path), True)
 
 
-def test_what_a_program_sets_is_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_a_program_sets_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWARM_WORKER", "ü-\udcff")
     assert settings.worker() == "ü-\udcff"
     monkeypatch.delenv("SWARM_WORKER")
@@ -40,6 +40,6 @@ def test_a_name_is_decoded_as_the_system_encodes_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_an_environment_that_a_program_put_in_the_place_of_its_own_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environ_that_a_program_replaced_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"SWARM_WORKER": "somebody"})
     assert settings.worker() == "somebody"

@@ -28,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"PATH": script_environment()["PATH"], "TMPDIR": str(tmp_path), "TERM": "xterm", "LANG": "C.UTF-8"}
 
 
-def test_it_proves_what_it_says(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=100, env=environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "✔ 12 of 12 tasks were done exactly once, and 12 of 12 say so" in done.stdout
@@ -40,7 +40,7 @@ def test_it_proves_what_it_says(environment: dict[str, str], tmp_path: Path) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_at_a_terminal_the_view_is_live(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str], tmp_path: Path) -> None:
     """Looked at as a picture, by a real terminal of 80 columns and 24 lines."""
     socket = tmp_path / "tmux"
 
@@ -93,7 +93,7 @@ def test_at_a_terminal_the_view_is_live(environment: dict[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize("place", ["o'neil", "{prompt} $HOME"])
-def test_it_works_wherever_temporary_files_are(environment: dict[str, str], tmp_path: Path, place: str) -> None:
+def test_the_demo_works_in_any_temporary_directory(environment: dict[str, str], tmp_path: Path, place: str) -> None:
     (tmp_path / place).mkdir()
     surroundings = {**environment, "TMPDIR": str(tmp_path / place), "SWARM_LOG_MAX_BYTES": "abc"}
     with subprocess.Popen([*COMMAND, "--plain"], stdout=subprocess.PIPE, text=True, env=surroundings) as demo:
@@ -105,7 +105,9 @@ def test_it_works_wherever_temporary_files_are(environment: dict[str, str], tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_and_another_leave_nothing_behind(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
+def test_a_demo_ended_by_two_signals_leaves_nothing_behind(
+    environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
     with subprocess.Popen(
         [*COMMAND, "--plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
@@ -124,7 +126,9 @@ def test_a_signal_and_another_leave_nothing_behind(environment: dict[str, str], 
     assert _processes_of(home) == []
 
 
-def test_a_program_gets_the_summary_alone_and_what_is_kept_can_be_looked_at(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     done = subprocess.run([*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment)
     answer = json.loads(done.stdout)
     assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6), answer
@@ -151,7 +155,7 @@ def _processes_of(home: Path) -> list[str]:
     return found
 
 
-def test_it_offers_itself_as_a_live_page(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_shows_itself_as_a_live_page(environment: dict[str, str], tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "--web", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as demo:
@@ -167,7 +171,7 @@ def test_it_offers_itself_as_a_live_page(environment: dict[str, str], tmp_path: 
     assert os.listdir(tmp_path) == []
 
 
-def test_without_the_extra_the_page_names_the_cure(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_page_without_the_extra_names_the_install_command(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
     environment = {**environment, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([*COMMAND, "--web"], capture_output=True, text=True, timeout=100, env=environment)

@@ -18,7 +18,7 @@ CAT = ("sh", "-c", "echo ready; exec cat")
 
 
 class TestTheCommand:
-    def test_one_that_ends_well_is_start_and_done_and_the_task_is_free(self, place: Place) -> None:
+    def test_a_command_that_succeeds_logs_start_and_done_and_frees_the_task(self, place: Place) -> None:
         done = place.run("echo", "hello")
         assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
         token = place.records[0][2]["token"]
@@ -26,7 +26,7 @@ class TestTheCommand:
         assert place.is_free
 
     @pytest.mark.parametrize("code", [1, 4, 255])
-    def test_one_that_fails_is_an_error_and_its_exit_code_is_passed_on(self, code: int, place: Place) -> None:
+    def test_a_command_that_fails_logs_error_and_its_exit_code_is_passed_on(self, code: int, place: Place) -> None:
         done = place.run("sh", "-c", f"exit {code}")
         assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
         state, reason, meta = place.records[-1]
@@ -34,7 +34,7 @@ class TestTheCommand:
         assert place.is_free
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGPIPE, signal.SIGINT], ids=lambda n: n.name)
-    def test_one_that_a_signal_ends_gives_128_and_the_signal(self, number: signal.Signals, place: Place) -> None:
+    def test_a_command_that_a_signal_ends_gives_128_plus_the_signal(self, number: signal.Signals, place: Place) -> None:
         done = place.run("sh", "-c", f"kill -{number.value} $$")
         assert (done.returncode, done.stderr) == (128 + number, "")
         state, reason, meta = place.records[-1]
@@ -42,7 +42,7 @@ class TestTheCommand:
         assert place.is_free
 
     @pytest.mark.parametrize(("name", "code", "why"), [("nowhere", 127, "No such file"), ("/", 126, "Permission denied")])
-    def test_one_that_cannot_be_run_is_an_error_as_in_a_shell(self, name: str, code: int, why: str, place: Place) -> None:
+    def test_a_command_that_cannot_be_run_is_126_or_127_as_in_a_shell(self, name: str, code: int, why: str, place: Place) -> None:
         done = place.run(name)
         assert (done.returncode, done.stdout) == (code, "")
         assert done.stderr.startswith(f"Error: cannot run {name}: {why}")
@@ -51,7 +51,7 @@ class TestTheCommand:
         told = json.loads(place.run(name, options=("--json",)).stdout)
         assert (told["schema_version"], told["exit_code"], told["error"]) == (1, code, done.stderr[7:].strip())
 
-    def test_it_sees_its_task_worker_token_and_the_state_directory(self, place: Place) -> None:
+    def test_a_command_finds_its_task_worker_token_and_state_directory(self, place: Place) -> None:
         show = 'cat "$SWARM_STATE_DIR/locks/t.lock"; env'
         (place.root / "link").symlink_to(place.state)
         env = {"SWARM_STATE_DIR": "state", "AI_SWARM_DIR": "link", "SWARM_TOKEN": "99", "SWARM_TASK_ID": "x", "WORD": "任务"}
@@ -62,7 +62,7 @@ class TestTheCommand:
         assert seen["SWARM_TOKEN"] == str(json.loads(lock)["token"])
         assert seen["SWARM_STATE_DIR"] == seen["AI_SWARM_DIR"] == str(place.state)
 
-    def test_one_within_another_sees_its_own_task_and_token(self, place: Place) -> None:
+    def test_a_run_within_a_run_finds_its_own_task_and_token(self, place: Place) -> None:
         inner = place.command("sh", "-c", 'echo "$SWARM_TASK_ID $SWARM_TOKEN $SWARM_WORKER"', task="inner")
         outer = place.run(
             "sh", "-c", 'echo "$SWARM_TASK_ID $SWARM_TOKEN $SWARM_WORKER"; exec "$@"', "sh", *inner, options=("--worker", "me")
@@ -74,7 +74,7 @@ class TestTheCommand:
         }
         assert (mine, its) == (["t", str(tokens["t"]), "me"], ["inner", str(tokens["inner"]), "me"])
 
-    def test_its_lock_names_the_wrapper_and_the_group_of_the_command(self, place: Place) -> None:
+    def test_the_lock_of_a_run_names_the_wrapper_and_the_group_of_the_command(self, place: Place) -> None:
         with place.started("sh", "-c", "echo $$ $(ps -o pgid= -p $$); exec cat") as wrapper:
             pid, group = map(int, line(wrapper).split())
             holder = place.lock["holder"]
@@ -82,7 +82,7 @@ class TestTheCommand:
             assert pid == group
             assert finish(wrapper)[0] == 0
 
-    def test_its_streams_and_arguments_are_its_own(self, place: Place) -> None:
+    def test_a_command_gets_its_streams_and_arguments_unchanged(self, place: Place) -> None:
         words = ["--help", "--json", "", "--", "-h", "a b", "$HOME", "任务", "\n", os.fsdecode(b"\xff")]
         done = place.run(*PYTHON, "import sys; print(ascii(sys.argv[1:]))", *words)
         assert (done.returncode, done.stdout, done.stderr) == (0, ascii(words) + "\n", "")
@@ -91,22 +91,22 @@ class TestTheCommand:
             wrapper.stdin.write("typed\n")
             assert finish(wrapper) == (0, "typed\n", "oops\n")
 
-    def test_nothing_of_ours_is_open_or_blocked_in_it(self, place: Place) -> None:
+    def test_a_command_inherits_no_file_and_no_signal_mask_of_the_wrapper(self, place: Place) -> None:
         show = "import os, signal; print(sorted(os.listdir('/dev/fd')), signal.pthread_sigmask(signal.SIG_BLOCK, []))"
         assert place.run(*PYTHON, show).stdout == "['0', '1', '2', '3'] set()\n", "3 is that of listdir"
 
-    def test_an_open_file_of_the_caller_is_its_own_too(self, place: Place) -> None:
+    def test_a_command_inherits_an_open_file_of_the_caller(self, place: Place) -> None:
         shell = 'exec 7>"$0"; exec "$@"'
         done = place.call(["sh", "-c", shell, str(place.root / "seven"), *place.command("sh", "-c", "echo here >&7")])
         assert (done.returncode, (place.root / "seven").read_text()) == (0, "here\n")
 
-    def test_a_large_environment_reaches_it(self, place: Place) -> None:
+    def test_a_command_gets_a_large_environment(self, place: Place) -> None:
         many = {f"VARIABLE_{number}": "x" * 1000 for number in range(500)}
         assert place.run_with(many, "sh", "-c", "env | grep -c ^VARIABLE_").stdout == "500\n"
 
 
 class TestTheWorker:
-    def test_is_named_by_option_or_variable_or_after_the_user(self, place: Place) -> None:
+    def test_the_worker_of_a_run_is_named_by_option_or_variable_or_after_the_user(self, place: Place) -> None:
         show = ("sh", "-c", 'echo "$SWARM_WORKER"')
         assert place.run(*show, options=("--worker", "a b"), SWARM_WORKER="env").stdout == "a b\n"
         assert place.run(*show, SWARM_WORKER="env").stdout == "env\n"
@@ -117,7 +117,7 @@ class TestTheWorker:
 
 
 class TestHeld:
-    def test_nothing_is_run_and_skip_is_logged(self, place: Place) -> None:
+    def test_a_run_of_a_held_task_runs_nothing_and_logs_skip(self, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody", "600")
         before = (place.state / "locks" / "t.lock").read_bytes()
         done = place.run("touch", "ran", options=("--worker", "me"))
@@ -131,26 +131,26 @@ class TestHeld:
         assert (place.state / "locks" / "t.lock").read_bytes() == before
 
     @pytest.mark.parametrize("code", [0, 75, 255])
-    def test_the_exit_code_for_that_can_be_chosen(self, code: int, place: Place) -> None:
+    def test_the_exit_code_for_a_held_task_can_be_chosen(self, code: int, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody")
         assert place.run("touch", "ran", options=("--held-exit", str(code))).returncode == code
         assert not place.ran
         assert place.run("false", options=("--held-exit", str(code)), task="u").returncode == 1, "and only for that"
 
-    def test_json_says_who_has_it(self, place: Place) -> None:
+    def test_the_json_answer_for_a_held_task_names_the_holder(self, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody")
         done = place.run("touch", "ran", options=("--json",))
         told = json.loads(done.stdout)
         assert list(told) == ["schema_version", "acquired", "task_id", "reason", "lock"]
         assert (told["acquired"], told["task_id"], told["lock"]["worker"]) == (False, "t", "somebody")
 
-    def test_nobody_who_reads_it_is_no_reason_to_call_it_a_success(self, place: Place) -> None:
+    def test_a_held_task_is_exit_1_also_where_the_reader_of_the_answer_is_gone(self, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody")
         words = place.command("touch", "ran", options=("--json",))
         done = place.call(["bash", "-c", '"$@" | true; exit "${PIPESTATUS[0]}"', "bash", *words])
         assert done.returncode == 1
 
-    def test_also_by_a_run_with_the_same_name(self, place: Place) -> None:
+    def test_a_task_is_held_also_against_a_run_with_the_same_worker_name(self, place: Place) -> None:
         with place.started(*CAT, options=("--worker", "me")) as wrapper:
             assert line(wrapper) == "ready"
             assert place.run("touch", "ran", options=("--worker", "me")).returncode == 1
@@ -158,7 +158,7 @@ class TestHeld:
         assert not place.ran
         assert [state for state, _, _ in place.records] == ["START", "SKIP", "DONE"]
 
-    def test_of_many_at_once_never_two_run(self, place: Place) -> None:
+    def test_of_many_runs_of_one_task_never_two_run_at_once(self, place: Place) -> None:
         alone = "mkdir one || { echo two; exit 9; }; sleep 0.2; rmdir one"
         words = place.command("sh", "-c", alone)
         crowd = [
@@ -176,7 +176,7 @@ class TestHeld:
 
 
 class TestWaiting:
-    def test_it_runs_when_the_other_has_ended(self, place: Place) -> None:
+    def test_a_waiting_run_starts_when_the_other_has_ended(self, place: Place) -> None:
         with place.started(*CAT) as first:
             assert line(first) == "ready"
             with place.started("echo", "second", options=("--wait", "30")) as second:
@@ -185,7 +185,7 @@ class TestWaiting:
                 assert finish(second) == (0, "second\n", "")
         assert [state for state, _, _ in place.records] == ["START", "DONE", "START", "DONE"]
 
-    def test_it_gives_up_in_time(self, place: Place) -> None:
+    def test_a_waiting_run_gives_up_in_time(self, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody")
         before = time.monotonic()
         assert place.run("touch", "ran", options=("--wait", "0.4")).returncode == 1
@@ -193,7 +193,7 @@ class TestWaiting:
         assert not place.ran
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name)
-    def test_one_that_is_ended_meanwhile_runs_nothing_and_takes_nothing(self, number: signal.Signals, place: Place) -> None:
+    def test_a_waiting_run_that_is_ended_runs_nothing_and_acquires_nothing(self, number: signal.Signals, place: Place) -> None:
         place.swarm("lock", "acquire", "t", "somebody")
         with place.started("touch", str(place.root / "ran"), options=("--wait", "60")) as wrapper:
             wait_until(lambda: len(processes_with(str(place.state))) == 2)
@@ -211,7 +211,7 @@ class TestSignals:
         [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2],
         ids=lambda number: number.name,
     )
-    def test_one_sent_to_us_reaches_the_command_which_keeps_the_task_meanwhile(
+    def test_a_signal_to_the_wrapper_reaches_the_command_which_keeps_the_task_meanwhile(
         self, number: signal.Signals, place: Place
     ) -> None:
         with place.started(*LISTENER) as wrapper:
@@ -222,7 +222,7 @@ class TestSignals:
             assert finish(wrapper) == (5, "", "")
         assert place.is_free
 
-    def test_it_reaches_all_of_the_group(self, place: Place) -> None:
+    def test_a_signal_reaches_the_whole_process_group(self, place: Place) -> None:
         both = "trap 'echo outer' USR1; (trap 'echo inner; exit' USR1; echo ready; while :; do sleep 0.02; done) & wait; wait"
         with place.started("sh", "-c", both) as wrapper:
             assert line(wrapper) == "ready"
@@ -231,7 +231,7 @@ class TestSignals:
             assert finish(wrapper)[0] == 0
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-    def test_one_that_ends_the_command_ends_us(self, number: signal.Signals, place: Place) -> None:
+    def test_a_signal_that_ends_the_command_ends_the_wrapper(self, number: signal.Signals, place: Place) -> None:
         with place.started(*CAT) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
@@ -239,7 +239,7 @@ class TestSignals:
         assert place.records[-1][:2] == ("ERROR", f"ended by {number.name}")
         assert place.is_free
 
-    def test_stop_and_continue_reach_the_command_and_the_task_stays_ours(self, place: Place) -> None:
+    def test_stop_and_continue_reach_the_command_and_the_task_stays_locked(self, place: Place) -> None:
         with place.started(*CAT, options=("--ttl", "1")) as wrapper:
             assert line(wrapper) == "ready"
             command = place.lock["holder"]["group"]
@@ -262,7 +262,7 @@ class TestLost:
             assert place.swarm("lock", "acquire", "t", "other").returncode == 0
 
     @pytest.mark.parametrize("how", ["removed", "broken", "taken"])
-    def test_the_command_gets_sigterm_and_we_exit_with_4(self, how: str, place: Place) -> None:
+    def test_a_lost_lease_sends_sigterm_to_the_command_and_exits_with_4(self, how: str, place: Place) -> None:
         with place.started(*LISTENER, "7", options=("--ttl", "1")) as wrapper:
             assert line(wrapper) == "ready"
             token = place.lock["token"]
@@ -277,7 +277,7 @@ class TestLost:
         assert reason and reason in said
         assert place.lock["worker"] == "other" if how == "taken" else place.is_free
 
-    def test_json_tells_it_too(self, place: Place) -> None:
+    def test_a_lost_lease_has_a_json_answer(self, place: Place) -> None:
         with place.started("sh", "-c", "exec sleep 600", options=("--ttl", "1", "--json")) as wrapper:
             wait_until((place.state / "locks" / "t.lock").exists)
             self.lose("removed", place)
@@ -298,7 +298,7 @@ class TestLost:
             assert time.monotonic() - terminated >= 1.0, "the shell may have printed late, but the grace is two seconds"
             assert not is_alive(group) and not is_alive(other)
 
-    def test_one_whose_wrapper_was_stopped_past_its_lease_is_ended(self, place: Place) -> None:
+    def test_a_command_whose_wrapper_was_stopped_past_its_lease_is_ended(self, place: Place) -> None:
         with place.started(*LISTENER, "7", options=("--ttl", "1")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(signal.SIGSTOP)
@@ -309,7 +309,7 @@ class TestLost:
             assert wrapper.wait(PATIENCE) == 4
         assert place.lock["worker"] == "other"
 
-    def test_a_loss_that_shows_only_at_the_end_is_told(self, place: Place) -> None:
+    def test_a_lease_found_lost_only_at_the_end_is_reported(self, place: Place) -> None:
         with place.started("sh", "-c", "echo ready; cat; exit 3") as wrapper:
             assert line(wrapper) == "ready"
             self.lose("taken", place)
@@ -320,7 +320,7 @@ class TestLost:
         assert (state, meta["lost"], meta["exit_code"]) == ("SKIP", True, 3)
         assert place.lock["worker"] == "other"
 
-    def test_heartbeats_keep_it(self, place: Place) -> None:
+    def test_heartbeats_of_a_run_keep_the_lock(self, place: Place) -> None:
         with place.started(*CAT, options=("--ttl", "1")) as wrapper:
             assert line(wrapper) == "ready"
             time.sleep(1.5)
@@ -331,7 +331,7 @@ class TestLost:
 class TestKilled:
     """The wrapper is killed, and can do nothing any more."""
 
-    def test_the_command_dies_with_it_and_the_task_is_free_at_once(self, place: Place) -> None:
+    def test_a_command_dies_with_its_killed_wrapper_and_the_task_is_free_at_once(self, place: Place) -> None:
         with place.started("sh", "-c", "trap '' TERM HUP INT; echo ready; while :; do sleep 600; done") as wrapper:
             assert line(wrapper) == "ready"
             command = place.lock["holder"]["group"]
@@ -344,7 +344,7 @@ class TestKilled:
             wait_until(lambda: place.verdict == "t: Expired (holder gone)")
         assert place.run("echo", "next").stdout == "next\n"
 
-    def test_it_is_not_free_while_somebody_of_the_group_is_left(self, place: Place) -> None:
+    def test_a_task_is_not_free_while_a_process_of_the_group_is_left(self, place: Place) -> None:
         with place.started("sh", "-c", "sleep 600 & echo $!; exec cat") as wrapper:
             left = int(line(wrapper))
             command = place.lock["holder"]["group"]
@@ -364,7 +364,7 @@ class TestKilled:
             os.kill(left, signal.SIGKILL)
             wait_until(lambda: place.verdict == "t: Expired (holder gone)")
 
-    def test_it_is_free_at_the_end_of_the_lease_and_what_is_late_is_refused(self, place: Place) -> None:
+    def test_a_task_is_free_at_the_end_of_the_lease_and_a_late_command_is_refused(self, place: Place) -> None:
         fifo = place.root / "fifo"
         os.mkfifo(fifo)
         mine = '"$SWARM_TASK_ID" "$SWARM_WORKER" --token "$SWARM_TOKEN"'
@@ -391,7 +391,7 @@ class TestKilled:
 
 
 class TestWhatIsLeft:
-    def test_in_the_group_is_ended_before_the_task_is_given_back(self, place: Place) -> None:
+    def test_processes_left_in_the_group_are_ended_before_the_task_is_released(self, place: Place) -> None:
         leftover = "trap 'ls \"$SWARM_STATE_DIR/locks\" > seen; exit' TERM; echo ready >fifo; while :; do sleep 0.02; done"
         script = f"({leftover}) >/dev/null 2>&1 & read x < fifo; exit 3"
         os.mkfifo(place.root / "fifo")
@@ -400,7 +400,7 @@ class TestWhatIsLeft:
         assert (place.root / "seen").read_text() == "t.lock\n"
         assert place.is_free
 
-    def test_is_killed_if_it_does_not_mind(self, place: Place) -> None:
+    def test_a_process_left_in_the_group_that_ignores_sigterm_is_killed(self, place: Place) -> None:
         os.mkfifo(place.root / "fifo")
         stubborn = "trap '' TERM; echo ready >fifo; while :; do sleep 600; done"
         before = time.monotonic()
@@ -409,7 +409,7 @@ class TestWhatIsLeft:
         assert not is_alive(int(done.stdout))
         assert place.is_free
 
-    def test_in_a_session_of_its_own_is_left_alone(self, place: Place) -> None:
+    def test_a_process_left_in_a_session_of_its_own_is_not_touched(self, place: Place) -> None:
         os.mkfifo(place.root / "fifo")
         done = place.run("sh", "-c", "setsid sh -c 'echo $$ > fifo; exec sleep 600' >/dev/null 2>&1 & cat fifo")
         daemon = int(done.stdout)
@@ -421,25 +421,25 @@ class TestWhatIsLeft:
 
 
 class TestTheStore:
-    def test_one_that_cannot_be_used_runs_nothing(self, place: Place) -> None:
+    def test_a_run_on_a_store_that_cannot_be_used_runs_nothing(self, place: Place) -> None:
         (place.root / "file").write_text("")
         done = place.call(place.command("touch", "ran"), SWARM_STATE_DIR=str(place.root / "file"))
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith("Error: ")
         assert not place.ran
 
-    def test_two_that_differ_run_nothing(self, place: Place) -> None:
+    def test_a_run_with_two_different_state_directories_runs_nothing(self, place: Place) -> None:
         done = place.call(place.command("touch", "ran"), AI_SWARM_DIR="/tmp/elsewhere")
         assert done.returncode == 2 and not place.ran
 
-    def test_where_the_beginning_cannot_be_logged_nothing_is_run(self, place: Place) -> None:
+    def test_a_run_whose_start_cannot_be_logged_runs_nothing(self, place: Place) -> None:
         (place.state / "status.log").mkdir(parents=True)
         assert place.run("touch", "ran").returncode == 3
         assert not place.ran
         assert place.is_free
 
     @pytest.mark.parametrize(("code", "told"), [(0, 3), (7, 7)])
-    def test_where_the_end_cannot_be_logged_that_is_told_and_the_task_is_free(self, code: int, told: int, place: Place) -> None:
+    def test_a_run_whose_end_cannot_be_logged_reports_it_and_frees_the_task(self, code: int, told: int, place: Place) -> None:
         spoil = f'rm "$SWARM_STATE_DIR/status.log"; mkdir "$SWARM_STATE_DIR/status.log"; exit {code}'
         done = place.run("sh", "-c", spoil)
         assert done.returncode == told
@@ -461,7 +461,7 @@ class TestInput:
         ],
         ids=str,
     )
-    def test_a_call_that_is_not_understood_is_refused_with_the_usage(self, words: list[str], problem: str, place: Place) -> None:
+    def test_wrong_usage_of_run_is_refused_with_the_usage(self, words: list[str], problem: str, place: Place) -> None:
         done = place.swarm("run", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"Error: swarm run {problem}") and "Usage: swarm run TASK [--worker W] " in done.stderr
@@ -480,7 +480,7 @@ class TestInput:
         ],
         ids=str,
     )
-    def test_what_breaks_a_rule_is_named_and_runs_nothing(self, options: tuple[str, ...], named: str, place: Place) -> None:
+    def test_an_invalid_option_of_run_is_named_and_runs_nothing(self, options: tuple[str, ...], named: str, place: Place) -> None:
         done = place.run("touch", "ran", options=options)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"Error: {named}")
@@ -493,18 +493,18 @@ class TestInput:
         assert not place.ran and not place.state.exists()
 
     @pytest.mark.parametrize(("name", "value"), [("SWARM_WORKER", "../x"), ("AI_SWARM_LOCK_TTL", "x")])
-    def test_so_is_a_variable_that_breaks_a_rule(self, name: str, value: str, place: Place) -> None:
+    def test_an_invalid_variable_is_named_and_runs_nothing(self, name: str, value: str, place: Place) -> None:
         done = place.run_with({name: value}, "touch", "ran")
         assert done.returncode == 2 and done.stderr.startswith(f"Error: {name}")
         assert not place.ran
 
-    def test_the_lease_is_as_long_as_was_said(self, place: Place) -> None:
+    def test_the_lease_of_a_run_is_as_long_as_ttl_says(self, place: Place) -> None:
         show = ("sh", "-c", 'cat "$SWARM_STATE_DIR/locks/t.lock"')
         assert json.loads(place.run(*show).stdout)["ttl"] == 300
         assert json.loads(place.run(*show, AI_SWARM_LOCK_TTL="77").stdout)["ttl"] == 77
         assert json.loads(place.run(*show, AI_SWARM_LOCK_TTL="77", options=("--ttl", "5")).stdout)["ttl"] == 5
 
-    def test_help_says_how_it_is_called_and_which_exit_codes_it_has(self, place: Place) -> None:
+    def test_help_of_run_has_its_usage_and_its_exit_codes(self, place: Place) -> None:
         for words in (["--help"], ["-h"], ["t", "--help", "--", "touch", "ran"]):
             done = place.swarm("run", *words)
             assert (done.returncode, done.stderr) == (0, "")

@@ -160,7 +160,7 @@ def test_ctrl_z_stops_it_as_a_job_and_fg_continues_it_with_the_terminal(shell: S
     assert shell.place.is_free
 
 
-def test_one_that_was_stopped_past_its_lease_is_ended_and_does_nothing_more(shell: Shell) -> None:
+def test_a_job_stopped_past_its_lease_is_ended_and_does_nothing_more(shell: Shell) -> None:
     shell.type(f"run -- {python('wake')}\n")
     shell.shows("is ready")
     command = shell.place.lock["holder"]["group"]
@@ -191,7 +191,7 @@ def test_in_the_background_it_leaves_the_terminal_to_the_shell_until_fg(shell: S
     assert shell.code() == 7
 
 
-def test_bg_lets_it_go_on_without_the_terminal(shell: Shell) -> None:
+def test_bg_continues_a_stopped_run_without_the_terminal(shell: Shell) -> None:
     shell.type(f"run -- {python('count')}\n")
     shell.shows("is ready")
     command = shell.place.lock["holder"]["group"]
@@ -233,7 +233,7 @@ def test_a_stopped_job_can_be_killed(shell: Shell) -> None:
     assert shell.place.records[-1][:2] == ("ERROR", "ended by SIGTERM")
 
 
-def test_one_in_a_pipeline_gets_the_terminal_when_it_asks(shell: Shell) -> None:
+def test_a_run_in_a_pipeline_gets_the_terminal_when_it_asks(shell: Shell) -> None:
     shell.type(f"run -- {python('ask')} | cat\n")
     wait_until(lambda: _locked(shell.place))
     shell.type("an answer\n")
@@ -242,7 +242,7 @@ def test_one_in_a_pipeline_gets_the_terminal_when_it_asks(shell: Shell) -> None:
     assert shell.code() == 0
 
 
-def test_until_then_another_in_the_pipeline_has_it(shell: Shell) -> None:
+def test_another_program_in_the_pipeline_has_the_terminal_until_the_run_asks(shell: Shell) -> None:
     once_it_runs = "until [ -e running ]; do sleep 0.05; done; exec"
     shell.type(f"run -- sh -c '> running; sleep 600; exit 1' | sh -c '{once_it_runs} {python('ask')}'\n")
     wait_until((shell.place.root / "running").exists)
@@ -253,7 +253,7 @@ def test_until_then_another_in_the_pipeline_has_it(shell: Shell) -> None:
     assert shell.place.is_free
 
 
-def test_a_terminal_that_a_killed_command_left_raw_is_mended(shell: Shell) -> None:
+def test_a_terminal_that_a_killed_command_left_raw_is_restored(shell: Shell) -> None:
     shell.type(f"stty -g > before; run -- {python('raw')}; stty -g > after\n")
     shell.shows("is ready")
     assert not shell.tty.current_modes()[3] & termios.ISIG  # type: ignore[operator]
@@ -281,7 +281,7 @@ def test_a_window_that_is_closed_ends_the_command_too(place: Place) -> None:
     assert place.is_free
 
 
-def test_without_a_shell_ctrl_z_does_nothing_for_nobody_could_continue_it(place: Place) -> None:
+def test_without_a_shell_ctrl_z_does_nothing_since_no_shell_could_continue_it(place: Place) -> None:
     with terminal() as tty:
         words = place.command("sh", "-c", "echo is ready >&2; exec cat >&2")
         tty.start("sh", "-c", 'exec "$@" >/dev/tty', "sh", *words, cwd=place.root, place="leader", env=place.env)
@@ -294,7 +294,7 @@ def test_without_a_shell_ctrl_z_does_nothing_for_nobody_could_continue_it(place:
     assert place.is_free
 
 
-def test_without_a_terminal_it_makes_no_difference(place: Place) -> None:
+def test_a_run_without_a_terminal_behaves_the_same(place: Place) -> None:
     done = subprocess.run(
         ["setsid", "--wait", *place.command("cat")], input="in\n", capture_output=True, text=True, env=environment(**place.env)
     )

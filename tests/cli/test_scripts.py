@@ -205,7 +205,7 @@ class TestLockCommands:
         record = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())
         assert record["ttl"] == 300 and record["expires_at"] > record["heartbeat_at"]
 
-    def test_waiting_gets_it_when_it_is_released(self, lock: Run) -> None:
+    def test_acquire_with_wait_gets_a_lock_that_is_released(self, lock: Run) -> None:
         lock("acquire", "t", "first")
         with subprocess.Popen(
             [ROOT / "scripts" / "swarm_lock.sh", "acquire", "t", "second", "--wait", "30"],
@@ -219,17 +219,17 @@ class TestLockCommands:
             assert waiting.wait(20) == 0
         assert "worker: second" in lock("list").stdout
 
-    def test_waiting_gets_it_when_it_expires(self, lock: Run) -> None:
+    def test_acquire_with_wait_gets_a_lock_that_expires(self, lock: Run) -> None:
         lock("acquire", "t", "first", "1")
         assert lock("acquire", "t", "second", "--wait=20").returncode == 0
 
-    def test_waiting_ends_with_a_no(self, lock: Run) -> None:
+    def test_acquire_with_wait_fails_when_the_time_is_over(self, lock: Run) -> None:
         lock("acquire", "t", "first")
         begun = time.monotonic()
         assert lock("acquire", "t", "second", "--wait", "0.5").returncode == 1
         assert time.monotonic() - begun >= 0.5
 
-    def test_a_lock_that_nobody_can_be_told_of_is_given_back(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_whose_answer_cannot_be_written_is_released(self, lock: Run, isolated_swarm_dir: Path) -> None:
         script = ROOT / "scripts" / "swarm_lock.sh"
         done = subprocess.run(
             ["bash", "-c", f"'{script}' acquire t w >/dev/full"], capture_output=True, timeout=30, env=script_environment()
@@ -254,7 +254,7 @@ class TestLockCommands:
             lost = lock("heartbeat", *args)
             assert lost.returncode == 4 and lost.stderr.startswith("Error: ") and "Stop working" in lost.stderr
 
-    def test_check_and_list_tell_the_state(self, lock: Run) -> None:
+    def test_check_and_list_show_the_state_of_locks(self, lock: Run) -> None:
         assert lock("check", "t").stdout == "No lock for t\n"
         assert lock("list").stdout == "No locks\n"
         lock("acquire", "t", "w")
@@ -280,7 +280,7 @@ class TestLockCommands:
         assert lock("release-all", env=script_environment(SWARM_WORKER="x")).stdout == "Lock released: b\n"
         assert lock("release-all").returncode == 2
 
-    def test_break_frees_it_and_logs_who_did(self, lock: Run, log: Run) -> None:
+    def test_break_frees_a_lock_and_logs_who_did_it(self, lock: Run, log: Run) -> None:
         lock("acquire", "t", "w")
         assert lock("break", "t").returncode == 2
         assert "worker: w" in lock("list").stdout
@@ -304,7 +304,7 @@ class TestLockCommands:
         pasted = subprocess.run(["bash", "-c", f"printf '<%s>' {printed[1]}"], capture_output=True, text=True, timeout=10)
         assert pasted.stdout == f"<{task}>"
 
-    def test_why_tells_what_frees_it(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_why_explains_what_frees_a_lock(self, lock: Run, isolated_swarm_dir: Path) -> None:
         assert "there is no lock" in lock("why", "t").stdout
         lock("acquire", "t", "w", "90")
         told = lock("why", "t").stdout
@@ -365,7 +365,7 @@ class TestLogCommands:
         assert done.returncode == 0
         assert json.loads((isolated_swarm_dir / "status.log").read_bytes())["reason"] == "\udcff\x00ok"
 
-    def test_damage_is_counted(self, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_damaged_lines_of_the_log_are_counted(self, log: Run, isolated_swarm_dir: Path) -> None:
         log("append", "START", "w", "t")
         with (isolated_swarm_dir / "status.log").open("ab") as file:
             file.write(b'{"torn\nrubbish\n\n')

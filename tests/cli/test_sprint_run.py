@@ -72,7 +72,7 @@ def tty() -> Iterator[Terminal]:
 
 class TestTheCommand:
     @pytest.mark.parametrize("code", [0, 1, 7, 255])
-    def test_its_exit_code_is_passed_on_and_the_lock_is_gone(self, code: int, project: Project) -> None:
+    def test_the_exit_code_of_a_sprint_command_is_passed_on_and_the_lock_is_gone(self, code: int, project: Project) -> None:
         done = project.run("sh", "-c", f"exit {code}")
         assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
         assert project.is_as_it_was()
@@ -80,12 +80,14 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         "number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGPIPE], ids=lambda number: number.name
     )
-    def test_a_signal_that_ends_it_gives_128_and_the_signal(self, number: signal.Signals, project: Project) -> None:
+    def test_a_signal_that_ends_a_sprint_command_gives_128_plus_the_signal(
+        self, number: signal.Signals, project: Project
+    ) -> None:
         done = project.run("sh", "-c", f"kill -{number.value} $$")
         assert (done.returncode, done.stderr) == (128 + number, "")
         assert project.is_as_it_was()
 
-    def test_it_has_the_lock_while_it_runs(self, project: Project) -> None:
+    def test_a_sprint_command_has_the_lock_while_it_runs(self, project: Project) -> None:
         done = project.run("sh", "-c", f"cat '{project.lock}'; echo shell: $$; ls -A '{project.root}' >&2")
         found = yaml.safe_load(done.stdout)
         assert found["pid"] == found["shell"]
@@ -93,7 +95,7 @@ class TestTheCommand:
         assert done.stderr.split() == [".sprint-running", "notes.txt"]
         assert project.is_as_it_was()
 
-    def test_it_blocks_another_sprint_while_it_runs(self, project: Project) -> None:
+    def test_a_sprint_command_blocks_another_sprint_while_it_runs(self, project: Project) -> None:
         with started(*project.command("cat")) as wrapper:
             wait_until(project.lock.exists)
             found = project.swarm("check")
@@ -101,13 +103,15 @@ class TestTheCommand:
             assert finish(wrapper) == (0, "", "")
         assert project.swarm("check")["status"] == "clean"
 
-    def test_its_streams_environment_and_directory_are_those_of_the_caller(self, project: Project, tmp_path: Path) -> None:
+    def test_a_sprint_command_has_the_streams_environment_and_directory_of_the_caller(
+        self, project: Project, tmp_path: Path
+    ) -> None:
         done = project.run(
             "sh", "-c", 'cat; pwd; echo "$WORD"; echo oops >&2', input="typed\n", cwd=tmp_path, env=environment(WORD="任务")
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, f"typed\n{tmp_path}\n任务\n", "oops\n")
 
-    def test_its_arguments_are_its_own(self, project: Project) -> None:
+    def test_a_sprint_command_gets_its_arguments_unchanged(self, project: Project) -> None:
         words = [
             "--help",
             "-h",
@@ -127,42 +131,42 @@ class TestTheCommand:
         done = project.run(*PYTHON, "import sys; print(ascii(sys.argv[1:]))", *words)
         assert (done.returncode, done.stdout, done.stderr) == (0, ascii(words) + "\n", "")
 
-    def test_a_pipe_that_nobody_reads_ends_it_quietly(self, project: Project) -> None:
+    def test_a_pipe_without_a_reader_ends_a_sprint_command_quietly(self, project: Project) -> None:
         done = project.run("bash", "-c", 'yes | head -n 1; echo "${PIPESTATUS[0]}"')
         assert (done.returncode, done.stdout, done.stderr) == (0, f"y\n{128 + signal.SIGPIPE}\n", "")
 
-    def test_no_signal_is_blocked_in_it(self, project: Project) -> None:
+    def test_no_signal_is_blocked_in_a_sprint_command(self, project: Project) -> None:
         done = project.run(*PYTHON, "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))")
         assert done.stdout == "set()\n"
 
-    def test_no_file_of_ours_is_open_in_it(self, project: Project) -> None:
+    def test_no_file_of_the_wrapper_is_open_in_a_sprint_command(self, project: Project) -> None:
         done = project.run("ls", "/dev/fd")
         assert done.stdout.split() == ["0", "1", "2", "3"], "the last is that of ls"
 
-    def test_what_is_not_found_is_127_as_in_a_shell(self, project: Project) -> None:
+    def test_a_sprint_command_that_is_not_found_is_127_as_in_a_shell(self, project: Project) -> None:
         done = project.run("no-such-command-anywhere", "--json")
         assert (done.returncode, done.stdout) == (127, "")
         assert done.stderr.startswith("Error: cannot run no-such-command-anywhere: No such file or directory. Check its name")
         assert project.is_as_it_was()
 
-    def test_what_cannot_be_executed_is_126_as_in_a_shell(self, project: Project) -> None:
+    def test_a_sprint_command_that_cannot_be_executed_is_126_as_in_a_shell(self, project: Project) -> None:
         for path in (project.root / "notes.txt", project.root):
             done = project.run(str(path))
             assert (done.returncode, done.stdout) == (126, "")
             assert done.stderr.startswith(f"Error: cannot run {path}: Permission denied. Check that it is a program")
         assert project.is_as_it_was()
 
-    def test_what_has_no_name_is_not_found(self, project: Project) -> None:
+    def test_a_sprint_command_with_an_empty_name_is_not_found(self, project: Project) -> None:
         done = project.run("")
         assert done.returncode == 127 and done.stderr.startswith("Error: cannot run '': No such file or directory.")
         assert project.is_as_it_was()
 
-    def test_what_is_not_found_is_127_also_where_the_path_leads_to_a_file(self, project: Project) -> None:
+    def test_a_sprint_command_below_a_file_is_127(self, project: Project) -> None:
         path = f"{environment()['PATH']}:{project.root / 'notes.txt'}"
         assert project.run("no-such-command-anywhere", env=environment(PATH=path)).returncode == 127
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-    def test_what_is_ended_before_it_could_begin_is_no_success(
+    def test_a_sprint_command_ended_before_its_start_is_no_success(
         self, number: signal.Signals, project: Project, tty: Terminal, tmp_path: Path
     ) -> None:
         before = project.is_locked_by(NOBODY)
@@ -182,7 +186,9 @@ class TestSignals:
     @pytest.mark.parametrize(
         "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
     )
-    def test_one_sent_to_us_reaches_the_command_and_ends_both(self, number: signal.Signals, project: Project) -> None:
+    def test_a_signal_to_the_sprint_wrapper_reaches_the_command_and_ends_both(
+        self, number: signal.Signals, project: Project
+    ) -> None:
         with started(*project.command("sh", "-c", "ulimit -c 0; echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
@@ -201,7 +207,7 @@ class TestSignals:
             assert finish(wrapper) == (5, "", "")
         assert project.is_as_it_was()
 
-    def test_each_is_passed_on_as_often_as_it_comes(self, project: Project) -> None:
+    def test_each_signal_is_passed_on_as_often_as_it_comes(self, project: Project) -> None:
         with started(*project.command(*LISTENER, "9")) as wrapper:
             assert line(wrapper) == "ready"
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -232,7 +238,7 @@ class TestSignals:
     @pytest.mark.parametrize(
         ("command", "code"), [(("sh", "-c", "exit 7"), 7), (("/nonexistent",), 127), (("sh", "-c", "kill -9 $$"), 137)]
     )
-    def test_how_it_ended_is_learnt_also_by_one_who_was_told_to_ignore_that(
+    def test_the_end_of_the_command_is_seen_also_where_sigchld_is_ignored(
         self, command: tuple[str, ...], code: int, project: Project
     ) -> None:
         with started(*project.command(*command), signals="--ignore-signal=CHLD") as wrapper:
@@ -240,7 +246,7 @@ class TestSignals:
         assert project.is_as_it_was()
 
     @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-    def test_one_with_a_meaning_of_its_own_reaches_the_command(self, number: signal.Signals, project: Project) -> None:
+    def test_a_user_signal_reaches_the_sprint_command(self, number: signal.Signals, project: Project) -> None:
         with started(*project.command(*LISTENER)) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
@@ -248,7 +254,7 @@ class TestSignals:
             assert finish(wrapper)[0] == 5
         assert project.is_as_it_was()
 
-    def test_those_that_come_as_it_ends_change_nothing(self, project: Project) -> None:
+    def test_signals_during_the_end_of_a_sprint_change_nothing(self, project: Project) -> None:
         everything = "trap '' HUP INT QUIT TERM; kill -HUP $PPID; kill -INT $PPID; kill -QUIT $PPID; kill -TERM $PPID; exit 3"
         for _ in range(10):
             done = project.run("sh", "-c", everything)
@@ -262,7 +268,7 @@ class TestSignals:
         assert tty.wait().code == 128 + signal.SIGHUP
         assert project.is_as_it_was()
 
-    def test_what_is_ignored_stays_ignored(self, project: Project) -> None:
+    def test_an_ignored_signal_stays_ignored_in_a_sprint(self, project: Project) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat"), signals="--ignore-signal=HUP") as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(signal.SIGHUP)
@@ -285,7 +291,7 @@ class TestSignals:
         assert project.is_as_it_was()
 
     @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]], ids=str)
-    def test_one_at_the_question_takes_no_lock_and_runs_nothing(
+    def test_a_signal_at_the_question_acquires_no_lock_and_runs_nothing(
         self, numbers: list[signal.Signals], project: Project, tty: Terminal, tmp_path: Path
     ) -> None:
         before = project.is_locked_by(NOBODY)
@@ -312,7 +318,7 @@ class TestSignals:
 
 
 class TestTheLock:
-    def test_is_kept_by_a_command_that_outlives_us_until_it_ends(self, project: Project) -> None:
+    def test_the_sprint_lock_stays_until_a_command_that_outlives_its_wrapper_ends(self, project: Project) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.kill()
@@ -323,7 +329,7 @@ class TestTheLock:
             wrapper.stdin.close()
             wait_until(lambda: project.swarm("check")["status"] == "zombie-detected")
 
-    def test_is_taken_over_after_both_were_killed(self, project: Project) -> None:
+    def test_the_sprint_lock_is_taken_over_after_wrapper_and_command_were_killed(self, project: Project) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             command = project.locked_pid
@@ -346,7 +352,7 @@ class TestTheLock:
         assert not (tmp_path / "ran").exists()
         assert project.lock.read_bytes() == before
 
-    def test_of_another_that_overwrote_it_is_left_alone(self, project: Project) -> None:
+    def test_the_lock_of_a_sprint_that_overwrote_ours_is_left_alone(self, project: Project) -> None:
         with started(*project.command("sh", "-c", "echo ready; cat; exit 3")) as wrapper:
             assert line(wrapper) == "ready"
             theirs = ("--session-id", "theirs", "--epic-spec", "e", "--pid", str(os.getpid()))
@@ -357,7 +363,7 @@ class TestTheLock:
         assert err.startswith("Warning: the lock was not released: another sprint has overwritten it")
         assert project.lock.read_bytes() == before
 
-    def test_that_was_released_meanwhile_is_missed(self, project: Project) -> None:
+    def test_a_sprint_lock_released_meanwhile_is_reported(self, project: Project) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             project.swarm("release")
@@ -366,7 +372,7 @@ class TestTheLock:
         assert err.startswith("Warning: the lock was not released: ")
         assert project.is_as_it_was()
 
-    def test_of_a_running_sprint_keeps_the_command_from_being_run(self, project: Project, tmp_path: Path) -> None:
+    def test_the_lock_of_a_running_sprint_stops_the_command_from_running(self, project: Project, tmp_path: Path) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             before = project.lock.read_bytes()
@@ -382,7 +388,9 @@ class TestTheLock:
             assert finish(wrapper)[0] == 0
 
     @pytest.mark.parametrize("mode", ["acquire", "run"])
-    def test_blocks_also_where_nobody_reads_the_answer(self, mode: str, project: Project, tmp_path: Path) -> None:
+    def test_a_sprint_lock_blocks_also_where_the_reader_of_the_answer_is_gone(
+        self, mode: str, project: Project, tmp_path: Path
+    ) -> None:
         before = project.is_locked_by(os.getpid())
         command = ["--", "touch", str(tmp_path / "ran")] if mode == "run" else []
         reader, writer = os.pipe()
@@ -403,7 +411,7 @@ class TestTheLock:
         assert not (tmp_path / "ran").exists()
         assert project.lock.read_bytes() == before
 
-    def test_of_a_zombie_is_overwritten_after_a_yes(self, project: Project, tty: Terminal) -> None:
+    def test_a_zombie_sprint_lock_is_overwritten_after_a_yes(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*project.command("sh", "-c", "echo done; exit 4"), cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -412,7 +420,7 @@ class TestTheLock:
         assert (ended.code, ended.out) == (4, "done\n")
         assert project.is_as_it_was()
 
-    def test_has_the_name_that_was_given(self, project: Project) -> None:
+    def test_the_sprint_lock_file_has_the_given_name(self, project: Project) -> None:
         done = project.run("ls", "-A", str(project.root), options=("--lock-file-name", ".busy"))
         assert done.stdout.split() == [".busy", "notes.txt"]
         assert project.is_as_it_was()
@@ -458,7 +466,7 @@ class TestInput:
         ],
         ids=["no session", "no epic", "blank session", "lock file elsewhere"],
     )
-    def test_what_breaks_a_rule_is_answered_and_runs_nothing(
+    def test_invalid_input_of_a_sprint_is_answered_and_runs_nothing(
         self, options: list[str], error: str, project: Project, tmp_path: Path
     ) -> None:
         done = subprocess.run(
@@ -480,7 +488,7 @@ class TestInput:
         assert (done.returncode, yaml.safe_load(done.stdout)["errors"]) == (3, ["Project root not accessible"])
         assert not (tmp_path / "ran").exists()
 
-    def test_help_is_ours_only_before_the_two_dashes(self, project: Project) -> None:
+    def test_help_after_the_two_dashes_belongs_to_the_command(self, project: Project) -> None:
         done = project.run("true", options=("--help",))
         assert done.stdout.startswith("Usage: swarm sprint run ")
         assert project.run("sh", "-c", 'echo "$1"', "sh", "--help").stdout == "--help\n"

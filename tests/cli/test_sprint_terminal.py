@@ -140,7 +140,7 @@ def expect_blocked(project: Project, ended: Ended, before: bytes) -> None:
 
 class TestTheQuestion:
     @pytest.mark.parametrize("locale", CHINESE, ids=str)
-    def test_over_a_zombie_it_is_the_documents_under_a_chinese_locale(
+    def test_the_question_about_a_zombie_is_the_documents_in_a_chinese_locale(
         self, locale: dict[str, str], project: Project, tty: Terminal
     ) -> None:
         project.is_locked_by(NOBODY)
@@ -149,7 +149,9 @@ class TestTheQuestion:
         assert tty.shown == ZOMBIE_IN_CHINESE.format(started=project.started) + " "
 
     @pytest.mark.parametrize("locale", ENGLISH, ids=str)
-    def test_over_a_zombie_it_is_english_otherwise(self, locale: dict[str, str], project: Project, tty: Terminal) -> None:
+    def test_the_question_about_a_zombie_is_english_in_any_other_locale(
+        self, locale: dict[str, str], project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root, env=locale)
         tty.wait_for("[y/N] ")
@@ -158,7 +160,7 @@ class TestTheQuestion:
     @pytest.mark.parametrize(
         ("locale", "text"), [({"LANG": "zh_CN.UTF-8"}, RUNNING_IN_CHINESE), ({}, RUNNING_IN_ENGLISH)], ids=["Chinese", "English"]
     )
-    def test_over_a_running_sprint_it_is_another_one(
+    def test_the_question_about_a_running_sprint_is_another_one(
         self, locale: dict[str, str], text: str, project: Project, tty: Terminal
     ) -> None:
         project.is_locked_by(os.getpid())
@@ -166,7 +168,7 @@ class TestTheQuestion:
         tty.wait_for("[y/N] ")
         assert tty.shown == text.format(pid=os.getpid(), started=project.started) + " "
 
-    def test_over_a_file_that_makes_no_sense_it_is_asked_too(self, project: Project, tty: Terminal) -> None:
+    def test_the_question_is_asked_about_an_invalid_file_too(self, project: Project, tty: Terminal) -> None:
         project.lock.write_text("pid: [")
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -186,7 +188,7 @@ class TestTheQuestion:
         ],
         ids=["escape sequences", "C1 controls", "newlines", "line separators", "direction marks", "NUL and backspaces"],
     )
-    def test_what_stands_in_the_file_moves_no_cursor_and_forges_no_line(self, text: str, project: Project, tty: Terminal) -> None:
+    def test_text_of_the_lock_file_moves_no_cursor_and_forges_no_line(self, text: str, project: Project, tty: Terminal) -> None:
         project.lock.write_text(
             f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: "{text}"\nlock_version: 1\n'
         )
@@ -210,7 +212,9 @@ class TestTheQuestion:
         assert ended.shown.count("\n") == question.count("\n") + 2, "the answer, and one line that says what came of it"
 
     @pytest.mark.parametrize("form", ["yaml", "json"])
-    def test_nor_does_the_answer_when_it_goes_to_the_terminal(self, form: str, project: Project, tty: Terminal) -> None:
+    def test_the_answer_on_a_terminal_moves_no_cursor_and_forges_no_line(
+        self, form: str, project: Project, tty: Terminal
+    ) -> None:
         text = "a\\u001b[2J\\u009b2Jb\\r\\nstatus: acquired\\n\\u007f\\u0085"
         project.lock.write_text(f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: "{text}"\n')
         call = [word for word in MINE if form == "json" or word != "--json"]
@@ -222,7 +226,7 @@ class TestTheQuestion:
         assert all(character.isprintable() or character == "\n" for character in ended.shown)
         assert "\nstatus: acquired" not in ended.shown
 
-    def test_a_start_that_is_no_time_is_not_shown_at_all(self, project: Project, tty: Terminal) -> None:
+    def test_a_start_that_is_no_time_is_not_shown_in_the_question(self, project: Project, tty: Terminal) -> None:
         project.lock.write_text(
             f'pid: {NOBODY}\nsession_id: "s"\nstarted_at: "{project.started}\\n\\u001b[2J"\nepic_spec: "e"\nlock_version: 1\n'
         )
@@ -234,7 +238,7 @@ class TestTheQuestion:
 
 class TestTheAnswer:
     @pytest.mark.parametrize("answer", ["y\n", "Y\n", " y \n", "yes\x7f\x7f\n"], ids=repr)
-    def test_a_plain_y_goes_on(self, answer: str, project: Project, tty: Terminal) -> None:
+    def test_the_answer_y_overwrites_the_lock(self, answer: str, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -248,7 +252,7 @@ class TestTheAnswer:
     @pytest.mark.parametrize(
         "answer", ["n\n", "N\n", "\n", "yes\n", "yy\n", "y n\n", "n\ny\n", "是\n", "\x1b[Ay\n", "\x04"], ids=repr
     )
-    def test_anything_else_does_not(self, answer: str, project: Project, tty: Terminal) -> None:
+    def test_any_answer_but_y_leaves_the_lock(self, answer: str, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -258,7 +262,7 @@ class TestTheAnswer:
         assert "\nError: Zombie lock not overwritten" in ended.shown, "on a line of its own"
         assert "--force or --yes" in json.loads(ended.out)["message"]
 
-    def test_an_interrupt_is_a_no(self, project: Project, tty: Terminal) -> None:
+    def test_an_interrupt_at_the_question_is_a_no(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -268,7 +272,7 @@ class TestTheAnswer:
         assert "\nError: Zombie lock not overwritten" in ended.shown
         assert tty.current_modes() == tty.modes
 
-    def test_an_interrupt_is_a_no_however_early_it_comes(self, project: Project) -> None:
+    def test_an_interrupt_at_the_question_is_a_no_however_early_it_comes(self, project: Project) -> None:
         before = project.is_locked_by(NOBODY)
         for _ in range(5):
             with terminal() as tty:
@@ -279,7 +283,7 @@ class TestTheAnswer:
                 expect_blocked(project, tty.wait(), before)
                 assert time.monotonic() - began < mutex.USER_CONFIRM_TIMEOUT_SECONDS / 2
 
-    def test_a_terminal_that_goes_away_is_a_no(self, project: Project, tty: Terminal) -> None:
+    def test_a_terminal_that_closes_at_the_question_is_a_no(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start("env", "--ignore-signal=HUP", *SWARM, *MINE, cwd=project.root, place="leader")
         tty.wait_for("[y/N] ")
@@ -297,7 +301,7 @@ class TestTheAnswer:
         tty.type("n\n")
         expect_blocked(project, tty.wait(), before)
 
-    def test_the_terminal_is_left_as_it_was(self, project: Project, tty: Terminal) -> None:
+    def test_the_question_leaves_the_terminal_as_it_was(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -326,17 +330,17 @@ class TestTheAnswer:
 
 
 class TestSilence:
-    def test_half_a_minute_is_given_as_the_document_says(self) -> None:
+    def test_the_question_waits_half_a_minute_as_the_document_says(self) -> None:
         assert mutex.USER_CONFIRM_TIMEOUT_SECONDS == 30
 
-    def test_it_is_a_no_once_that_time_is_over(self, project: Project, tty: Terminal) -> None:
+    def test_no_answer_within_the_time_is_a_no(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*IMPATIENT, "0.3", *MINE, cwd=project.root)
         ended = tty.wait()
         expect_blocked(project, ended, before)
         assert "[y/N] \nError: Zombie lock not overwritten" in ended.shown
 
-    def test_half_an_answer_is_none_and_does_not_end_up_in_the_shell(self, project: Project, tty: Terminal) -> None:
+    def test_half_an_answer_is_a_no_and_does_not_reach_the_shell(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*IMPATIENT, "2", *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -345,7 +349,7 @@ class TestSilence:
         tty.type("\n")
         assert tty.read_line() == "\n"
 
-    def test_it_is_a_no_to_the_second_question_too(self, project: Project, tty: Terminal) -> None:
+    def test_no_answer_to_the_second_question_is_a_no_too(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(os.getpid())
         tty.start(*IMPATIENT, "0.3", *MINE, "--force", cwd=project.root)
         ended = tty.wait()
@@ -355,7 +359,9 @@ class TestSilence:
 
 class TestNobodyIsAsked:
     @pytest.mark.parametrize("options", [["--yes"], ["--force"], ["--force", "--yes"]], ids=" ".join)
-    def test_over_a_zombie_where_an_option_has_answered(self, options: list[str], project: Project, tty: Terminal) -> None:
+    def test_no_question_about_a_zombie_where_an_option_answers_it(
+        self, options: list[str], project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, *options, cwd=project.root)
         ended = tty.wait()
@@ -363,7 +369,7 @@ class TestNobodyIsAsked:
         assert "[y/N]" not in ended.shown
 
     @pytest.mark.parametrize("options", [[], ["--yes"]], ids=["no option", "--yes"])
-    def test_over_a_running_sprint_without_force(self, options: list[str], project: Project, tty: Terminal) -> None:
+    def test_no_question_about_a_running_sprint_without_force(self, options: list[str], project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, *options, cwd=project.root)
         ended = tty.wait()
@@ -372,7 +378,7 @@ class TestNobodyIsAsked:
         assert json.loads(ended.out)["message"] == message
         assert ended.shown == f"Error: {message}\n"
 
-    def test_over_a_running_sprint_with_force_and_yes(self, project: Project, tty: Terminal) -> None:
+    def test_no_question_about_a_running_sprint_with_force_and_yes(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, "--force", "--yes", cwd=project.root)
         ended = tty.wait()
@@ -385,7 +391,7 @@ class TestNobodyIsAsked:
         [{"stdin": False}, {"stderr": False}, {"stdin": False, "stderr": False}, {"place": "detached"}, {"place": "background"}],
         ids=["stdin is no terminal", "stderr is no terminal", "neither is", "no controlling terminal", "in the background"],
     )
-    def test_where_nobody_could_answer_and_nobody_is_waited_for(
+    def test_no_question_and_no_wait_where_no_user_could_answer(
         self, circumstances: dict[str, Any], lock: str, project: Project, tty: Terminal
     ) -> None:
         before = project.is_locked_by(NOBODY if lock == "zombie" else os.getpid())
@@ -401,7 +407,7 @@ class TestNobodyIsAsked:
         assert f"{answered}\n" in (ended.shown if circumstances.get("stderr", True) else ended.out)
 
     @pytest.mark.parametrize("mode", ["release", "check"])
-    def test_by_a_mode_that_overwrites_nothing(self, mode: str, project: Project, tty: Terminal) -> None:
+    def test_no_question_in_a_mode_that_overwrites_nothing(self, mode: str, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, "sprint", mode, "--json", cwd=project.root)
         ended = tty.wait()
@@ -427,7 +433,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert answer["message"].startswith(f"Sprint already running (PID: {os.getpid()}, session: theirs, ")
         assert ended.shown.count("[y/N]") == 1
 
-    def test_with_force_it_is_asked_about_the_one_that_began_meanwhile(self, project: Project, tty: Terminal) -> None:
+    def test_force_asks_about_a_sprint_that_began_meanwhile(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(os.getpid(), "first")
         tty.start(*SWARM, *MINE, "--force", cwd=project.root)
         tty.wait_for("- Session: first\n")
@@ -484,7 +490,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert (ended.code, json.loads(ended.out)["status"]) == (1, "blocked")
         assert os.listdir(project.root) == []
 
-    def test_who_is_killed_at_the_question_leaves_nothing(self, project: Project, tty: Terminal) -> None:
+    def test_a_process_killed_at_the_question_leaves_nothing(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")

@@ -20,14 +20,16 @@ def run(place: Path, *args: str, before: str = "", how: tuple[str, ...] = ("-I",
     return subprocess.run([sys.executable, *how, "-c", program, *args], capture_output=True, text=True, timeout=30)
 
 
-def test_windows_is_told_what_to_use() -> None:
+def test_the_error_on_windows_says_what_to_use() -> None:
     done = run(ROOT, "--help", before="sys.platform = 'win32'; sys.modules['posix'] = None")
     assert done.returncode == 1 and "Use WSL" in done.stderr and "Traceback" not in done.stderr
 
 
 class TestTheEnd:
     @pytest.mark.parametrize(("args", "code"), [(["--version"], 0), (["lock"], 2), (["lock", "release", "t", "w"], 1)])
-    def test_gives_the_commands_exit_code(self, isolated_swarm_dir: Path, args: list[str], code: int) -> None:
+    def test_the_process_ends_with_the_exit_code_of_the_command(
+        self, isolated_swarm_dir: Path, args: list[str], code: int
+    ) -> None:
         assert run(ROOT, *args).returncode == code
 
     @pytest.mark.parametrize(
@@ -39,10 +41,10 @@ class TestTheEnd:
         ],
         ids=["at exit", "thread", "printed"],
     )
-    def test_waits_for_whoever_is_in_the_same_process(self, before: str) -> None:
+    def test_the_end_waits_for_threads_exit_handlers_and_output_of_other_code(self, before: str) -> None:
         assert "the end" in run(ROOT, "--version", before=before).stdout
 
-    def test_a_profiler_sees_it_all(self) -> None:
+    def test_a_profiler_sees_the_end_of_the_command(self) -> None:
         command = [sys.executable, "-m", "cProfile", "-m", "swarm", "--version"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.stdout.startswith("swarm 0") and "function calls" in done.stdout
@@ -76,7 +78,7 @@ def test_started_as_a_file_its_own_folders_do_not_hide_the_standard_library(how:
     assert "<class 'queue.Queue'>" in done.stdout, done.stderr
 
 
-def test_an_old_python_is_told_so() -> None:
+def test_the_error_on_an_old_python_names_the_version() -> None:
     done = run(ROOT, "--version", before="sys.version_info = (3, 10, 4)")
     assert done.returncode == 1
     assert done.stderr == "Error: swarm needs Python 3.11 or newer; this is 3.10. Put a newer python3 first in PATH.\n"

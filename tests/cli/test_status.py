@@ -76,7 +76,7 @@ class TestLayout:
         assert "  … and 5 more, see: swarm lock list" in lines
         assert lines[-1].startswith("Log")
 
-    def test_without_problems_it_says_so(self) -> None:
+    def test_a_board_without_problems_says_so(self) -> None:
         lines = text(a_board(), 80, 24)
         assert lines[0].startswith("swarm  no problems · 0 at work") and "Problems" not in lines and "  no worker" in lines
 
@@ -88,7 +88,7 @@ class TestLayout:
         st.integers(20, 200),
         st.integers(5, 60) | st.none(),
     )
-    def test_nothing_is_wider_or_higher_than_the_screen_and_nothing_moves_the_cursor(
+    def test_no_line_is_wider_or_higher_than_the_screen_and_none_moves_the_cursor(
         self, problems: int, workers: int, kinds: list[str], words: str, columns: int, height: int | None
     ) -> None:
         lines = text(a_board(problems, workers, tuple(kinds), words), columns, height)
@@ -123,18 +123,18 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("seconds", "said"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")]
     )
-    def test_a_duration_is_said_in_two_units(self, seconds: float, said: str) -> None:
+    def test_a_duration_has_at_most_two_units(self, seconds: float, said: str) -> None:
         assert duration(seconds) == said
 
 
 class TestCommand:
-    def test_where_there_is_nothing_it_says_so_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+    def test_status_of_an_empty_store_says_so_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
         answer = run("status")
         assert answer.code == 0 and answer.out.startswith(b"Nothing has happened here yet")
         assert run("status", "--json").json["problems"] == []
         assert not isolated_swarm_dir.exists()
 
-    def test_problems_are_no_error_of_the_command(self, isolated_swarm_dir: Path) -> None:
+    def test_status_exits_with_0_where_there_are_problems(self, isolated_swarm_dir: Path) -> None:
         StatusLog(FileStore(str(isolated_swarm_dir))).append("HELP", "w", "t", "who?")
         answer = run("status")
         assert answer.code == 0 and b"WAITS  t \xc2\xb7 w" in answer.out
@@ -150,7 +150,7 @@ class TestCommand:
         os.mkfifo(isolated_swarm_dir / "status.log")
         assert run("status").code == 3
 
-    def test_it_takes_no_arguments(self, isolated_swarm_dir: Path) -> None:
+    def test_status_takes_no_arguments(self, isolated_swarm_dir: Path) -> None:
         assert run("status", "task-1").code == 2
 
     def test_damaged_lines_are_counted(self, isolated_swarm_dir: Path) -> None:
@@ -158,7 +158,7 @@ class TestCommand:
         (isolated_swarm_dir / "status.log").write_bytes(b'nonsense\n{"a": 1}\n[]\n')
         assert b"1 record, 2 damaged (swarm log validate)" in run("status").out
 
-    def test_it_is_as_wide_as_it_is_told(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_status_is_as_wide_as_columns_says(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         StatusLog(FileStore(str(isolated_swarm_dir))).append("HELP", "w", "t", "x" * 300)
         assert max(map(len, run("status").out.decode().splitlines())) == 80
         monkeypatch.setenv("COLUMNS", "133")
@@ -195,7 +195,7 @@ def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
 
 
 class TestWatch:
-    def test_it_is_live_and_fits_the_terminal_and_ctrl_c_gives_the_screen_back(
+    def test_watch_is_live_and_fits_the_terminal_and_ctrl_c_restores_the_screen(
         self, tmux: Tmux, isolated_swarm_dir: Path
     ) -> None:
         tmux.wait_for(lambda screen: screen[0].startswith("Nothing has happened"))
@@ -226,12 +226,12 @@ class TestWatch:
         assert not any("At work" in line for line in screen)
         assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}").split() == ["0", "1", "1"]
 
-    def test_ages_go_on_although_nothing_happens(self, tmux: Tmux, isolated_swarm_dir: Path) -> None:
+    def test_watch_updates_ages_while_nothing_happens(self, tmux: Tmux, isolated_swarm_dir: Path) -> None:
         LockTable(FileStore(str(isolated_swarm_dir))).acquire("t", "w", None)
         tmux.wait_for(lambda screen: "  w  t  1 s  no end" in screen)
         tmux.wait_for(lambda screen: "  w  t  2 s  no end" in screen)
 
-    def test_stopped_by_ctrl_z_it_gives_the_screen_back_until_it_goes_on(self, tmux: Tmux) -> None:
+    def test_watch_stopped_by_ctrl_z_restores_the_screen_until_it_goes_on(self, tmux: Tmux) -> None:
         tmux.wait_for(lambda screen: screen[0].startswith("Nothing has happened"))
         shell = tmux("display-message", "-p", "#{pane_pid}").strip()
         pid = int(Path(f"/proc/{shell}/task/{shell}/children").read_text())
@@ -251,7 +251,7 @@ def read_until(fd: int, wanted: bytes, seen: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
-def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path, number: signal.Signals, code: int) -> None:
+def test_the_terminal_is_as_before_however_watch_ends(isolated_swarm_dir: Path, number: signal.Signals, code: int) -> None:
     person, tty = pty.openpty()
     watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
     try:
@@ -269,7 +269,7 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(isolated_swarm_dir: Path,
         os.close(tty)
 
 
-def test_a_signal_whose_exception_gets_lost_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_whose_exception_gets_lost_still_ends_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "out", lambda text: None)
     with LiveScreen() as screen:
         with pytest.raises(SystemExit):  # and nobody passes it on, as in a finalizer
@@ -293,7 +293,7 @@ def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else
     assert signal.getsignal(signal.SIGWINCH) == before
 
 
-def test_a_store_that_breaks_meanwhile_is_told_on_the_terminal_as_it_was(isolated_swarm_dir: Path) -> None:
+def test_a_store_error_during_watch_is_printed_after_the_screen_is_restored(isolated_swarm_dir: Path) -> None:
     isolated_swarm_dir.mkdir()
     person, tty = pty.openpty()
     watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
@@ -320,7 +320,7 @@ class TestWatchWithoutATerminal:
             finally:
                 watch.kill()
 
-    def test_it_prints_again_when_something_changed_and_not_before(self, isolated_swarm_dir: Path) -> None:
+    def test_watch_without_a_terminal_prints_again_only_after_a_change(self, isolated_swarm_dir: Path) -> None:
         store = FileStore(str(isolated_swarm_dir))
         LockTable(store).acquire("t", "w", 300)
         with self.started("--json") as watch:
@@ -347,7 +347,7 @@ class TestWatchWithoutATerminal:
             assert watch.wait(30) == 0
 
 
-def test_a_long_log_opens_at_once_the_second_time(isolated_swarm_dir: Path) -> None:
+def test_status_of_a_long_log_is_fast_the_second_time(isolated_swarm_dir: Path) -> None:
     """Counted, not timed: the second look takes in no line."""
     store = FileStore(str(isolated_swarm_dir))
     for number in range(3000):

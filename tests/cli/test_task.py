@@ -48,7 +48,7 @@ def test_a_task_is_added_listed_claimed_and_done() -> None:
     assert "Command to run:\n  make all --fast\n" in task("claim", "build", "--worker", "w2")
 
 
-def test_json_tells_everything_once() -> None:
+def test_task_commands_answer_with_one_json_object() -> None:
     run("task", "add", "a", "--prompt", "x")
     claimed = run("task", "claim", "--worker", "w", "--json").json
     assert (claimed["claimed"], claimed["must_stop"], claimed["task_id"], claimed["token"]) == (True, False, "a", 1)
@@ -59,7 +59,7 @@ def test_json_tells_everything_once() -> None:
     assert run("task", "done", "a", "--worker", "w", "--json").json["task"]["state"] == "done"
 
 
-def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
+def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
     empty = run("task", "claim", "--worker", "w", "--json")
     assert empty.code == 1
     assert empty.json == {
@@ -88,7 +88,7 @@ def test_who_gets_nothing_is_told_to_stop_and_why() -> None:
     assert run("task", "claim", "a", "--worker", "w2", "--json").json["why"] == "state"
 
 
-def test_a_claim_can_be_waited_for() -> None:
+def test_claim_with_wait_waits_for_a_task() -> None:
     run("task", "add", "a", "--prompt", "x")
     claim = TaskQueue().claim("w1")
     command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "claim", "--worker", "w2", "--wait", "30", "--json"]

@@ -76,19 +76,19 @@ class TestDone:
         assert not now(store).met
         assert woken(store, "done", lambda: say(store, "DONE")).met
 
-    def test_one_that_was_started_again_is_not_done(self, store: Store) -> None:
+    def test_a_task_that_was_started_again_is_not_done(self, store: Store) -> None:
         say(store, "DONE")
         assert now(store).met
         say(store, "START")
         assert not now(store).met
 
     @pytest.mark.parametrize("what", ["done", "DONE"])
-    def test_what_an_agent_printed_does_not_make_it_done(self, store: Store, what: str) -> None:
+    def test_a_task_is_not_done_because_its_agent_printed_done(self, store: Store, what: str) -> None:
         say(store, "START")
         say(store, "DONE", **{"from": "output"})
         assert now(store, what) == Answer(False, "the latest record of t is START, by w")
 
-    def test_a_name_that_another_program_spelt_otherwise_is_the_same_task(self, store: Store) -> None:
+    def test_a_task_id_that_another_program_escaped_is_the_same_task(self, store: Store) -> None:
         store.append("status", b'{"state": "DONE", "task_id": "\\u0074"}')
         assert now(store).met
 
@@ -96,7 +96,7 @@ class TestDone:
         "line",
         [b"nonsense", b"[]", b'{"task_id": "t"}', b'{"task_id": "t", "state": ["DONE"]}', b'{"task_id": ["t"], "state": "DONE"}'],
     )
-    def test_lines_that_make_no_sense_are_passed_over(self, store: Store, line: bytes) -> None:
+    def test_invalid_lines_are_skipped(self, store: Store, line: bytes) -> None:
         store.append("status", line)
         assert not now(store).met
 
@@ -112,7 +112,7 @@ class TestNever:
         assert wait_for(store, "u").never
         assert now(store, "failed").met and now(store, "cancelled", "u").met
 
-    def test_nor_one_that_comes_after_such_a_task(self, store: Store) -> None:
+    def test_a_task_after_a_failed_or_cancelled_one_will_not_be_done(self, store: Store) -> None:
         queue = TaskQueue(store)
         queue.add("build", "x", max_attempts=1)
         queue.add("t", "x", after=["build"])
@@ -140,16 +140,16 @@ class TestFree:
     def test_a_task_without_a_lock_is_free(self, store: Store) -> None:
         assert wait_for(store, "t", "free") == Answer(True, "t is free")
 
-    def test_a_release_wakes_at_once(self, store: Store) -> None:
+    def test_a_release_ends_the_wait_at_once(self, store: Store) -> None:
         LockTable(store).acquire("t", "w", None)
         assert now(store, "free") == Answer(False, "t is held by w")
         assert woken(store, "free", lambda: LockTable(store).release("t", "w")).met
 
-    def test_the_end_of_a_lease_wakes(self, store: Store) -> None:
+    def test_the_end_of_a_lease_ends_the_wait(self, store: Store) -> None:
         LockTable(store).acquire("t", "w", 1)
         assert wait_for(store, "t", "free", 20).text == "t is free (its lease is over)"
 
-    def test_the_end_of_its_process_wakes(self, tmp_path: Path) -> None:
+    def test_the_end_of_the_holders_process_ends_the_wait(self, tmp_path: Path) -> None:
         root = str(tmp_path / "s")
         with subprocess.Popen(
             [sys.executable, "-c", HOLDER, root, "t", "w"], stdout=subprocess.PIPE, cwd=ROOT, text=True
@@ -166,18 +166,18 @@ class TestFree:
 
 class TestStates:
     @pytest.mark.parametrize("state", STATES)
-    def test_the_latest_record_has_it_or_gets_it(self, store: Store, state: str) -> None:
+    def test_wait_ends_when_the_latest_record_has_the_state_now_or_later(self, store: Store, state: str) -> None:
         say(store, "START" if state != "START" else "DONE")
         assert not now(store, state).met
         assert woken(store, state, lambda: say(store, state)).met
         assert now(store, state).met
 
-    def test_a_record_done_is_the_latest_one_or_none(self, store: Store) -> None:
+    def test_wait_for_record_done_looks_at_the_latest_record_only(self, store: Store) -> None:
         say(store, "DONE")
         say(store, "ERROR")
         assert not now(store, "DONE").met and now(store, "done").met
 
-    def test_a_state_that_did_not_last_has_been_there(self, store: Store) -> None:
+    def test_wait_sees_a_state_that_did_not_last(self, store: Store) -> None:
         say(store, "START")
 
         def wait_and_go_on(*_: object) -> None:
@@ -187,7 +187,7 @@ class TestStates:
         with mock.patch.object(store, "wait", wait_and_go_on):  # all of it between two looks
             assert wait_for(store, "t", "WAIT", 20).met
 
-    def test_a_state_of_the_queue(self, store: Store) -> None:
+    def test_wait_for_a_state_of_the_queue(self, store: Store) -> None:
         queue = TaskQueue(store)
         queue.add("t", "x")
         assert now(store, "ready").met
@@ -206,12 +206,12 @@ class TestUnknown:
         timer.join()
         assert told == [1]
 
-    def test_one_that_comes_into_the_queue_is_noticed(self, store: Store) -> None:
+    def test_wait_notices_an_unknown_task_that_is_added(self, store: Store) -> None:
         timer = after_a_while(lambda: TaskQueue(store).add("t", "x"))
         assert wait_for(store, "t", "ready", 20).met
         timer.join()
 
-    def test_what_cannot_be_waited_for_is_refused(self, store: Store) -> None:
+    def test_wait_refuses_an_unknown_condition(self, store: Store) -> None:
         with pytest.raises(BadInput, match="use one of free ready"):
             wait_for(store, "t", "Done")
         with pytest.raises(BadInput):
@@ -219,7 +219,7 @@ class TestUnknown:
 
 
 class TestCommand:
-    def test_it_is_so_or_time_is_up(self, isolated_swarm_dir: Path) -> None:
+    def test_wait_exits_0_if_the_condition_holds_and_1_if_the_time_is_over(self, isolated_swarm_dir: Path) -> None:
         say(FileStore(str(isolated_swarm_dir)), "WAIT")
         answer = run("wait", "t", "--for", "WAIT")
         assert answer.code == 0 and answer.out == b"the latest record of t is WAIT, by w\n"
@@ -227,7 +227,7 @@ class TestCommand:
         assert answer.code == 1 and answer.out == b""
         assert b"t is WAIT, by w" in answer.err and b"0.01 s" in answer.err and b"swarm status" in answer.err
 
-    def test_what_can_never_be_so_ends_at_once(self, isolated_swarm_dir: Path) -> None:
+    def test_wait_for_a_condition_that_can_never_hold_ends_at_once(self, isolated_swarm_dir: Path) -> None:
         queue = TaskQueue(FileStore(str(isolated_swarm_dir)))
         queue.add("t", "x")
         queue.cancel("t", "ada")
@@ -251,9 +251,9 @@ class TestCommand:
     @pytest.mark.parametrize(
         "args", [(), ("t", "--for", "dnoe"), ("t", "--timeout", "soon"), ("a/b",), ("t", "u"), ("t", "--for")]
     )
-    def test_bad_input_is_exit_2(self, isolated_swarm_dir: Path, args: tuple[str, ...]) -> None:
+    def test_bad_input_of_wait_is_exit_2(self, isolated_swarm_dir: Path, args: tuple[str, ...]) -> None:
         assert run("wait", *args).code == 2
 
-    def test_help_names_every_condition(self) -> None:
+    def test_help_of_wait_names_every_condition(self) -> None:
         said = run("wait", "--help").out.decode()
         assert all(word in said for word in CONDITIONS)

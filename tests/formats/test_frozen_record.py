@@ -17,7 +17,7 @@ class Other(FrozenRecord):
     y: int
 
 
-def test_fields_are_given_in_order_or_by_name() -> None:
+def test_fields_of_a_record_are_given_in_order_or_by_name() -> None:
     assert Point(1, 2) == Point(1, y=2) == Point(y=2, x=1)
     assert (Point(1, 2).x, Point(1, 2).y) == (1, 2)
 
@@ -44,7 +44,7 @@ def test_a_field_cannot_be_changed() -> None:
     assert point == Point(1, 2)
 
 
-def test_it_shows_its_fields_in_their_order() -> None:
+def test_a_record_shows_its_fields_in_their_order() -> None:
     assert list(Point(y=2, x=1).as_dict().items()) == [("x", 1), ("y", 2)]
     assert repr(Point(y=2, x=1)) == "Point(x=1, y=2)"
     assert Point.field_names() == ("x", "y")

@@ -86,7 +86,7 @@ def test_the_fast_path_is_taken_on_this_python() -> None:
 
 
 @pytest.mark.parametrize("private", ["missing", "emptied", "takes other arguments", "fails", "gives other results"])
-def test_without_the_private_part_the_public_module_does_all_of_it(private: str) -> None:
+def test_without_the_private_module_the_public_one_does_all_the_work(private: str) -> None:
     made = codec(private)
     for way in (made._scan, made._scan_strict, made._encode):
         assert isinstance(way, types.FunctionType), way
@@ -132,7 +132,7 @@ CYCLE.append(CYCLE)
     [float("nan"), [float("-inf")], {1, 2}, {"a": object()}, {1: 2}, [{"a": {None: 1}}], b"bytes", CYCLE, 10**5000],
     ids=lambda value: repr(value)[:12] if value is not CYCLE and not isinstance(value, int) else str(type(value)),
 )
-def test_what_json_cannot_say_is_bad_input(private: str, value: object) -> None:
+def test_a_value_that_json_does_not_have_is_bad_input(private: str, value: object) -> None:
     with pytest.raises(BadInput) as usual:
         json_codec.dumps(value)
     with pytest.raises(BadInput) as refused:
@@ -226,19 +226,19 @@ def same_outcome(call: str, *args: object, **options: object) -> bool:
 
 
 @given(_anything)
-def test_every_way_writes_the_same(value: object) -> None:
+def test_all_encoders_write_the_same(value: object) -> None:
     assert same_outcome("dumps", value)
 
 
 @given(st.lists(_pieces, max_size=12).map("".join), st.booleans())
 @example('{"a": "\\\\u"}', False)
 @example('"\\\\\\u00e9"', False)
-def test_every_way_reads_the_same(text: str, strict: bool) -> None:
+def test_all_scanners_read_the_same(text: str, strict: bool) -> None:
     assert same_outcome("loads", text, strict=strict)
 
 
 @given(_anything, st.booleans(), st.data())
-def test_every_way_reads_a_damaged_record_the_same(value: object, strict: bool, data: st.DataObject) -> None:
+def test_all_scanners_read_a_damaged_record_the_same(value: object, strict: bool, data: st.DataObject) -> None:
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()))
     place = data.draw(st.integers(0, len(text)))
     text = text[:place] + data.draw(_pieces) + text[place + data.draw(st.integers(0, 2)) :]
@@ -254,7 +254,7 @@ _TAKEN_AWAY = {
 
 
 @pytest.mark.parametrize("private", _TAKEN_AWAY)
-def test_commands_run_without_the_private_part(private: str, tmp_path: Path) -> None:
+def test_commands_run_without_the_private_module(private: str, tmp_path: Path) -> None:
     program = f"import sys; {_TAKEN_AWAY[private]}; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
 
     environment = {**os.environ, "AI_SWARM_DIR": str(tmp_path / "swarm")}

@@ -73,7 +73,7 @@ def as_written(value: Any) -> Any:
 @pytest.mark.parametrize("reader", readers().values(), ids=readers())
 @MANY
 @given(MAPPINGS)
-def test_what_is_written_is_read_as_the_same_value(reader: Callable[[str], Any], value: dict[str, Any]) -> None:
+def test_written_yaml_is_read_as_the_same_value(reader: Callable[[str], Any], value: dict[str, Any]) -> None:
     found = reader(yaml_codec.dumps(value))
     assert found == value
     assert repr(found) == repr(value), "also 1, 1.0 and true are told apart"
@@ -94,13 +94,13 @@ def test_every_scalar_is_json_and_stands_on_a_line_of_its_own(value: dict[str, A
 
 @MANY
 @given(FLAT)
-def test_what_was_written_flat_is_read_again(value: dict[str, Any]) -> None:
+def test_a_flat_mapping_is_read_as_it_was_written(value: dict[str, Any]) -> None:
     assert read_mapping(yaml_codec.dumps(value)) == as_written(value)
 
 
 @MANY
 @given(MAPPINGS)
-def test_of_what_was_written_in_depth_the_scalars_are_read_again(value: dict[str, Any]) -> None:
+def test_the_scalars_of_a_nested_mapping_are_read_as_they_were_written(value: dict[str, Any]) -> None:
     depth = {key: None if isinstance(item, dict | list) else as_written(item) for key, item in value.items()}
     assert read_mapping(yaml_codec.dumps(value)) == depth
 
@@ -254,14 +254,16 @@ def test_a_key_is_as_long_as_pyyaml_lets_it_be(length: int) -> None:
         (SPRINT_LOCK.replace("\n", "\r\n"), EXAMPLE_MEANS),
     ],
 )
-def test_what_people_write_is_read_without_pyyaml(text: str, means: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_users_write_are_read_without_pyyaml(
+    text: str, means: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert read_mapping(text) == means
 
 
 @MANY
 @given(FLAT)
-def test_what_was_written_flat_is_read_without_pyyaml(value: dict[str, Any]) -> None:
+def test_a_flat_mapping_is_read_without_pyyaml(value: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "yaml", None)
         assert read_mapping(yaml_codec.dumps(value)) == as_written(value)
@@ -284,7 +286,7 @@ def test_characters_that_yaml_does_not_have_are_refused_also_without_pyyaml(text
 @pytest.mark.parametrize(
     ("text", "why"), [("a: [", "it is not YAML"), ("- a", "it is not a mapping"), ("a", "it is not a mapping")]
 )
-def test_it_is_said_why_a_text_is_refused(text: str, why: str) -> None:
+def test_the_reason_for_refusing_a_text_is_given(text: str, why: str) -> None:
     with pytest.raises(NotYaml, match=f"^{why}$"):
         read_mapping(text)
 
@@ -314,7 +316,7 @@ json.dump(answers, sys.stdout)
 """
 
 
-def test_where_pyyaml_is_missing_only_what_takes_more_names_the_install() -> None:
+def test_without_pyyaml_the_install_command_is_named_only_where_it_is_needed() -> None:
     own = yaml_codec.dumps({"pid": 1, "text": "a\u2028\\ud800\U0001f600 # 'x'", "empty": ""})
     more = [
         "a: [1]",
@@ -370,7 +372,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("text", HARD.values(), ids=[repr(name) for name in HARD])
-def test_the_hardest_text_of_64_kib_is_soon_read_or_refused(text: str) -> None:
+def test_the_slowest_text_of_64_kib_is_soon_read_or_refused(text: str) -> None:
     assert len(text) <= SIZE
     begun = time.process_time()
     try:

@@ -49,7 +49,11 @@ def snapshot(path: Path) -> dict[str, bytes | str]:
 class TestMissing:
     @pytest.mark.parametrize(
         ("args", "answer"),
-        [(("check", "t"), "No lock for t\n"), (("list",), "No locks\n"), (("why", "t"), "No worker holds t: there is no lock.\n")],
+        [
+            (("check", "t"), "No lock for t\n"),
+            (("list",), "No locks\n"),
+            (("why", "t"), "No worker holds t: there is no lock.\n"),
+        ],
     )
     def test_reading_locks_answers_nothing_there(
         self, args: tuple[str, ...], answer: str, lock: Run, isolated_swarm_dir: Path
