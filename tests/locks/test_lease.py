@@ -165,7 +165,7 @@ class TestHolding:
             assert lease.seconds_left == 0
             with pytest.raises(LockLost) as lost:
                 lease.check()
-            assert str(lost.value) == f"The lease of t ran out: it could not be refreshed in {ttl} seconds."
+            assert "lease of t ran out" in str(lost.value) and f"{ttl} seconds" in str(lost.value)
             assert lost.value.task_id == "t"
 
     def test_a_lease_counts_from_the_time_in_its_record_and_not_from_the_answer(self, table: Table) -> None:
@@ -196,7 +196,7 @@ class TestHolding:
 
             def child() -> None:
                 assert lease.seconds_left == 0
-                with pytest.raises(LockLost, match=r"^The lease of t belongs to the process that forked this one\.$") as lost:
+                with pytest.raises(LockLost, match="lease of t .*forked") as lost:
                     lease.check()
                 assert lost.value.task_id == "t"
                 lease.stop()
@@ -215,7 +215,7 @@ class TestHolding:
         lease = Lease(table, "t", "w", 60)
         with lease:
             pass
-        with pytest.raises(RuntimeError, match=r"^a lease is used once: call hold\(\) again$"):
+        with pytest.raises(RuntimeError, match=r"^a lease is used once.*hold\(\)"):
             lease.start()
         assert not table.status("t").exists
 
@@ -342,7 +342,7 @@ class TestLosing:
 
     def test_a_loss_that_was_not_reported_is_raised_by_stop_once(self, table: Table) -> None:
         lease = Lease(table, "t", "w", 60)
-        with pytest.raises(LockLost, match=r"^There is no lock for t\.$") as lost, lease:
+        with pytest.raises(LockLost, match="no lock for t") as lost, lease:
             table.remove()
         assert lost.value.task_id == "t"
         lease.stop()
@@ -351,7 +351,7 @@ class TestLosing:
         reported: list[LockLost] = []
         with Lease(table, "t", "w", 60, on_lost=reported.append):
             table.remove()
-        assert [str(error) for error in reported] == ["There is no lock for t."]
+        assert len(reported) == 1 and "no lock for t" in str(reported[0])
 
     def test_a_loss_is_raised_by_stop_if_on_lost_failed(self, table: Table) -> None:
         def broken(error: LockLost) -> None:
@@ -399,7 +399,7 @@ class TestBeating:
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.remove()
             assert ended(lease)
-            assert [str(error) for error in reported] == ["There is no lock for t. Stop working on the task."]
+            assert len(reported) == 1 and "no lock for t" in str(reported[0]) and "Stop" in str(reported[0])
 
     def test_a_heartbeat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
         reported: list[LockLost] = []
@@ -419,7 +419,7 @@ class TestBeating:
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.manual_clock.pass_time(59)
             assert ended(lease)
-            assert [str(error) for error in reported] == ["The lease of t ran out: it could not be refreshed in 60 seconds."]
+            assert len(reported) == 1 and "lease of t ran out" in str(reported[0]) and "60" in str(reported[0])
 
     def test_a_heartbeat_is_sent_again_until_the_store_answers(self, table: Table) -> None:
         table.failing["heartbeat"] = StoreError("not now")
@@ -527,7 +527,7 @@ class TestBeating:
         table.failing["heartbeat"] = ZeroDivisionError("oh")
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             assert ended(lease)
-            assert [str(error) for error in reported] == ["The heartbeat of t failed: ZeroDivisionError('oh')."]
+            assert len(reported) == 1 and "heartbeat of t failed: ZeroDivisionError('oh')" in str(reported[0])
             assert reported[0].task_id == "t"
 
     def test_heartbeats_stop_when_another_thread_noticed_the_loss(self, table: Table) -> None:
