@@ -196,7 +196,7 @@ class TestHolding:
 
             def child() -> None:
                 assert lease.seconds_left == 0
-                with pytest.raises(LockLost, match="lease of t .*forked") as lost:
+                with pytest.raises(LockLost, match=r"lease of t .*forked") as lost:
                     lease.check()
                 assert lost.value.task_id == "t"
                 lease.stop()
