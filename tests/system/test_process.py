@@ -131,7 +131,7 @@ class TestGone:
         end(child)
         assert process.has_ended(who, BOOT, TIME_NS)
 
-    def test_also_while_nobody_has_reaped_it(self, child: int) -> None:
+    def test_a_dead_process_that_was_not_reaped_has_ended(self, child: int) -> None:
         who = stamped(child)
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -146,7 +146,7 @@ class TestGone:
         monkeypatch.setattr(process, "_stat", lambda pid: [state, *stat[1:17], str(threads), *stat[18:]])
         assert process.has_ended(who, BOOT, TIME_NS) is gone
 
-    def test_another_process_under_its_number_is_not_it(self, child: int) -> None:
+    def test_a_process_whose_pid_was_reused_has_ended(self, child: int) -> None:
         assert process.has_ended({**stamped(child), "start": 1}, BOOT, TIME_NS)
 
     def test_but_start_times_of_another_time_namespace_prove_nothing(self, child: int) -> None:
@@ -156,7 +156,7 @@ class TestGone:
     def test_nor_does_a_start_time_that_nobody_knew(self, start: object, child: int) -> None:
         assert process.has_ended({**stamped(child), "start": start}, BOOT, TIME_NS) is False
 
-    def test_nothing_survives_a_restart_of_the_same_machine(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_from_before_a_restart_has_ended(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         who = {**stamped(child), "boot": "an earlier boot"}
         assert process.has_ended(who, BOOT, TIME_NS) is True
@@ -167,7 +167,7 @@ class TestGone:
         monkeypatch.setattr(process, "_machine", lambda: "")
         assert process.has_ended({**who, "machine": ""}, BOOT, TIME_NS) is False
 
-    def test_another_pid_namespace_cannot_be_looked_into(self, child: int) -> None:
+    def test_a_process_of_another_pid_namespace_counts_as_alive(self, child: int) -> None:
         who = {**stamped(child), "pid_ns": "pid:[1]"}
         end(child)
         assert not process.has_ended(who, BOOT, TIME_NS)

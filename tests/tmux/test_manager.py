@@ -279,7 +279,7 @@ class TestOnlyItsOwnPanes:
         session = tmux(manager, "new-session", "-s", "mine", *made, "sleep 1000")
         return {*beside, *window, *session}
 
-    def test_a_strangers_pane_is_not_listed_and_survives_the_end_of_the_swarm(
+    def test_a_users_own_pane_is_not_listed_and_survives_the_end_of_the_swarm(
         self, manager: TmuxSwarmManager, strangers: set[str]
     ) -> None:
         assert [agent.name for agent in manager.agents()] == ["master", "worker-1", "worker-2"]
@@ -529,7 +529,7 @@ class TestStopping:
         assert run("lock", "list").out == b"No locks\n"
         assert run("task", "claim", "--worker", "worker-2", "--json").json["task_id"] == "task-1"
 
-    def test_one_that_does_not_listen_is_killed_when_its_time_is_up(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, "trap '' TERM HUP; sleep 1000 & echo $! > agent; mv agent begun; while :; do sleep 0.05; done")
         wait_until((workplace / "begun").exists)
         pids = [manager.agent(1).pid or 0, int((workplace / "begun").read_text())]

@@ -722,7 +722,7 @@ class TestCommand:
         worker.send_signal(signal.SIGINT)
         assert worker.wait(timeout=10) == 130
 
-    def test_its_agent_dies_with_it_and_the_task_is_free_at_once(
+    def test_an_agent_dies_with_its_worker_and_its_task_is_free_at_once(
         self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
     ) -> None:
         queue = TaskQueue()
@@ -734,7 +734,7 @@ class TestCommand:
         until(lambda: group_has_ended(group), 5)
         assert queue.claim("worker-2").task.attempts == 2
 
-    def test_while_somebody_of_the_agent_lives_the_task_is_taken(
+    def test_a_task_stays_locked_while_a_process_of_its_agent_lives(
         self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
     ) -> None:
         queue = TaskQueue()
