@@ -1,7 +1,8 @@
-"""Task locks, a queue with workers, a shared status log, a sprint mutex: many agents on one job.
+"""Task locks, a queue with workers, a shared status log and a sprint mutex for agents.
 
-`__all__` is the public API. A name is imported from its module at its first use: `import swarm`
-alone imports no other module, so a shell command pays only for the modules that it needs.
+`__all__` is the public API. A name is imported from its module at its first use:
+`import swarm` alone imports no other module, so a shell command pays only for the
+modules that it needs.
 """
 
 __version__ = "0.1.0"
@@ -102,7 +103,10 @@ else:  # hidden from type checkers: to them a module with __getattr__ has every 
     }
 
     def __getattr__(name: str) -> object:
-        """Import a public name from its module and store it here. Raise AttributeError for any other name."""
+        """Import a public name from its module and store it here.
+
+        Raise AttributeError for any other name.
+        """
         if name not in _MODULES:
             raise AttributeError(f"module 'swarm' has no attribute {name!r}")
         found = getattr(__import__(f"swarm.{_MODULES[name]}", fromlist=[name]), name)

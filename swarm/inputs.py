@@ -9,7 +9,8 @@ MAX_NAME_BYTES = 200
 MAX_TTL = 315_360_000  # seconds: ten years
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 
-# C0, DEL, C1 and the two Unicode line separators: some readers take each of them as a line break.
+# C0, DEL, C1 and the two Unicode line separators: some readers take each of them as a
+# line break.
 _CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 
 
@@ -26,10 +27,12 @@ def check_name(name: object, what: str) -> str:
 
 
 def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: str = "") -> int:
-    """Return the whole number that a user typed. `what` names it in messages, `unit` its unit.
+    """Return the whole number that a user typed.
 
-    Raise BadInput if it is not a number from `least` to `most`. Without `most`, 18 digits are the
-    limit.
+    `what` names it in messages, `unit` its unit.
+
+    Raise BadInput if it is not a number from `least` to `most`. Without `most`, 18
+    digits are the limit.
     """
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdigit() and len(digits) <= 18:
@@ -42,17 +45,26 @@ def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: s
 
 
 def parse_token(text: str) -> int:
-    """Return the fencing token that a user typed. Raise BadInput if it is not a whole number."""
+    """Return the fencing token that a user typed.
+
+    Raise BadInput if it is not a whole number.
+    """
     return whole(text, "--token")
 
 
 def parse_ttl(text: str, what: str) -> int:
-    """Return the TTL that a user typed, in whole seconds. Raise BadInput if it is out of range."""
+    """Return the TTL that a user typed, in whole seconds.
+
+    Raise BadInput if it is out of range.
+    """
     return whole(text, what, 1, MAX_TTL, "seconds")
 
 
 def parse_wait(text: str, what: str) -> float:
-    """Return the number of seconds that a user typed, with or without a fraction. Raise BadInput."""
+    """Return the number of seconds that a user typed, with or without a fraction.
+
+    Raise BadInput.
+    """
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")
     return check_wait(float(text))
@@ -68,14 +80,20 @@ def check_ttl(ttl: float, *, fractions: bool = False) -> float:
 
 
 def check_wait(wait: float) -> float:
-    """Return the number of seconds that a program passes. Raise BadInput if it is out of range."""
+    """Return the number of seconds that a program passes.
+
+    Raise BadInput if it is out of range.
+    """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= MAX_TTL:
         raise BadInput(f"wait is {wait!r}, but must be a number of seconds, 0 or more.")
     return wait
 
 
 def absolute_path(path: str) -> str:
-    """Return `os.path.abspath(path)`. Import `os.path` only for a path that is not absolute yet."""
+    """Return `os.path.abspath(path)`.
+
+    Import `os.path` only for a path that is not absolute yet.
+    """
     if path.startswith("/") and "//" not in path and "/." not in path and not path.endswith("/"):
         return path
     from os.path import abspath

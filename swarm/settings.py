@@ -1,4 +1,7 @@
-"""The environment. It is read here and nowhere else, at each call and never at import."""
+"""The environment.
+
+It is read here and nowhere else, at each call and never at import.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ DEFAULT_LOCK_TTL = 300
 def state_dir() -> tuple[str, bool]:
     """Return the state directory as an absolute path, and whether the user chose it.
 
-    The default directory is predictable, so the store checks whether it can be trusted. Raise
-    BadInput if two variables name different directories.
+    The default directory is predictable, so the store checks whether it can be trusted.
+    Raise BadInput if two variables name different directories.
     """
     chosen = variable("SWARM_STATE_DIR")
     other = variable("AI_SWARM_DIR")
@@ -37,7 +40,10 @@ def state_dir() -> tuple[str, bool]:
 
 
 def store() -> str:
-    """Return SWARM_STORE as the user set it, "" if it is not set. `stores.default` checks it."""
+    """Return SWARM_STORE as the user set it, "" if it is not set.
+
+    `stores.default` checks it.
+    """
     return variable("SWARM_STORE")
 
 
@@ -82,13 +88,17 @@ def token_for(task: str) -> str:
 
 
 def agent_config_dir(agent: str) -> str:
-    """Return the directory of an agent's user settings as an absolute path, "" for the usual one."""
+    """Return the directory of an agent's user settings as an absolute path, "" for the
+    usual one.
+    """
     chosen = variable("CLAUDE_CONFIG_DIR") if agent == "claude" else variable("CODEX_HOME")
     return absolute_path(chosen) if chosen else ""
 
 
 def assigned_task() -> tuple[str, int] | None:
-    """Return the assigned task and its token, None if there is none or its token is not a number."""
+    """Return the assigned task and its token, None if there is none or its token is not
+    a number.
+    """
     task, token = variable("SWARM_TASK_ID"), variable("SWARM_TOKEN")
     return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None
 
@@ -104,13 +114,17 @@ def user() -> str:
 
 
 def columns() -> int:
-    """Return COLUMNS, the width that texts are to fit into; 0 if it is not set to a number."""
+    """Return COLUMNS, the width that texts are to fit into; 0 if it is not set to a
+    number.
+    """
     text = variable("COLUMNS")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
 
 
 def wants_colour() -> bool:
-    """Return whether a terminal may get colours: NO_COLOR is not set, and TERM is not "dumb"."""
+    """Return whether a terminal may get colours: NO_COLOR is not set, and TERM is not
+    "dumb".
+    """
     return not variable("NO_COLOR") and variable("TERM") != "dumb"
 
 
@@ -120,12 +134,16 @@ def terminal_draws() -> bool:
 
 
 def language() -> str:
-    """Return the locale of messages: the first of LC_ALL, LC_MESSAGES and LANG that is set."""
+    """Return the locale of messages: the first of LC_ALL, LC_MESSAGES and LANG that is
+    set.
+    """
     return variable("LC_ALL") or variable("LC_MESSAGES") or variable("LANG")
 
 
 def claude_env_file() -> str:
-    """Return the file in which a hook sets variables for Claude Code's shell, "" if there is none."""
+    """Return the file in which a hook sets variables for Claude Code's shell, "" if
+    there is none.
+    """
     return variable("CLAUDE_ENV_FILE")
 
 
@@ -139,9 +157,9 @@ def environment() -> dict[str, str]:
 def variable(name: str) -> str:
     """Return a variable of the environment, "" if it is not set.
 
-    `posix.environ` is the environment at the start of the process, and a program changes only
-    `os.environ`. While `os` is not imported, both are the same. The hot commands do not import
-    it: that would take a tenth of their time.
+    `posix.environ` is the environment at the start of the process, and a program
+    changes only `os.environ`. While `os` is not imported, both are the same. The hot
+    commands do not import it: that would take a tenth of their time.
     """
     if "os" in sys.modules:
         found: str = sys.modules["os"].environ.get(name, "")

@@ -1,4 +1,6 @@
-"""The environment, read without `os`, which no command of the hot path imports: the answers are those of `os`."""
+"""The environment, read without `os`, which no command of the hot path imports: the
+answers are those of `os`.
+"""
 
 from __future__ import annotations
 

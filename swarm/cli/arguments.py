@@ -1,8 +1,8 @@
 """The arguments of a command, declared once: parsed here, explained by `cli.help`.
 
-Agents call some commands hundreds of times, and argparse would double their start-up time.
-Options may stand anywhere, as `--name value` or `--name=value`. Words after `--` are never
-options: they are arguments, or the command line that the command runs.
+Agents call some commands hundreds of times, and argparse would double their start-up
+time. Options may stand anywhere, as `--name value` or `--name=value`. Words after `--`
+are never options: they are arguments, or the command line that the command runs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """An option: its name, the name of its value ("" if it takes none), and its line in the help.
+    """An option: its name, the name of its value ("" if it takes none), and its line in
+    the help.
 
-    `required` and `repeated` only change how the usage shows it. A command that needs an option
-    checks for it itself, since its message can say more.
+    `required` and `repeated` only change how the usage shows it. A command that needs
+    an option checks for it itself, since its message can say more.
     """
 
     def __init__(self, name: str, value: str = "", text: str = "", *, required: bool = False, repeated: bool = False) -> None:
@@ -45,7 +46,9 @@ COMMON_OPTIONS = (
 
 
 class Call:
-    """The arguments of one call. If an option was given more than once, `options` has the last value.
+    """The arguments of one call.
+
+    If an option was given more than once, `options` has the last value.
 
     `command_line` has the words after `--`, if the command takes a command line.
     """
@@ -76,16 +79,25 @@ class Call:
         return default if text is None else parse_wait(text, option)
 
     def ttl(self) -> int | None:
-        """Return the value of --ttl, None if it was not given. Raise BadInput if it is invalid."""
+        """Return the value of --ttl, None if it was not given.
+
+        Raise BadInput if it is invalid.
+        """
         text = self.options.get("--ttl")
         return None if text is None else parse_ttl(text, "--ttl")
 
     def timeout(self) -> float | None:
-        """Return the value of --timeout, None if it was not given. Raise BadInput if it is invalid."""
+        """Return the value of --timeout, None if it was not given.
+
+        Raise BadInput if it is invalid.
+        """
         return self.seconds("--timeout", 0.0) if "--timeout" in self.options else None
 
     def answer(self, fields: Mapping[str, Any]) -> bool:
-        """Print the answer as JSON if the caller asked for JSON. Return whether it did."""
+        """Print the answer as JSON if the caller asked for JSON.
+
+        Return whether it did.
+        """
         if self.json:
             print_json(fields)
         return self.json
@@ -99,11 +111,11 @@ def print_json(fields: Mapping[str, Any]) -> None:
 class Command:
     """A command: its arguments, its help, and the function that runs it.
 
-    `positional` arguments must be given, `optional` ones may follow, and after them any number of
-    those called `repeated`. With a `command_line` of "required" or "optional", the words after
-    `--` are a command line. `details` stand before the options in the help and `notes` after
-    them: texts are paragraphs, dicts are tables. `exit_codes` names those that not every command
-    has.
+    `positional` arguments must be given, `optional` ones may follow, and after them any
+    number of those called `repeated`. With a `command_line` of "required" or
+    "optional", the words after `--` are a command line. `details` stand before the
+    options in the help and `notes` after them: texts are paragraphs, dicts are tables.
+    `exit_codes` names those that not every command has.
     """
 
     def __init__(
@@ -145,7 +157,10 @@ class Command:
         return parts
 
     def parse(self, name: str, args: Sequence[str]) -> Call:
-        """Return the arguments of a call of this command. Raise BadInput with the usage."""
+        """Return the arguments of a call of this command.
+
+        Raise BadInput with the usage.
+        """
         known = {option.name: option for option in (*self.options, *COMMON_OPTIONS)}
         positional: list[str] = []
         behind: list[str] = []

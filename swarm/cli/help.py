@@ -1,4 +1,6 @@
-"""The help of swarm, of a group of commands, and of one command, for a terminal of any width."""
+"""The help of swarm, of a group of commands, and of one command, for a terminal of any
+width.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def overview(groups: Mapping[str, Mapping[str, str]], examples: Sequence[str], n
 
 
 def group_help(title: str, commands: Mapping[str, Command], columns: int) -> str:
-    """Return the help of a group, such as `swarm lock`: the usage and summary of each command."""
+    """Return the help of a group, such as `swarm lock`: the usage and summary of each
+    command.
+    """
     lines = [f"Usage: {title} COMMAND …", ""]
     for name, command in commands.items():
         lines += _wrap([name, *command.usage], columns, "  ", "          ")
@@ -62,7 +66,9 @@ def _parts(parts: Sequence[str | Mapping[str, str]], columns: int) -> list[str]:
 
 
 def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
-    """Return two columns: terms on the left, as wide as the longest that fits, and texts."""
+    """Return two columns: terms on the left, as wide as the longest that fits, and
+    texts.
+    """
     longest = max([least, *(len(term) for term in rows if len(term) <= _MAX_TERM)])
     indent = " " * (longest + 5)
     lines: list[str] = []
@@ -75,7 +81,10 @@ def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
 
 
 def _example(command: str, columns: int) -> list[str]:
-    """Return a command line. If it is too long, break it before its options, as a shell reads it."""
+    """Return a command line.
+
+    If it is too long, break it before its options, as a shell reads it.
+    """
     first, *options = command.split(" --")
     parts = [first, *(f"--{option}" for option in options)]
     lines = _wrap(parts, columns - 2, "  ", "      ")
@@ -88,7 +97,9 @@ def _exit_codes(special: str, columns: int) -> list[str]:
 
 
 def _wrap(parts: Sequence[str], columns: int, first: str = "", later: str = "") -> list[str]:
-    """Return lines of parts that fit into `columns`. No part is broken, however long it is.
+    """Return lines of parts that fit into `columns`.
+
+    No part is broken, however long it is.
 
     `first` begins the first line and `later` each line after it.
     """

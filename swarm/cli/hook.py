@@ -1,8 +1,8 @@
 """`swarm hook`: entry point for Claude Code and Codex hooks.
 
-A hook must never stop an agent. Errors are printed on standard error, and the agent goes on. No
-event takes longer than the agent allows. No error exits with 2, because agents read 2 as an
-order to block: `cli.main` takes care of that.
+A hook must never stop an agent. Errors are printed on standard error, and the agent
+goes on. No event takes longer than the agent allows. No error exits with 2, because
+agents read 2 as an order to block: `cli.main` takes care of that.
 """
 
 from __future__ import annotations
@@ -55,13 +55,17 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
-    """Return what `work` returns. Raise StoreError if it takes too long: a disk or a store
-    that does not answer must not keep the agent waiting."""
+    """Return what `work` returns.
+
+    Raise StoreError if it takes too long: a disk or a store that does not answer must
+    not keep the agent waiting.
+    """
     from swarm.system.background import BackgroundCall
 
     limit = _TIMEOUTS[event.name]
     call = BackgroundCall(work, event.name).start()
-    # The agent counts from the start of this process, which on a busy machine is long ago.
+    # The agent counts from the start of this process, which on a busy machine is long
+    # ago.
     if not call.wait(max(limit / 2, limit - process.age())):
         raise StoreError(f"{event.name} took longer than {limit:g} seconds, so the agent goes on without it. See: swarm doctor")
     return call.result()

@@ -1,4 +1,6 @@
-"""The command `swarm`: find the command of a call, and turn errors into messages and exit codes."""
+"""The command `swarm`: find the command of a call, and turn errors into messages and
+exit codes.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
 
     from swarm.cli.arguments import Command
 
-# Every command with its line in `swarm --help`, in groups. The module `swarm.cli.NAME` has a
-# COMMAND, or COMMANDS if NAME is a group of commands. `_MODULES` names the other modules.
+# Every command with its line in `swarm --help`, in groups. The module `swarm.cli.NAME`
+# has a COMMAND, or COMMANDS if NAME is a group of commands. `_MODULES` names the other
+# modules.
 _COMMANDS = {
     "Work": {
         "run": "run a command while holding a task's lock",
@@ -71,7 +74,10 @@ server if $SWARM_STORE or --store names one, such as redis://host/0."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code. Print an error that the command does not handle."""
+    """Run one command and return its exit code.
+
+    Print an error that the command does not handle.
+    """
     store, rest = _split_store(argv)
     code = _run_guarded(store, rest)
     is_hook = "hook" in (store, *rest[:1])

@@ -1,9 +1,10 @@
 """`swarm run`: run a command while holding a task's lock.
 
-The lock is bound to this process and to the process group of the command. If this process is
-killed, the task is free as soon as the group is empty; on Linux the command dies with this
-process. Processes that the command left in its group are ended before the lock is released. A
-process with a group or session of its own, such as a daemon, is not touched.
+The lock is bound to this process and to the process group of the command. If this
+process is killed, the task is free as soon as the group is empty; on Linux the command
+dies with this process. Processes that the command left in its group are ended before
+the lock is released. A process with a group or session of its own, such as a daemon, is
+not touched.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def run(call: Call) -> int:
 
 
 class _Work:
-    """A command that runs with a lease. Its start and its end are written to the status log."""
+    """A command that runs with a lease.
+
+    Its start and its end are written to the status log.
+    """
 
     def __init__(self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float) -> None:
         self.foreground = Foreground(child)
@@ -71,7 +75,8 @@ class _Work:
     def run(self, command: Sequence[str], grace: float) -> int:
         """Run the command and return its exit code.
 
-        Raise LockHeld, LockLost or CannotRun. Raise StoreError unless the command itself failed.
+        Raise LockHeld, LockLost or CannotRun. Raise StoreError unless the command
+        itself failed.
         """
         code: int | None = None
         try:
@@ -90,7 +95,9 @@ class _Work:
         return code or 0
 
     def _run(self, command: Sequence[str], grace: float) -> int | None:
-        """Return the command's exit code, None if it was stopped because the lease was lost."""
+        """Return the command's exit code, None if it was stopped because the lease was
+        lost.
+        """
         try:
             environment = task_environment(self._lease.task_id, self._lease.worker, self._lease.token)
             code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
@@ -126,7 +133,10 @@ class _Work:
         return False
 
     def _at_most(self) -> float:
-        """Return how many seconds the command may take to end. Then other workers may take over."""
+        """Return how many seconds the command may take to end.
+
+        Then other workers may take over.
+        """
         return math.inf if self._lost is None else self._lease.seconds_to_stop
 
     def _on_lost(self, lost: LockLost) -> None:

@@ -69,7 +69,9 @@ def _places(agent: str, call: Call) -> AgentFiles:
 
 
 def _project() -> str:
-    """Return the checkout around the working directory, or the directory if it is in none."""
+    """Return the checkout around the working directory, or the directory if it is in
+    none.
+    """
     directory = _here()
     if not directory:
         raise BadInput("the working directory has been removed. Change to another one, or name the project with --project.")
@@ -113,7 +115,10 @@ def _diff(change: Change) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path as a user would type it here. For a link, add the file that it leads to."""
+    """Return a path as a user would type it here.
+
+    For a link, add the file that it leads to.
+    """
     if os.path.islink(path) or os.path.islink(os.path.dirname(path)):
         return _line(f"{path} -> {os.path.realpath(path)}")
     for base, name in ((_here(), ""), (os.path.expanduser("~"), "~/")):

@@ -1,8 +1,8 @@
 """Start the command `swarm`, and end its process.
 
-Agents call it hundreds of times, and most of such a call is Python's own work before and after
-the command. So the process ends at once, without destroying its objects first. Only the command
-does this: a program that imports swarm ends as usual.
+Agents call it hundreds of times, and most of such a call is Python's own work before
+and after the command. So the process ends at once, without destroying its objects
+first. Only the command does this: a program that imports swarm ends as usual.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def _run() -> int:
 
 
 def _end(code: int) -> None:
-    """End the process at once, unless a thread, an exit handler, a debugger or a profiler needs more."""
+    """End the process at once, unless a thread, an exit handler, a debugger or a
+    profiler needs more.
+    """
     awaited = "threading" in sys.modules or "atexit" in sys.modules or _is_observed()
     if awaited or sys.flags.inspect or sys.flags.dev_mode:
         sys.exit(code)
@@ -51,6 +53,8 @@ def _end(code: int) -> None:
 
 
 def _is_observed() -> bool:
-    """Return whether a debugger or profiler looks on; from Python 3.12 on it may do so through `sys.monitoring`."""
+    """Return whether a debugger or profiler looks on; from Python 3.12 on it may do so
+    through `sys.monitoring`.
+    """
     monitoring = getattr(sys, "monitoring", None)
     return bool(sys.gettrace() or sys.getprofile() or (monitoring and any(map(monitoring.get_tool, range(6)))))

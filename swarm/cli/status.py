@@ -97,16 +97,17 @@ def _print(call: Call, board: Board) -> None:
 
 
 def _size() -> tuple[int, int | None]:
-    """Columns, and lines if there is a terminal: one less than it has, for the shell's next prompt."""
+    """Return the columns and lines of the terminal, less one line for the next prompt.
+
+    The lines are None where there is no terminal.
+    """
     try:
         columns, lines = os.get_terminal_size(1)
         if columns > 0 and lines > 0:
             return columns, max(8, lines - 1)
     except OSError:
         pass
-    import shutil
-
-    return min(shutil.get_terminal_size((80, 24)).columns, 1000), None  # COLUMNS, if somebody has set it
+    return min(output.columns(), 1000), None
 
 
 COMMAND = Command(

@@ -165,7 +165,7 @@ def cancel(call: Call) -> int:
     return 0
 
 
-# Texts -------------------------------------------------------------------------------------------------------------
+# Texts --------------------------------------------------------------------------------
 
 
 def _about(task: Task, blocked_by: str) -> str:
@@ -205,7 +205,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-# Arguments -------------------------------------------------------------------------------------------------------
+# Arguments ----------------------------------------------------------------------------
 
 
 def _worker(call: Call) -> str:
@@ -213,7 +213,9 @@ def _worker(call: Call) -> str:
 
 
 def _token(call: Call) -> int | None:
-    """Return the token of --token, else SWARM_TOKEN if this task is the assigned one, else None."""
+    """Return the token of --token, else SWARM_TOKEN if this task is the assigned one,
+    else None.
+    """
     text = call.options.get("--token", settings.token_for(call.get(0)))
     return parse_token(text) if text else None
 

@@ -1,4 +1,6 @@
-"""`swarm up`, `attach`, `agents`, `send`, `capture`, `restart`, `down`: agents in tmux panes."""
+"""`swarm up`, `attach`, `agents`, `send`, `capture`, `restart`, `down`: agents in tmux
+panes.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,10 @@ def _name(call: Call) -> str:
 
 
 def _check_agent(agent: str) -> None:
-    """Raise BadInput if the agent's program does not exist. Otherwise the first task would fail."""
+    """Raise BadInput if the agent's program does not exist.
+
+    Otherwise the first task would fail.
+    """
     program = command.split(agent)[0]
     if "{" not in program and shutil.which(program) is None:
         raise BadInput(f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable.")

@@ -1,6 +1,7 @@
 """Records whose fields are their annotations, like frozen dataclasses.
 
-Commands use them at every start, where importing `dataclasses` would take longer than the command.
+Commands use them at every start, where importing `dataclasses` would take longer than
+the command.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ REQUIRED = object()
 
 
 class Field:
-    """A field in a class body: its default, REQUIRED if it has none. A subclass may add facts."""
+    """A field in a class body: its default, REQUIRED if it has none.
+
+    A subclass may add facts.
+    """
 
     default: Any
 
 
 @dataclass_transform(frozen_default=True)
 class FrozenRecord:
-    """A record that equals another of its class with equal fields. Its fields cannot be changed.
+    """A record that equals another of its class with equal fields.
 
-    A value in the class body is the default of its field. A default that is a dict is copied for each record.
+    Its fields cannot be changed.
+
+    A value in the class body is the default of its field. A default that is a dict is
+    copied for each record.
     """
 
     _names = tuple[str, ...]()  # not annotated: only fields are

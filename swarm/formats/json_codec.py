@@ -1,13 +1,15 @@
-"""JSON as swarm writes and reads it, without importing `json`, which doubles a command's start-up time.
+"""JSON as swarm writes and reads it, without importing `json`, which doubles a
+command's start-up time.
 
-Writing uses the separators ", " and ": ", and escapes lone surrogates and all characters that
-some reader takes as a line break. So a record is one line of valid UTF-8. Reading accepts any
-JSON, and unless `strict` also `NaN` and raw control characters in strings.
+Writing uses the separators ", " and ": ", and escapes lone surrogates and all
+characters that some reader takes as a line break. So a record is one line of valid
+UTF-8. Reading accepts any JSON, and unless `strict` also `NaN` and raw control
+characters in strings.
 
-The fast path uses the C half of `json`, the module `_json`. It is private to the interpreter and
-changes between versions. Where it is missing or behaves in another way, the public module `json`
-does the same work, with the same values and errors. Only the depth at which a text counts as
-nested too deeply depends on the interpreter.
+The fast path uses the C half of `json`, the module `_json`. It is private to the
+interpreter and changes between versions. Where it is missing or behaves in another way,
+the public module `json` does the same work, with the same values and errors. Only the
+depth at which a text counts as nested too deeply depends on the interpreter.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ _NESTED = (*_OBJECTS, list, tuple)
 
 
 def dumps(value: object, *, own: bool = False) -> str:
-    """Return the value as one line of JSON. `own`: swarm made the value, and its keys are text.
+    """Return the value as one line of JSON.
 
-    Raise BadInput for a value that JSON does not have: NaN, a set, a key that is not text.
+    `own`: swarm made the value, and its keys are text.
+
+    Raise BadInput for a value that JSON does not have: NaN, a set, a key that is not
+    text.
     """
     try:
         if not own:
@@ -81,7 +86,10 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
 
 
 def _check_keys(value: object) -> None:
-    """Raise BadInput for a key that is not text. The encoder would turn a number into text."""
+    """Raise BadInput for a key that is not text.
+
+    The encoder would turn a number into text.
+    """
     if isinstance(value, _OBJECTS):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -123,7 +131,9 @@ class _Strict(_Lenient):
 
 
 def _make_scanner(context: _Lenient) -> Scanner:
-    """Return the C scanner if it understands the context and a small example, else one that is made of public parts."""
+    """Return the C scanner if it understands the context and a small example, else one
+    that is made of public parts.
+    """
     if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
         return _make_public_scanner(context)
     try:
@@ -141,7 +151,8 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
     import re
     from json import JSONDecodeError, JSONDecoder
 
-    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other scripts, and `\u 1_2` for an escape.
+    # Without `_json`, the decoders of Python 3.11 and 3.12 take digits of other
+    # scripts, and `\u 1_2` for an escape.
     def number(convert: Callable[[str], float]) -> Callable[[str], float]:
         def parse(text: str) -> float:
             if not text.isascii():
@@ -172,7 +183,9 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
 
 
 def _make_encoder() -> Encoder:
-    """Return the C encoder if it writes a small example as expected, else the public one."""
+    """Return the C encoder if it writes a small example as expected, else the public
+    one.
+    """
     try:
         from _json import encode_basestring, make_encoder
 

@@ -1,9 +1,10 @@
-"""Write YAML that all readers understand in the same way, and read YAML of other writers.
+"""Write YAML that all readers understand in the same way, and read YAML of other
+writers.
 
-Writing makes block mappings and lists. Each text is in double quotes and escaped as in JSON,
-because a plain word to one reader is a number, a date or a boolean to another. Reading returns
-all scalars as texts. Plain lines of `key: value`, as users and shell scripts write them, are read
-here. For anything else PyYAML is loaded, the extra `yaml`.
+Writing makes block mappings and lists. Each text is in double quotes and escaped as in
+JSON, because a plain word to one reader is a number, a date or a boolean to another.
+Reading returns all scalars as texts. Plain lines of `key: value`, as users and shell
+scripts write them, are read here. For anything else PyYAML is loaded, the extra `yaml`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class NotYaml(ValueError):
 
 
 def dumps(value: Mapping[str, object]) -> str:
-    """Return a mapping as a block. Its values are scalars, lists of scalars or such mappings.
+    """Return a mapping as a block.
+
+    Its values are scalars, lists of scalars or such mappings.
 
     Keys must be plain words, and floats must have no exponent.
     """
@@ -35,7 +38,10 @@ def dumps(value: Mapping[str, object]) -> str:
 
 
 def read_mapping(text: str) -> dict[str, str | None]:
-    """Return the scalars of a mapping as texts, None for any other value. Raise NotYaml."""
+    """Return the scalars of a mapping as texts, None for any other value.
+
+    Raise NotYaml.
+    """
     if not all(map(_is_printable, text)):
         raise NotYaml("it contains characters that YAML does not have")
     if _MAPPING_SIGNS.isdisjoint(text):
@@ -49,8 +55,11 @@ def read_mapping(text: str) -> dict[str, str | None]:
 
 
 def pyyaml_missing(what: str, readable: str) -> StoreError:
-    """Return the error where PyYAML is missing. It says that `what` needs PyYAML, how to install
-    it, and that `readable` can be read without it."""
+    """Return the error where PyYAML is missing.
+
+    It says that `what` needs PyYAML, how to install it, and that `readable` can be read
+    without it.
+    """
     import sys
 
     command = f"{sys.executable} -m pip install PyYAML"
@@ -85,7 +94,10 @@ def _is_printable(character: str) -> bool:
 
 
 def _read_flat(text: str) -> dict[str, str | None] | None:
-    """Read lines of `key: value` and comments. Return None if only a full reader can be sure."""
+    """Read lines of `key: value` and comments.
+
+    Return None if only a full reader can be sure.
+    """
     found: dict[str, str | None] = {}
     if not _LINE_BREAKS.isdisjoint(text):
         return None
@@ -150,5 +162,7 @@ def _read_any(text: str) -> dict[str, str | None]:
 
 
 def _whole(text: str) -> str:
-    """Join the two halves by which JSON, which is YAML too, escapes a character beyond U+FFFF."""
+    """Join the two halves by which JSON, which is YAML too, escapes a character beyond
+    U+FFFF.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

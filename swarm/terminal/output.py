@@ -1,4 +1,5 @@
-"""Standard output, standard error and standard input: UTF-8 in any locale, colour on a terminal only.
+"""Standard output, standard error and standard input: UTF-8 in any locale, colour on a
+terminal only.
 
 Only commands write to them.
 """
@@ -32,7 +33,10 @@ def err(text: str) -> None:
 
 
 def transient(text: str) -> None:
-    """Show a line on the terminal that the next one replaces. Write nothing elsewhere."""
+    """Show a line on the terminal that the next one replaces.
+
+    Write nothing elsewhere.
+    """
     if os.isatty(2):
         err(f"\r\x1b[K{text}")
 
@@ -66,7 +70,9 @@ def paint(text: str, colour: str, stream: int = 1) -> str:
 
 
 def columns() -> int:
-    """Return the width of the terminal: COLUMNS if it is set, 80 where there is no terminal."""
+    """Return the width of the terminal: COLUMNS if it is set, 80 where there is no
+    terminal.
+    """
     if chosen := settings.columns():
         return chosen
     try:

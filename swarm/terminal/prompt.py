@@ -10,8 +10,10 @@ from swarm.terminal import output
 
 
 def is_possible() -> bool:
-    """Return whether a user can answer: standard input and standard error are a terminal, and this
-    process is in its foreground. In the background, reading would stop the process."""
+    """Return whether a user can answer: standard input and standard error are a
+    terminal, and this process is in its foreground. In the background, reading would
+    stop the process.
+    """
     try:
         return os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
@@ -21,8 +23,8 @@ def is_possible() -> bool:
 def ask(prompt: str, seconds: float) -> bool:
     """Ask a question and return whether the user answers `y` within so many seconds.
 
-    Text that was typed before the question does not count. Ctrl-C is a no, and so is a terminal
-    that closes.
+    Text that was typed before the question does not count. Ctrl-C is a no, and so is a
+    terminal that closes.
     """
     import termios
 
@@ -42,7 +44,9 @@ def ask(prompt: str, seconds: float) -> bool:
 
 
 def _is_answered(seconds: float) -> bool:
-    """Wait for input in short steps: Python sees a Ctrl-C just before a wait only when the wait ends."""
+    """Wait for input in short steps: Python sees a Ctrl-C just before a wait only when
+    the wait ends.
+    """
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         if select.select([0], [], [], min(left, 0.2))[0]:

@@ -1,7 +1,8 @@
 """A screen that is redrawn in place while a `with` block runs.
 
-However the block ends, by an error, Ctrl-C, SIGTERM or SIGHUP, the terminal is as before. So it
-is while Ctrl-Z stops the process. Only SIGKILL leaves the terminal as it is.
+However the block ends, by an error, Ctrl-C, SIGTERM or SIGHUP, the terminal is as
+before. So it is while Ctrl-Z stops the process. Only SIGKILL leaves the terminal as it
+is.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any, Self
 
 from swarm.terminal import output
 
-# The terminal's second screen, without a cursor and without wrapping. A terminal that counts
-# columns in another way than swarm cuts lines that are too wide for it.
+# The terminal's second screen, without a cursor and without wrapping. A terminal that
+# counts columns in another way than swarm cuts lines that are too wide for it.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
@@ -58,12 +59,17 @@ class LiveScreen:
         return (columns or 80) - 1, lines or 24  # a terminal without a known size reports 0
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw the lines over the last ones, in one write. Clearing the screen first would flicker."""
+        """Draw the lines over the last ones, in one write.
+
+        Clearing the screen first would flicker.
+        """
         self._exit_if_asked()
         output.out("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K\x1b[J")
 
     def pause(self, wait: Callable[[float], object], timeout: float) -> None:
-        """Wait up to `timeout` seconds, but stop waiting when the terminal changes its size."""
+        """Wait up to `timeout` seconds, but stop waiting when the terminal changes its
+        size.
+        """
         self._exit_if_asked()
         try:
             self._pausing = True
@@ -78,7 +84,10 @@ class LiveScreen:
         self._exit_if_asked()
 
     def _exit_if_asked(self) -> None:
-        """Exit if a signal asked for it. Python drops a SystemExit from a finalizer, so check again."""
+        """Exit if a signal asked for it.
+
+        Python drops a SystemExit from a finalizer, so check again.
+        """
         if self._exit_code:
             sys.exit(self._exit_code)
 
@@ -95,4 +104,7 @@ class LiveScreen:
 
 
 class _Resized(BaseException):
-    """Ends a pause. It is no Exception, so that no handler on the way takes it for a failure."""
+    """Ends a pause.
+
+    It is no Exception, so that no handler on the way takes it for a failure.
+    """

@@ -1,4 +1,5 @@
-"""Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and durations.
+"""Text for a terminal: its width in columns, cutting, filling, escaping, quoting, and
+durations.
 
 Each character of 中文 and each emoji takes two columns. A combining mark takes none.
 """
@@ -12,7 +13,10 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return as much of the text as fits into the columns. An ellipsis ends a text that was cut."""
+    """Return as much of the text as fits into the columns.
+
+    An ellipsis ends a text that was cut.
+    """
     if width(text) <= columns:
         return text
     used, fitting = 0, []
@@ -25,7 +29,9 @@ def cut(text: str, columns: int) -> str:
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return a text of at most so many characters. An ellipsis ends a text that was cut.
+    """Return a text of at most so many characters.
+
+    An ellipsis ends a text that was cut.
 
     It limits the size of data, where `cut` limits the width on a terminal.
     """
@@ -59,8 +65,10 @@ def _columns(character: str) -> int:
 
 
 def shown(text: str) -> str:
-    """Return text from a file as it may be printed. Characters that could move the cursor or forge
-    a line are escaped."""
+    """Return text from a file as it may be printed.
+
+    Characters that could move the cursor or forge a line are escaped.
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

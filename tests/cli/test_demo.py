@@ -143,7 +143,9 @@ def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory
 
 
 def _processes_of(home: Path) -> list[str]:
-    """Processes that were started for this demo and still live: all of them have its directory in their environment."""
+    """Processes that were started for this demo and still live: all of them have its
+    directory in their environment.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

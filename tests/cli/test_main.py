@@ -1,4 +1,6 @@
-"""The command `swarm` itself: help for every command, the version, and words that are almost a command."""
+"""The command `swarm` itself: help for every command, the version, and words that are
+almost a command.
+"""
 
 from __future__ import annotations
 

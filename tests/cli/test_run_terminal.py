@@ -1,5 +1,6 @@
-"""`swarm run` at a real terminal, under a real shell: the command can be talked to, interrupted, stopped and continued as if it
-had been started directly."""
+"""`swarm run` at a real terminal, under a real shell: the command can be talked to,
+interrupted, stopped and continued as if it had been started directly.
+"""
 
 from __future__ import annotations
 

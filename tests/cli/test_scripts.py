@@ -1,4 +1,6 @@
-"""The scripts, as their users call them: the checks of the source documents as written, and every command's answer."""
+"""The scripts, as their users call them: the checks of the source documents as written,
+and every command's answer.
+"""
 
 from __future__ import annotations
 
@@ -460,7 +462,9 @@ STANDARD = "__future__ _json _stat errno gc stat"
 
 @pytest.mark.parametrize("command", HOT)
 def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: Path) -> None:
-    """Agents call these hundreds of times, and every module costs them a third of a millisecond."""
+    """Agents call these hundreds of times, and every module costs them a third of a
+    millisecond.
+    """
     main.main(["lock", "acquire", "held", "w"])  # only once are there directories to make
     main.main(["log", "append", "START", "w", "held"])
     run = f"from swarm.cli import start; sys.argv[1:] = {command.split()!r}; start._run(); print(*set(sys.modules) - before)"

@@ -1,4 +1,7 @@
-"""`swarm sprint run`: the command is the sprint. It has the lock while it runs, and nobody has it afterwards, however it ends."""
+"""`swarm sprint run`: the command is the sprint.
+
+It has the lock while it runs, and nobody has it afterwards, however it ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`swarm sprint acquire` in front of a person: what is asked, what counts as a yes, and when nobody is asked at all."""
+"""`swarm sprint acquire` in front of a person: what is asked, what counts as a yes, and
+when nobody is asked at all.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ ENGLISH: list[dict[str, str]] = [
     {"LANG": "de_DE.UTF-8"},
 ]
 
-# The command with another time to answer in, since nobody wants to wait for half a minute.
+# The command with another time to answer in, since nobody wants to wait for half a
+# minute.
 IMPATIENT = (
     sys.executable,
     "-c",

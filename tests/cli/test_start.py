@@ -15,7 +15,9 @@ Done = subprocess.CompletedProcess[str]
 
 
 def run(place: Path, *args: str, before: str = "", how: tuple[str, ...] = ("-I", "-S")) -> Done:
-    """`swarm ARGS` of the checkout at a place, as the scripts start it; `before`: what the process does before that."""
+    """`swarm ARGS` of the checkout at a place, as the scripts start it; `before`: what
+    the process does before that.
+    """
     program = f"import sys; sys.path.insert(0, {str(place)!r}); {before or 'pass'}\nfrom swarm.cli.start import start; start()"
     return subprocess.run([sys.executable, *how, "-c", program, *args], capture_output=True, text=True, timeout=30)
 

@@ -1,4 +1,6 @@
-"""`swarm status` as a person sees it: on a screen of any size, in a pipe, as JSON, and live in a real terminal."""
+"""`swarm status` as a person sees it: on a screen of any size, in a pipe, as JSON, and
+live in a real terminal.
+"""
 
 from __future__ import annotations
 

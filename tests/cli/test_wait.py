@@ -1,4 +1,6 @@
-"""`swarm wait`: it sleeps until it is so, knows when it never will be, and is woken instead of looking again and again."""
+"""`swarm wait`: it sleeps until it is so, knows when it never will be, and is woken
+instead of looking again and again.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def after_a_while(do: Callable[[], object]) -> threading.Timer:
 
 
 def woken(store: Store, what: str, do: Callable[[], object]) -> Answer:
-    """The answer to one who waits while something is done, and who looks by himself only once a minute."""
+    """The answer to one who waits while something is done, and who looks by himself
+    only once a minute.
+    """
     with (
         mock.patch.object(waiting, "_POLL_INTERVAL", 60.0),
         mock.patch.object(sys.modules[type(store).__module__], "_WATCH_RENEWAL", 60.0, create=True),

@@ -1,4 +1,6 @@
-"""No command warns, not even in Python's development mode, which also tells what was not closed."""
+"""No command warns, not even in Python's development mode, which also tells what was
+not closed.
+"""
 
 from __future__ import annotations
 

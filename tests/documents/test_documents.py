@@ -87,7 +87,7 @@ def run(args: list[str], text: str, ground: Path) -> subprocess.CompletedProcess
     return subprocess.run(args, input=text, cwd=ground, env=environment, capture_output=True, text=True, timeout=100)
 
 
-# The examples -----------------------------------------------------------------------------------------------
+# The examples -------------------------------------------------------------------------
 
 SESSIONS = sorted({(block.document, block.section) for block in found("console")})
 
@@ -182,7 +182,7 @@ def test_every_block_of_a_known_language_is_looked_at() -> None:
     assert len(unnamed) == 1, "only the two commands at the top of README.md stand in a block that is not run"
 
 
-# The two commands at the top --------------------------------------------------------------------------------
+# The two commands at the top ----------------------------------------------------------
 
 
 def test_the_readme_opens_with_two_commands_that_exist() -> None:
@@ -194,7 +194,7 @@ def test_the_readme_opens_with_two_commands_that_exist() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Complaints -------------------------------------------------------------------------------------------------
+# Complaints ---------------------------------------------------------------------------
 
 
 def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None:
@@ -204,7 +204,7 @@ def test_every_complaint_names_a_test_that_shows_what_is_done_about_it() -> None
     assert all("*You:*" in section and "*Shown by:* `tests/" in section for section in sections)
 
 
-# Tables and code --------------------------------------------------------------------------------------------
+# Tables and code ----------------------------------------------------------------------
 
 COMMANDS = {
     **{f"swarm lock {name}": command for name, command in cli_lock.COMMANDS.items()},

@@ -1,4 +1,6 @@
-"""Every link in every Markdown file of the repository leads to a file and a heading that exist; old names of documents do too."""
+"""Every link in every Markdown file of the repository leads to a file and a heading
+that exist; old names of documents do too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Everything that a document names exists: files, tests, modules with their attributes, targets of make.
+"""Everything that a document names exists: files, tests, modules with their attributes,
+targets of make.
 
-A document names a file by its path from the root and a module by its path or its dotted name, in backticks. In the documents
-for contributors a path counts anywhere. `*`, `<name>` and a NAME in capitals stand for any name: one file must fit.
+A document names a file by its path from the root and a module by its path or its dotted
+name, in backticks. In the documents for contributors a path counts anywhere. `*`,
+`<name>` and a NAME in capitals stand for any name: one file must fit.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ def missing_targets(text: str) -> Iterator[str]:
 
 
 def unknown_words(step: str) -> Iterator[str]:
-    """The identifiers that a step of a how-to names and that stand in none of the files and modules that it names."""
+    """The identifiers that a step of a how-to names and that stand in none of the files
+    and modules that it names.
+    """
     codes = code_in(step)
     dotted = [name for code in codes for name in _DOTTED.findall(code)]
     specs = [importlib.util.find_spec(_module_of(name)) for name in dotted]

@@ -1,4 +1,6 @@
-"""The tree is as CONTRIBUTING says: tests mirror the packages, share what is in tests/support, and folders stay small."""
+"""The tree is as CONTRIBUTING says: tests mirror the packages, share what is in
+tests/support, and folders stay small.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_no_folder_is_a_drawer(top: str) -> None:
 
 
 def modules_that_use(*names: str) -> set[str]:
-    """The modules of swarm that name one of these: `environ`, `sys.stdout`, or a module by its dotted name."""
+    """The modules of swarm that name one of these: `environ`, `sys.stdout`, or a module
+    by its dotted name.
+    """
     return {str(path.relative_to(ROOT / "swarm")) for path in (ROOT / "swarm").rglob("*.py") if _named_in(path) & set(names)}
 
 

@@ -1,4 +1,6 @@
-"""JSON as swarm writes and reads it: with the private half of `json`, and the same without it."""
+"""JSON as swarm writes and reads it: with the private half of `json`, and the same
+without it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from swarm.errors import BadInput
 from swarm.formats import json_codec
 from tests.conftest import ROOT
 
-# The private part as it may be one day --------------------------------------------------------------------------------
+# The private part as it may be one day ------------------------------------------------
 
 
 def _made_of(**changes: object) -> types.ModuleType:
@@ -58,7 +60,9 @@ OTHERS: dict[str, Callable[[], types.ModuleType | None]] = {
 
 @cache
 def codec(private: str) -> types.ModuleType:
-    """Return a copy of the codec that was imported while `_json` was so; where it is missing, `json` goes without it, too."""
+    """Return a copy of the codec that was imported while `_json` was so; where it is
+    missing, `json` goes without it, too.
+    """
     if private == "as it is":
         return json_codec
     with mock.patch.dict(sys.modules):
@@ -76,7 +80,7 @@ def codec(private: str) -> types.ModuleType:
 everywhere = pytest.mark.parametrize("private", ["as it is", *OTHERS])
 
 
-# Every way gives the same -----------------------------------------------------------------------------------------------
+# Every way gives the same -------------------------------------------------------------
 
 
 @pytest.mark.skipif(hasattr(sys, "gettotalrefcount"), reason="a debug build takes the public way")
@@ -245,7 +249,7 @@ def test_all_scanners_read_a_damaged_record_the_same(value: object, strict: bool
     assert same_outcome("loads", text, strict=strict)
 
 
-# Commands ---------------------------------------------------------------------------------------------------------------
+# Commands -----------------------------------------------------------------------------
 
 _TAKEN_AWAY = {
     "missing": "sys.modules['_json'] = None",

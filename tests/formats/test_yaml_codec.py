@@ -1,4 +1,6 @@
-"""What is written, every reader reads alike; what is read means what PyYAML says it means, or is refused."""
+"""What is written, every reader reads alike; what is read means what PyYAML says it
+means, or is refused.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ EXAMPLE_MEANS = {
 }
 
 
-# Writing ----------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------
 
 WORDS = (
     *("", " ", "no", "yes", "n", "y", "on", "Off", "true", "False", "null", "Null", "~", "=", "<<", "-", "?", ":", "---", "..."),
@@ -118,7 +120,7 @@ def test_half_a_character_does_not_keep_the_rest_from_being_written() -> None:
     assert read_mapping(written) == {"a": "x\ufffd", "b": "y"}
 
 
-# Reading ----------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------
 
 
 def meaning(text: str) -> dict[str, str | None] | None:
@@ -345,11 +347,13 @@ def test_without_pyyaml_the_install_command_is_named_only_where_it_is_needed() -
         assert error.endswith(f"Run: {sys.executable} -m pip install PyYAML")
 
 
-# Whatever it takes ------------------------------------------------------------------------------------------
+# Whatever it takes --------------------------------------------------------------------
 
 
 def laughs(wide: int) -> str:
-    """Lists of lists of lists, which take a name each to write and have more entries than there are atoms."""
+    """Lists of lists of lists, which take a name each to write and have more entries
+    than there are atoms.
+    """
     names = range(1, SIZE // (8 * wide + 16))
     return "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * wide)}]" for n in names)])
 

@@ -12,10 +12,14 @@ from swarm.terminal import output
 
 
 class DemoPage:
-    """A running `swarm web` for a state directory. Raise StoreError with advice if it cannot start."""
+    """A running `swarm web` for a state directory.
+
+    Raise StoreError with advice if it cannot start.
+    """
 
     def __init__(self, state: str) -> None:
-        # A session of its own: Ctrl-C must reach only the demo, which then ends the page.
+        # A session of its own: Ctrl-C must reach only the demo, which then ends the
+        # page.
         self._process = subprocess.Popen(
             swarm_command("web", "--port", "0", "--json"),
             env=environment_with(state),

@@ -1,8 +1,9 @@
-"""`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing is lost or done twice.
+"""`swarm demo`: three workers share a dozen tasks, one of them is killed, and nothing
+is lost or done twice.
 
-The queue, the workers, the SIGKILL and the live view are real. Only the agent is a small script
-that pretends to think. The demo runs in a throwaway directory. Its summary is counted from the
-log and from the files that the agents wrote.
+The queue, the workers, the SIGKILL and the live view are real. Only the agent is a
+small script that pretends to think. The demo runs in a throwaway directory. Its summary
+is counted from the log and from the files that the agents wrote.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ TASKS = [
     TaskSpec("release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9),
 ]
 
-# The agent. It gets its task as any agent does, and writes a line for each task that it has done.
+# The agent. It gets its task as any agent does, and writes a line for each task that it
+# has done.
 AGENT = f"""\
 cd "$SWARM_STATE_DIR/../work" || exit 1
 case $SWARM_TASK_ID/$SWARM_ATTEMPT in
@@ -95,7 +97,7 @@ def demo(call: Call) -> int:
 
 
 class _Demo:
-    """One run of the demo, in a directory of its own."""
+    """A run of the demo, in a directory of its own."""
 
     def __init__(self, root: str, screen: DemoScreen) -> None:
         self._root = root
@@ -160,7 +162,8 @@ class _Demo:
         for number in range(1, WORKERS + 1):
             worker = swarm_command("worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1")
             agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
-            # A session of its own: Ctrl-C must reach only the demo, which then ends the workers.
+            # A session of its own: Ctrl-C must reach only the demo, which then ends the
+            # workers.
             self._workers[f"worker-{number}"] = subprocess.Popen(
                 [*worker, *agent], env=environment, cwd=f"{self._root}/work", stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -182,7 +185,7 @@ class _Demo:
                 pass
             self._screen.note("the user sees the question, and answers")
 
-    # The summary ---------------------------------------------------------------------------
+    # The summary ----------------------------------------------------------------------
 
     def _checks(self) -> list[tuple[str, bool]]:
         counts = self._queue.counts()
@@ -216,12 +219,18 @@ class _Demo:
         return text, heir != self._victim and second > first
 
     def _states(self, task: str) -> list[str]:
-        """Return the states that swarm itself logged for a task. Those of its agent do not count."""
+        """Return the states that swarm itself logged for a task.
+
+        Those of its agent do not count.
+        """
         mine = [record for record in self._records if record["task_id"] == task]
         return [record["state"] for record in mine if not events.is_from_agent(record)]
 
     def _positions(self, op: str) -> dict[str, int]:
-        """Return the position in the queue's log of each task's first event `op`. The status log may lag."""
+        """Return the position in the queue's log of each task's first event `op`.
+
+        The status log may lag.
+        """
         lines, _ = self._store.read_log(LOG, "", 1 << 20)
         events = [(at, parse_event(line)) for at, line in enumerate(lines)]
         return {event["id"]: at for at, event in reversed(events) if event["op"] == op}

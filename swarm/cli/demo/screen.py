@@ -1,7 +1,8 @@
-"""The output of the demo: the live view with the newest records below it, or plain lines.
+"""The output of the demo: the live view with the newest records below it, or plain
+lines.
 
-Lines are printed where there is no terminal. After the live view they are printed too, so that
-they stay on the screen.
+Lines are printed where there is no terminal. After the live view they are printed too,
+so that they stay on the screen.
 """
 
 from __future__ import annotations
