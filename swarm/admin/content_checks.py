@@ -71,7 +71,7 @@ def check_queue(case: Case) -> Iterator[Check]:
 
 
 def check_locks(case: Case) -> Iterator[Check]:
-    """Find locks that no worker will take over by itself, or that keep others out for nothing."""
+    """Find locks that are left over, or that exclude other workers for nothing."""
     count = findings = 0
     for task in case.locks.tasks():
         count += 1
@@ -93,10 +93,14 @@ def check_claims(case: Case) -> Iterator[Check]:
 
 
 def check_leftovers(case: Case) -> Iterator[Check]:
-    """Count what crashed processes left. It blocks no worker, and swarm removes it over time."""
+    """Count what crashed processes left.
+
+    It blocks no worker, and swarm removes it over time.
+    """
     count = count_leftovers(case.root)
     if count > _MAX_LEFTOVERS:
-        # Scratch directories alone: swarm removes an intent once its scratch directory is gone.
+        # Scratch directories alone: swarm removes an intent once its scratch directory
+        # is gone.
         folders = " ".join(quoted(folder) for folder in scratch_directories(case.root))
         text = f"{_count(count, 'leftover')} of crashed processes: every change of a lock reads their names"
         yield Check("leftovers", WARNING, text, f"find {folders} -mindepth 1 -mmin +60 -delete")
@@ -141,7 +145,10 @@ def _check_lock(case: Case, task: str) -> Iterator[Check]:
 
 
 def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> bool:
-    """Return whether a task is done and its lock stays. A worker that has just ended it gets a minute."""
+    """Return whether a task is done and its lock stays.
+
+    A worker that has just ended it gets a minute.
+    """
     entry = case.tasks.entries.get(task)
     if entry is None or entry.state != DONE:
         return False

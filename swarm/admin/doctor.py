@@ -1,7 +1,7 @@
 """All checks of a swarm: program, machine, state directory, store and what it holds.
 
-A check changes nothing that is there, does not wait, and does not raise: a failing check
-is a fault of its own. Every fault and every warning has a command that helps.
+A check changes nothing that is there, does not wait, and does not raise: a failing
+check is a fault of its own. Every fault and every warning has a command that helps.
 """
 
 from __future__ import annotations

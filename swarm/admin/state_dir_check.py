@@ -124,7 +124,10 @@ def _check_permissions(root: str) -> Iterator[Check]:
 
 
 def _unusable(root: str) -> Iterator[tuple[str, str]]:
-    """Yield paths that exist and that we may not write to. One `sudo swarm` is enough for that."""
+    """Yield paths that exist and that we may not write to.
+
+    One `sudo swarm` is enough for that.
+    """
     for name in _FILES:
         path = f"{root}/{name}"
         if os.path.lexists(path) and not os.path.isfile(path):
@@ -185,7 +188,8 @@ def _renaming(folder: str) -> str:
     opened = os.open(f"{folder}/inner", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.rmdir(f"{folder}/inner")
-        # `swap` relies on it: no file can be moved into a removed directory, even if it is open.
+        # `swap` relies on it: no file can be moved into a removed directory, even if it
+        # is open.
         os.rename(f"{folder}/file", "moved", dst_dir_fd=opened)
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -2,8 +2,8 @@
 
 The form of both is documented in `schemas/` as JSON Schema. The checks here are written
 out, so that `swarm log validate` needs no package; a test compares their verdicts with
-those of the jsonschema library. Beyond the schemas, a pair of keys with one meaning must
-agree, times must be times, and a lock file must be named after its task.
+those of the jsonschema library. Beyond the schemas, a pair of keys with one meaning
+must agree, times must be times, and a lock file must be named after its task.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def _is_absent(value: object) -> bool:
 
 
 def _is_token(value: object) -> bool:
-    """Return whether a value is an integer from 1 on. To JSON Schema 1.0 is an integer."""
+    """Return whether a value is an integer from 1 on.
+
+    To JSON Schema 1.0 is an integer.
+    """
     if isinstance(value, float):
         return value.is_integer() and value >= 1
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
@@ -177,7 +180,7 @@ def _unequal(record: dict[str, Any], *pairs: tuple[str, str]) -> Iterator[str]:
 
 
 def _bad_times(record: dict[str, Any], *names: str) -> Iterator[str]:
-    """Yield texts that start with a year, as the schema wants, and are no ISO 8601 time."""
+    """Yield times that fit the schema, but are not ISO 8601."""
     for name in names:
         value = record.get(name)
         if _starts_with_year(value) and from_iso(value) is None:

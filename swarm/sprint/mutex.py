@@ -6,7 +6,8 @@ once, one gets the lock.
 
 A lock is a zombie if its process has ended or if it is older than a day. It is
 overwritten with `force`, or if `ask` returns True. Only the file that was judged is
-overwritten: if it changes while a user thinks about the question, the new file is judged.
+overwritten: if it changes while a user thinks about the question, the new file is
+judged.
 
 Nothing is printed here. Every result is a mapping with a status; only input that breaks
 a rule raises BadInput.
@@ -118,7 +119,8 @@ class SprintMutex:
     ) -> Answer:
         """Acquire the lock for a session: `acquired`, `blocked` or `failure`.
 
-        The lock is bound to `pid`, by default this process. `yes` answers every question.
+        The lock is bound to `pid`, by default this process. `yes` answers every
+        question.
         """
         session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
         pid = os.getpid() if pid is None else _checked_pid(pid)
@@ -136,7 +138,10 @@ class SprintMutex:
         return self._run("release", self._release, session_id)
 
     def check(self) -> Answer:
-        """Return `clean`, `blocked`, `zombie-detected` or `failure`, and change nothing."""
+        """Judge the lock: `clean`, `blocked`, `zombie-detected` or `failure`.
+
+        Nothing is changed.
+        """
         return self._run("check", self._check)
 
     @property

@@ -70,8 +70,8 @@ class Sprint:
 class Verdict:
     """Whether a sprint is still running, and why.
 
-    `pid_alive` is None if the process cannot be looked up from here. `age_hours` is None
-    if the lock file is unreadable.
+    `pid_alive` is None if the process cannot be looked up from here. `age_hours` is
+    None if the lock file is unreadable.
     """
 
     __slots__ = ("age_hours", "pid_alive", "warning", "why")

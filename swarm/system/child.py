@@ -118,7 +118,10 @@ class GatedProcess:
             raise CannotRun(command[0], OSError(int(number), os.strerror(int(number))))
 
     def poll(self) -> int | None:
-        """Return the exit code if the process has ended, else None. Signal N gives 128 + N."""
+        """Return the exit code if the process has ended, else None.
+
+        Signal N gives 128 + N.
+        """
         while self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -175,7 +178,10 @@ class GatedProcess:
         return self._wait_until_over(_SIGKILL_TIMEOUT, lambda: math.inf)
 
     def discard(self) -> None:
-        """End the process if it still waits. Do nothing if it has received its command."""
+        """End the process if it still waits.
+
+        Do nothing if it has received its command.
+        """
         self._close_pipes()
         if not self._has_command and self._code is None:
             self.send(signal.SIGKILL)  # it would end by itself, but not while it is stopped
@@ -236,7 +242,10 @@ def _fork(
 
 
 def _spawn(streams: Streams, pipes: tuple[int, int], *, group: bool, die_with_parent: bool, mask: set[int]) -> int:
-    """Start another interpreter as the child. Unlike fork, this is safe beside threads."""
+    """Start another interpreter as the child.
+
+    Unlike fork, this is safe beside threads.
+    """
     parent = os.getpid() if die_with_parent else 0
     arguments = [str(int(number)) for number in (*pipes, parent, *mask)]
     moved: dict[int, int] = {}

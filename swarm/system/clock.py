@@ -1,10 +1,10 @@
 """Clocks, and how moments are written.
 
 `now()` is the wall clock, for people and for records of other programs; it may jump.
-`steady()` never jumps and counts the time that the machine was suspended. A `stamp()` is
-a steady reading with the identity of its clock: boot and time namespace. Readings compare
-only within one identity; `since()` returns None for any other. A system without a boot id
-(any but Linux) has no stamps, and the wall clock decides.
+`steady()` never jumps and counts the time that the machine was suspended. A `stamp()`
+is a steady reading with the identity of its clock: boot and time namespace. Readings
+compare only within one identity; `since()` returns None for any other. A system without
+a boot id (any but Linux) has no stamps, and the wall clock decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Clock:
     """The clocks of this machine. Tests pass a clock with the same methods."""
 
     of_one_machine = True
-    """Whether this machine alone uses the clock. Of several, some may be clones with one name."""
+    """Whether this machine alone uses the clock.
+
+    Of several, some may be clones with one name.
+    """
 
     def __init__(self) -> None:
         self._cached_identity: tuple[int, str, str] | None = None
@@ -34,7 +37,10 @@ class Clock:
         return time.time()
 
     def latest(self) -> float:
-        """Return a moment that is no earlier than the shared clock. Without one: `now`."""
+        """Return a moment that is no earlier than the shared clock.
+
+        Without one: `now`.
+        """
         return self.now()
 
     def steady(self) -> float:
@@ -45,8 +51,12 @@ class Clock:
         return self.identity()[0]
 
     def identity(self) -> tuple[str, str]:
-        """Return boot and time namespace. Steady readings compare only if both are equal."""
-        # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time namespace.
+        """Return boot and time namespace.
+
+        Steady readings compare only if both are equal.
+        """
+        # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time
+        # namespace.
         if self._cached_identity is None or self._cached_identity[0] != os.getpid():
             from swarm.system import process  # commands of the log never need it
 
@@ -114,7 +124,10 @@ def _from_own_form(text: str) -> float | None:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970-01-01. Years count from March: the leap day comes last."""
+    """Return the days since 1970-01-01.
+
+    Years count from March: the leap day comes last.
+    """
     year -= month < 3
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

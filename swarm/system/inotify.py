@@ -149,7 +149,10 @@ class Inotify:
         return bool(self._ready.poll(timeout * 1000))
 
     def saw_event(self, wanted: str) -> bool:
-        """Read events. Return whether one concerns the name, or may have been missed."""
+        """Read events.
+
+        Return whether one concerns the name, or may have been missed.
+        """
         data = os.read(self._fd, _READ_SIZE)
         if os.fsencode(wanted) + b"\0" in data:
             return True

@@ -1,4 +1,4 @@
-"""The command line that starts this very swarm from any directory, and how to recognise it."""
+"""The command line that starts this very swarm, and how to recognise it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _VERSION_TIMEOUT = 20.0  # seconds for a command that prints its version
 
 
 class OwnCommand(NamedTuple):
-    """A command line. `warning` says where it does not work, "" if it works everywhere."""
+    """A command line.
+
+    `warning` says where it does not work, "" if it works everywhere.
+    """
 
     words: tuple[str, ...]
     warning: str
@@ -46,7 +49,7 @@ def swarm_command(*args: str) -> list[str]:
 
 
 def environment_with(state_dir: str) -> dict[str, str]:
-    """Return our environment with this state directory, without swarm's other variables."""
+    """Return our environment with this state directory as swarm's only variable."""
     kept = {name: value for name, value in settings.environment().items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
     return {**kept, "SWARM_STATE_DIR": state_dir}
 

@@ -32,7 +32,7 @@ _STATE, _GROUP, _THREADS, _START_TICKS = 0, 2, 17, 19
 
 
 def identity(pid: int = 0) -> dict[str, object]:
-    """Return the identity of a process of this machine and namespace, by default this one.
+    """Return the identity of a process, by default this one.
 
     Store it beside a clock stamp, which adds boot and time namespace.
     """
@@ -55,7 +55,7 @@ def age() -> float:
 
 
 def has_one_thread() -> bool:
-    """Return whether this process has one thread, so that a forked child may run Python.
+    """Return whether this process has one thread, so that a fork may run Python.
 
     Without /proc only the threads that Python knows are counted.
     """
@@ -189,7 +189,10 @@ def _split(stat: str) -> list[str]:
 
 
 def _is_dead(stat: list[str]) -> bool:
-    """Return whether a process is dead and not reaped. With more threads only its first one is."""
+    """Return whether a process is dead and not reaped.
+
+    With more threads only its first one is.
+    """
     return stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Deferred calls on one shared thread, so that a call cancelled in time costs no thread.
+"""Deferred calls on one shared thread: a call cancelled in time costs no thread.
 
 A call should be short, because the other calls wait for it. The thread blocks all
 signals, does not keep the program alive, and ends after a time without work. A forked

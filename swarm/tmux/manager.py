@@ -1,12 +1,13 @@
-"""A swarm in a terminal: a master and workers, each in a pane of the swarm's tmux server.
+"""A swarm in a terminal: a master and workers, each in a tmux pane.
 
-A pane belongs to the swarm if it was created here: it has its agent's name and its own id
-as pane options, both set before its command starts. No other pane is listed, written to,
-read, restarted or closed, not even one that the user split off beside them. The session
-and its server end with their last pane, so they stay while the user has a pane there.
+A pane belongs to the swarm if it was created here: it has its agent's name and its own
+id as pane options, both set before its command starts. No other pane is listed, written
+to, read, restarted or closed, not even one that the user split off beside them. The
+session and its server end with their last pane, so they stay while the user has a pane
+there.
 
-The status of an agent is what tmux knows of its process. Whether an agent makes progress
-is in the status log.
+The status of an agent is what tmux knows of its process. Whether an agent makes
+progress is in the status log.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class StoppedAgent:
 
 
 class TmuxSwarmManager:
-    """Starts, shows and stops the agents of one state directory, by default the environment's.
+    """Starts, shows and stops the agents of a state directory.
+
+    The default is the state directory of the environment.
 
     Every method raises TmuxSwarmError if tmux cannot be run or refuses.
     """
@@ -84,9 +87,9 @@ class TmuxSwarmManager:
     ) -> StartReport:
         """Make the master and workers 1 to `workers` run, in the working directory.
 
-        Start agents that are missing or have ended, and leave running ones alone. `agent`
-        is the command line for the tasks of workers (`--exec`). `worker_command` and
-        `master_command` replace swarm's own commands.
+        Start agents that are missing or have ended, and leave running ones alone.
+        `agent` is the command line for the tasks of workers (`--exec`).
+        `worker_command` and `master_command` replace swarm's own commands.
         """
         _check_number(workers)
         commands: dict[str, Command] = {MASTER: master_command or swarm_command("status", "--watch")}
@@ -140,8 +143,8 @@ class TmuxSwarmManager:
             )
         target = ["-t", agent.pane_id]
         buffer = f"swarm-{os.getpid()}-{time.monotonic_ns()}"
-        # Pasted, not typed with send-keys: keys would go to copy mode if the user has scrolled up,
-        # and to every pane of a window with synchronized panes.
+        # Pasted, not typed with send-keys: keys would go to copy mode if the user has
+        # scrolled up, and to every pane of a window with synchronized panes.
         commands = [["copy-mode", "-q", *target]]
         with self._tmux.private_file(data) as path:
             if data:
@@ -151,7 +154,7 @@ class TmuxSwarmManager:
             self._tmux.run(*commands)
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
-        """Return what an agent's pane shows, without colours, also after the agent has ended.
+        """Return what an agent's pane shows, without colours, also after its end.
 
         `lines`: return that many last lines, also lines that have scrolled away. Empty
         lines at the end are left out.

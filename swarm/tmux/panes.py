@@ -1,8 +1,9 @@
 """The panes of a swarm's tmux server: list them, create one, run a command in one.
 
-A new pane is empty at first. It is marked as its agent's and set to stay when its command
-ends; then the command starts. All of that is one tmux command line, so no step is left
-out. At most six panes share a window. A window with a pane of the user's own gets no more.
+A new pane is empty at first. It is marked as its agent's and set to stay when its
+command ends; then the command starts. All of that is one tmux command line, so no step
+is left out. At most six panes share a window. A window with a pane of the user's own
+gets no more.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def list_panes(tmux: TmuxServer) -> list[Pane]:
         server, panes = _read(tmux)
         if not any(pane.dead and not pane.dead_status and not pane.dead_signal for pane in panes):
             break
-        # tmux before 3.5 may miss the end of a child, because libutempter catches the signal.
-        # A second signal makes tmux look.
+        # tmux before 3.5 may miss the end of a child, because libutempter catches the
+        # signal. A second signal makes tmux look.
         _nudge(server)
         time.sleep(0.01)
     return panes
@@ -107,7 +108,8 @@ def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: M
 def setting(name: str, value: str) -> bytes:
     """Return the tmux command that sets a variable for all later panes, or unsets it.
 
-    It belongs in a file: other users can read a command line, and the value may be secret.
+    It belongs in a file: other users can read a command line, and the value may be
+    secret.
     """
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return (f'set-environment -g {name} "{quoted}"\n' if value else f"set-environment -gu {name}\n").encode()
@@ -118,8 +120,8 @@ def start_options(state_dir: str) -> list[list[str]]:
     name = "#{?@swarm-agent,#{@swarm-agent},#{pane_index}}"
     how = "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with #{pane_dead_status},}}"
     ended = f"#{{?pane_dead,#[fg=red] ended{how}#[default],}}"
-    # The directory is in an option of its own: its name may look like a format, and formats
-    # show an option as it is.
+    # The directory is in an option of its own: its name may look like a format, and
+    # formats show an option as it is.
     wanted = {
         "-s": {"escape-time": "10", "@swarm-dir": state_dir, PID_NAMESPACE: process.namespace("pid")},
         "-g": {
@@ -137,7 +139,10 @@ def start_options(state_dir: str) -> list[list[str]]:
 
 
 def encode_input(text: str) -> bytes:
-    """Encode text for a pane. Raises BadInput for text that would not arrive as it is."""
+    """Encode text for a pane.
+
+    Raises BadInput for text that would not arrive as it is.
+    """
     if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
         raise BadInput(f"the text contains the control character {found[0]!a}. Only newlines and tabs are allowed.")
     try:
@@ -159,7 +164,8 @@ def _read(tmux: TmuxServer) -> tuple[int, list[Pane]]:
             continue  # the rest of a command name with a line break
         its, session_id, session, window, pane_id, pid, dead, status, number, own, agent, command = line.split(":", 11)
         server = int(its)
-        # A pane inherits options of its window and session. Its own id proves that the mark is its own.
+        # A pane inherits options of its window and session. Its own id proves that the
+        # mark is its own.
         name = agent if own == pane_id else ""
         if pane_id not in panes or session == SESSION:  # a window may be linked into several sessions
             panes[pane_id] = Pane(session_id, session, window, pane_id, int(pid), dead == "1", status, number, name, command)

@@ -40,7 +40,10 @@ class TmuxServer:
         self._timeout = timeout
 
     def run(self, *commands: Sequence[str]) -> list[str]:
-        """Run commands in order, up to the first that fails. Return the lines they print."""
+        """Run commands in order, up to the first that fails.
+
+        Return the lines they print.
+        """
         answer = self._call(*commands)
         if answer.returncode or answer.stderr:
             raise self._failure(commands[0][0], answer)
@@ -57,7 +60,8 @@ class TmuxServer:
 
     def command(self, *args: str) -> list[str]:
         """Return the command line that runs tmux on this server."""
-        # -u: where the locale is not UTF-8, tmux would print underscores in place of 任务.
+        # -u: where the locale is not UTF-8, tmux would print underscores in place of
+        # 任务.
         return ["tmux", "-u", "-f", _NO_CONFIG, "-S", self.socket, *args]
 
     def prepare(self) -> None:

@@ -2,8 +2,8 @@
 
 The command runs in a process group of its own. The attempt ends when the command ends,
 when its time is up, when the lease is lost or when the worker is stopped. In every case
-the group is empty before another worker gets the task. A process that cannot be ended is
-waited for while the lease lasts.
+the group is empty before another worker gets the task. A process that cannot be ended
+is waited for while the lease lasts.
 
 The result is recorded in the queue, with the token. If the store cannot be used, the
 attempt tries again until it can, or until the lease is lost.
@@ -160,7 +160,10 @@ class Attempt:
         return bool(self.claim.task.spec.command) or error.number == errno.E2BIG or "{" in self._agent[0]
 
     def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
-        """Return the exit code of the command. Read its output, and end it if it must end."""
+        """Return the exit code of the command.
+
+        Read its output, and end it if it must end.
+        """
         deadline = time.monotonic() + self._timeout if self._timeout else math.inf
         ending = Ending()
         ended, changed = _pidfd(child.pid), watch_files(output.paths)
@@ -300,7 +303,10 @@ class Attempt:
         return self._record(FAILED, reason, partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta))
 
     def _record(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
-        """Record the outcome in the queue. The queue may refuse it: then the claim is lost."""
+        """Record the outcome in the queue.
+
+        The queue may refuse it: then the claim is lost.
+        """
         try:
             task = settle(self.claim.task.id, self.claim.worker, self.claim.token)
             self.outcome, self.reason = outcome, reason
@@ -317,7 +323,7 @@ class Attempt:
 
 
 def _pidfd(pid: int) -> int:
-    """Return a descriptor that is readable once the process has ended, -1 if there is none."""
+    """Return a descriptor that is readable once the process has ended, or -1."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

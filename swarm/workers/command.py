@@ -1,9 +1,9 @@
-"""The command of a task: its own command, or the worker's agent with the prompt filled in.
+"""The command of a task: its own, or the worker's agent with the prompt filled in.
 
 An agent is a command line with the placeholders `{prompt}`, `{task_id}`, `{worker}`,
-`{token}` and `{attempt}`. It is split into words before they are filled in, and no shell
-reads them: nothing in a prompt can become another word or another command. The prompt is
-also in SWARM_PROMPT and on standard input.
+`{token}` and `{attempt}`. It is split into words before they are filled in, and no
+shell reads them: nothing in a prompt can become another word or another command. The
+prompt is also in SWARM_PROMPT and on standard input.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def environment_for(claim: Claim) -> dict[str, str]:
 
 
 def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
-    """Return our environment with the task, its worker and token, and the state directory."""
+    """Return our environment with task, worker, token and state directory."""
     state_dir = settings.state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
     return {**settings.environment(), **names, "SWARM_STATE_DIR": state_dir, "AI_SWARM_DIR": state_dir}

@@ -32,7 +32,10 @@ class Ending:
         self.kill_at = min(self.kill_at, now + at_most)
 
     def due(self, now: float) -> Signals | None:
-        """Return the signal to send now, None if none is due. Call it until it returns None."""
+        """Return the signal to send now, None if none is due.
+
+        Call it until it returns None.
+        """
         if self._sigterm_due:
             self._sigterm_due = False
             return SIGTERM

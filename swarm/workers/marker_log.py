@@ -1,7 +1,7 @@
 """Logs the markers of an agent in a thread of its own.
 
-A store that does not answer must not delay the end of the agent. A marker that cannot be
-logged is tried again while the agent works, and once more when it has ended.
+A store that does not answer must not delay the end of the agent. A marker that cannot
+be logged is tried again while the agent works, and once more when it has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _POLL_INTERVAL = 0.1  # seconds between looks whether the caller gives up
 
 
 class MarkerLog:
-    """Calls `log(state, text)` for each marker, in order. The thread starts with the first."""
+    """Calls `log(state, text)` for each marker, in order.
+
+    The thread starts with the first.
+    """
 
     def __init__(self, log: Callable[[str, str], None]) -> None:
         self._log = log
@@ -36,7 +39,10 @@ class MarkerLog:
             start_without_signals(self._thread)
 
     def finish(self, give_up: Callable[[], bool]) -> None:
-        """Return when every marker is logged or cannot be, or when `give_up` returns True."""
+        """Wait until every marker is logged or cannot be.
+
+        Return early if `give_up` returns True.
+        """
         with self._changed:
             self._ending = True
             self._changed.notify()

@@ -1,9 +1,9 @@
 """The output of an agent: one file in `results/` for each stream, with markers in it.
 
-The agent writes to the files itself, so its output survives the worker. The worker reads
-along, a piece at a time, so that an agent that writes faster than the worker reads does
-not block it. A line such as `[WAIT] which database?` is a marker; `attempt` copies it to
-the status log.
+The agent writes to the files itself, so its output survives the worker. The worker
+reads along, a piece at a time, so that an agent that writes faster than the worker
+reads does not block it. A line such as `[WAIT] which database?` is a marker; `attempt`
+copies it to the status log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | 
 
 
 def prepare(results: str) -> None:
-    """Create the directory if it is missing. Raises StoreError if it cannot be written to."""
+    """Create the directory if it is missing.
+
+    Raises StoreError if it cannot be written to.
+    """
     try:
         make_dirs(results)
         if not os.access(results, os.W_OK | os.X_OK):

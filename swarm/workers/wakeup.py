@@ -28,7 +28,10 @@ class Wakeup:
         self.close()
 
     def close(self) -> None:
-        """Close the pipe. A later `wake` must not write to another file of that number."""
+        """Close the pipe.
+
+        A later `wake` must not write to another file of that number.
+        """
         with self._guard:
             for fd in (self._read_end, self._write_end):
                 if fd >= 0:

@@ -1,8 +1,8 @@
 """A worker: claims tasks one after the other and runs an agent, or the task's command.
 
 Every task is claimed, its lease is renewed while it runs, and its result is recorded
-with its token; see `attempt`. A worker that is stopped releases its task. If a worker is
-killed, its agent dies with it, and the next worker can claim the task.
+with its token; see `attempt`. A worker that is stopped releases its task. If a worker
+is killed, its agent dies with it, and the next worker can claim the task.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SmartWorker:
         self.idle = False
 
     def run(self, *, until_empty: bool = False) -> Tally:
-        """Work until `stop` is called, or with `until_empty` until no task is left to do.
+        """Work until `stop` is called; `until_empty`: or until no task is left to do.
 
         Raises StoreError if the store cannot be used at the beginning. Later the worker
         waits until it can.
@@ -114,7 +114,7 @@ class SmartWorker:
         return self.tally
 
     def work_on(self, claim: Claim) -> str:
-        """Make one attempt at a claimed task. Return its outcome: done, failed, stopped or lost.
+        """Make one attempt at a claimed task: done, failed, stopped or lost.
 
         Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
         be written: then the task was released.
