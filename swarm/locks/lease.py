@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 class Lease:
-    """One task's lock, held by this process from `start()` to `stop()`. Use it once.
+    """A task's lock, held by this process from `start()` to `stop()`. Use it once.
 
     `token` is the fencing token: pass it on with every write that is made for the task.
     """

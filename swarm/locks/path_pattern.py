@@ -1,8 +1,8 @@
 """Path patterns: which files one names, and whether two name a file in common.
 
 In a pattern, `**` matches any number of directories, `*` any text within a name, and
-`?` one character of a name. Every other character matches itself. That includes
-brackets, which are common in file names. A pattern names what it matches and everything
+`?` one character of a name. Every other character matches itself, also a
+bracket: they are common in file names. A pattern names what it matches and everything
 below: `src/api` and `src/api/**` are the same.
 
 A path starts at the root of its project, so that agents in different checkouts mean the

@@ -29,7 +29,7 @@ UNREADABLE_GRACE = 5.0  # seconds in which an invalid record may still be half w
 
 
 class Lock:
-    """One lock, as its record says. Its fields cannot be assigned to.
+    """A lock, as its record says. Its fields cannot be assigned to.
 
     `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
     for a record without one. `holder` holds the process that the lock is bound to, if

@@ -22,7 +22,7 @@ HELD = "held"
 
 @dataclass(frozen=True)
 class ReservationRecord:
-    """One reservation. `task` is "" and `token` None where it was not made for a task.
+    """A reservation. `task` is "" and `token` None where it was not made for a task.
 
     `request` is a random text that a request keeps from ASKING to HELD. It makes the
     record of one request differ from that of any other.

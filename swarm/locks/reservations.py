@@ -7,8 +7,9 @@ No two workers hold patterns that have a file in common. To reserve, a worker
 3. replaces its record by one that says it holds the pattern, if its record is
    unchanged.
 
-Of two workers that ask at once, the later one to write sees the record of the other.
-One of them gives way. A worker that holds a pattern never gives way to one that asks.
+Of two workers that ask at once, the later one to write sees the record of the other. At
+least one of them gives way. A worker that holds a pattern never gives way to one that
+asks.
 
 A record that does not count any more is removed before it is ignored. So a worker that
 was suspended between the steps 1 and 3 finds its record gone and starts again.

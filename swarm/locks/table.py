@@ -35,12 +35,11 @@ _MAX_ATTEMPTS = 100
 
 
 class LockTable:
-    """The locks in one namespace of a store."""
+    """The locks of one store."""
 
-    def __init__(self, store: Store, namespace: str = NAMESPACE) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.clock = store.clock
-        self._namespace = namespace
         self._timer: Timer | None = None
         self._identity_of: tuple[int, str, dict[str, object]] = (0, "", {})
 
@@ -53,17 +52,16 @@ class LockTable:
         bound: bool = False,
         group: int = 0,
         wait: float = 0.0,
-        who: dict[str, object] | None = None,
     ) -> Lock:
         """Acquire the lock, if need be after up to `wait` seconds. Raise LockHeld.
 
         A `bound` lock is free as soon as this process and all processes of `group` have
-        ended.  `who` holds further facts about the holder.
+        ended.
         """
         deadline = self.clock.steady() + wait if wait else 0.0
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, self._identity(group) if bound else who)
+                return self._acquire_now(task, worker, ttl, self._identity(group) if bound else None)
             except LockHeld:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
@@ -119,7 +117,7 @@ class LockTable:
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
     def tasks(self) -> Iterator[str]:
-        for key in self.store.keys(self._namespace):
+        for key in self.store.keys(NAMESPACE):
             yield key.partition("/")[2]
 
     def timer(self) -> Timer:
@@ -244,7 +242,7 @@ class LockTable:
         return {**who, "group": group} if group else who
 
     def _key(self, task: str) -> str:
-        return f"{self._namespace}/{task}"
+        return f"{NAMESPACE}/{task}"
 
 
 def _held(task: str, status: LockStatus) -> LockHeld:
