@@ -17,11 +17,11 @@ _OF_NO_USE = {"lock", "log"}  # fixtures that run a script
 _LEFT_OUT = {
     "test_one_of_many_takes_over_an_expired_lock",
     "test_one_of_many_takes_a_free_lock",
-    "test_the_race_catches_the_pseudo_code_of_003",
+    "test_the_race_test_catches_the_pseudo_code_of_document_003",
     "test_tokens_grow_in_the_order_of_holding",
     "test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock",
     "test_two_processes_cannot_both_acquire",
-    "test_a_forgotten_gate_holds_nobody_up_for_long",
+    "test_an_intent_left_by_a_crash_delays_others_only_briefly",
     "test_every_append_that_returned_is_in_the_log_whole_and_once",
     "test_the_harness_catches_a_log_that_is_rewritten_and_renamed",
     "test_the_functional_verification_of_002_passes_as_written",
@@ -32,7 +32,7 @@ _LEFT_OUT = {
     "test_a_lost_lock_is_reported_by_check_and_by_on_lost",
     "test_a_lease_is_lost_in_time_also_while_the_store_fails",
     "test_nothing_hangs_at_interpreter_exit",
-    "test_threads_share_a_hand_and_survive_its_loss",
+    "test_threads_share_a_scratch_directory_and_survive_its_loss",
     "test_rotations_that_meet_lose_nothing",
     "test_a_forked_child_writes_beside_its_parent",
     "test_many_parts_are_read_at_once",
@@ -46,12 +46,12 @@ _LEFT_OUT = {
 
 
 _ENOUGH = {  # of tests with many cases that take a second or two each
-    "test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock": {
+    "test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock": {
         "acquire-remove",
         "takeover-leave",
         "release-rewrite",
     },
-    "test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had": {"takeover-leave", "release-remove"},
+    "test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired": {"takeover-leave", "release-remove"},
     "test_stopped_or_killed_at_every_call_while_others_append_and_rotate": {"append-stopped", "rotate-stopped"},
     "test_a_long_chain_is_no_circle": {"memory"},
 }

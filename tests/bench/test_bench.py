@@ -53,7 +53,7 @@ def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(goal: Goal, met: bool, caps
     assert capsys.readouterr().out.splitlines()[3].endswith("met" if met else "MISSED")
 
 
-def test_the_document_shows_what_was_measured_last_and_keeps_what_people_wrote(place: Path) -> None:
+def test_the_document_shows_the_latest_figures_and_keeps_other_text(place: Path) -> None:
     for figure in (20.0, 40.0):
         found = Report("locks")
         found.add("Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)])
@@ -68,7 +68,7 @@ def test_the_document_shows_what_was_measured_last_and_keeps_what_people_wrote(p
     assert "| acquire | 200 µs | 300 ms |" in text
 
 
-def test_a_part_that_is_measured_again_leaves_the_others_as_they_were(place: Path) -> None:
+def test_measuring_one_part_again_leaves_the_figures_of_others(place: Path) -> None:
     for part in ("log", "locks", "log"):
         found = Report(part)
         found.add(f"Of {part}", "µs", {"floor": 10.0}, [Goal("floor", at_most=20.0)])
@@ -76,18 +76,18 @@ def test_a_part_that_is_measured_again_leaves_the_others_as_they_were(place: Pat
     assert place.read_text().count("| Of l") == 3, "a goal of each, and the figures of the one that has a place"
 
 
-def test_candidates_take_turns() -> None:
+def test_candidates_are_measured_in_alternation() -> None:
     called: list[str] = []
     medians({name: lambda name=name: called.append(name) for name in "ab"}, rounds=2, repeat=2)  # type: ignore[misc]
     assert "".join(called) == "aabbaabb"
 
 
-def test_a_crowd_begins_together_and_tells_what_each_did() -> None:
+def test_processes_of_a_crowd_start_together_and_report_their_work() -> None:
     found = crowd(3, lambda number: iter([True] * number + [False]).__next__)
     assert found.steps == [0, 1, 2] and found.fairness == 0.0
 
 
-def test_what_is_not_measured_is_said() -> None:
+def test_an_unknown_part_of_the_benchmark_is_refused() -> None:
     command = [sys.executable, "-m", "bench", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stderr.startswith("nonsense is not measured: choose from startup locks log")

@@ -13,7 +13,7 @@ from tests.support.command_line import run
 
 
 @pytest.mark.parametrize("words", [["lock"], ["lock", "acquire"], ["worker"], ["up"], ["sprint", "run"]], ids=" ".join)
-def test_help_of_a_command_is_what_the_command_says_of_itself(words: list[str]) -> None:
+def test_help_of_a_command_equals_its_help_option(words: list[str]) -> None:
     asked = run("help", *words)
     assert asked.code == 0 and asked.out.startswith(f"Usage: swarm {' '.join(words)}".encode())
     assert asked.out == run(*words, "--help").out
@@ -25,7 +25,7 @@ def test_help_alone_lists_every_command(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["version", "--version", "-V"])
-def test_the_version_is_text_for_people_and_json_for_programs(word: str) -> None:
+def test_the_version_is_text_or_json(word: str) -> None:
     assert run(word).out == f"swarm {__version__}\n".encode()
     assert json.loads(run(word, "--json").out) == {"schema_version": 1, "version": __version__}
 
@@ -34,22 +34,22 @@ def test_the_version_is_text_for_people_and_json_for_programs(word: str) -> None
     ("words", "meant"),
     [(["lok"], "swarm lock"), (["task", "ad"], "swarm task add"), (["statsu"], "swarm status"), (["help", "lok"], "swarm lock")],
 )
-def test_a_word_that_is_almost_a_command_is_answered_with_that_command(words: list[str], meant: str) -> None:
+def test_a_misspelt_command_is_answered_with_a_suggestion(words: list[str], meant: str) -> None:
     answer = run(*words)
     assert answer.code == 2 and f"Did you mean: {meant}?".encode() in answer.err
 
 
-def test_a_word_that_is_like_no_command_gets_no_suggestion() -> None:
+def test_an_unknown_command_gets_no_suggestion() -> None:
     answer = run("xyzzy")
     assert answer.code == 2 and b"Did you mean" not in answer.err and b"swarm --help" in answer.err
 
 
 @pytest.mark.parametrize("words", [["--store"], ["--store="], ["lock", "list", "--store="]], ids=" ".join)
-def test_a_store_without_its_value_is_wrong_usage(words: list[str]) -> None:
+def test_a_store_option_without_a_value_is_wrong_usage(words: list[str]) -> None:
     answer = run(*words)
     assert answer.code == 2 and b"--store needs a value" in answer.err
 
 
 @pytest.mark.parametrize("words", [["hook", "--nonsense"], ["--store", "hook"], ["--store=nonsense", "hook"]], ids=" ".join)
-def test_a_mistake_in_calling_a_hook_never_exits_with_2_which_would_block_the_agent(words: list[str]) -> None:
+def test_wrong_usage_of_a_hook_never_exits_with_2_which_would_block_the_agent(words: list[str]) -> None:
     assert run(*words).code == 1

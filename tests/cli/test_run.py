@@ -17,7 +17,7 @@ from tests.support.wrapped_command import LISTENER, PYTHON, Place, finish, is_al
 CAT = ("sh", "-c", "echo ready; exec cat")
 
 
-class TestTheCommand:
+class TestCommand:
     def test_a_command_that_succeeds_logs_start_and_done_and_frees_the_task(self, place: Place) -> None:
         done = place.run("echo", "hello")
         assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
@@ -105,7 +105,7 @@ class TestTheCommand:
         assert place.run_with(many, "sh", "-c", "env | grep -c ^VARIABLE_").stdout == "500\n"
 
 
-class TestTheWorker:
+class TestWorkerName:
     def test_the_worker_of_a_run_is_named_by_option_or_variable_or_after_the_user(self, place: Place) -> None:
         show = ("sh", "-c", 'echo "$SWARM_WORKER"')
         assert place.run(*show, options=("--worker", "a b"), SWARM_WORKER="env").stdout == "a b\n"
@@ -390,7 +390,7 @@ class TestKilled:
             assert (place.state / "locks" / "t.lock").read_bytes() == before
 
 
-class TestWhatIsLeft:
+class TestRemainingProcesses:
     def test_processes_left_in_the_group_are_ended_before_the_task_is_released(self, place: Place) -> None:
         leftover = "trap 'ls \"$SWARM_STATE_DIR/locks\" > seen; exit' TERM; echo ready >fifo; while :; do sleep 0.02; done"
         script = f"({leftover}) >/dev/null 2>&1 & read x < fifo; exit 3"
@@ -420,7 +420,7 @@ class TestWhatIsLeft:
             os.kill(daemon, signal.SIGKILL)
 
 
-class TestTheStore:
+class TestStore:
     def test_a_run_on_a_store_that_cannot_be_used_runs_nothing(self, place: Place) -> None:
         (place.root / "file").write_text("")
         done = place.call(place.command("touch", "ran"), SWARM_STATE_DIR=str(place.root / "file"))

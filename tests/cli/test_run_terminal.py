@@ -86,7 +86,7 @@ def python(name: str) -> str:
     return f"{sys.executable} -I -S {name}.py"
 
 
-def test_what_is_typed_reaches_the_command_and_its_exit_code_the_shell(shell: Shell) -> None:
+def test_typed_text_reaches_the_command_and_its_exit_code_the_shell(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')}\n")
     shell.shows("is ready")
     shell.type("hello\n")
@@ -97,7 +97,7 @@ def test_what_is_typed_reaches_the_command_and_its_exit_code_the_shell(shell: Sh
     assert shell.place.is_free
 
 
-def test_ctrl_c_reaches_the_command_once_and_only_it(shell: Shell) -> None:
+def test_ctrl_c_reaches_the_command_once_and_not_the_wrapper(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')}\n")
     shell.shows("is ready")
     for count in (1, 2):
@@ -111,7 +111,7 @@ def test_ctrl_c_reaches_the_command_once_and_only_it(shell: Shell) -> None:
     assert shell.code() == 7
 
 
-def test_ctrl_c_ends_a_command_that_does_not_mind(shell: Shell) -> None:
+def test_ctrl_c_ends_a_command_that_does_not_handle_it(shell: Shell) -> None:
     shell.type("run -- sh -c 'echo is ready; exec sleep 600'\n")
     shell.shows("is ready", 2)
     shell.type("\x03")
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_a_command_that_does_not_mind(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("how", ["typed", "in a script", "in a pipeline"])
-def test_ctrl_c_ends_a_loop_around_it(how: str, shell: Shell) -> None:
+def test_ctrl_c_ends_a_shell_loop_around_a_run(how: str, shell: Shell) -> None:
     run = f"{sys.executable} -m swarm run t"
     pipe = " | cat" if how == "in a pipeline" else ""
     loop = f"for n in 1 2 3; do {run} -- sh -c 'echo round >> rounds; exec sleep 600'{pipe}; done\n"
@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_loop_around_it(how: str, shell: Shell) -> None:
     assert shell.place.is_free
 
 
-def test_ctrl_z_stops_it_as_a_job_and_fg_continues_it_with_the_terminal(shell: Shell) -> None:
+def test_ctrl_z_stops_a_run_as_a_job_and_fg_continues_it_with_the_terminal(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')}\n")
     shell.shows("is ready")
     holder = shell.place.lock["holder"]
@@ -178,7 +178,7 @@ def test_a_job_stopped_past_its_lease_is_ended_and_does_nothing_more(shell: Shel
     assert "The command was stopped." in shell.tty.shown
 
 
-def test_in_the_background_it_leaves_the_terminal_to_the_shell_until_fg(shell: Shell) -> None:
+def test_a_run_in_the_background_leaves_the_terminal_to_the_shell_until_fg(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')} &\n")
     shell.prompt()
     wait_until(lambda: _locked(shell.place) and state_of(shell.place.lock["holder"]["group"])[:1] == "T")
@@ -207,7 +207,7 @@ def test_bg_continues_a_stopped_run_without_the_terminal(shell: Shell) -> None:
     assert shell.place.is_free
 
 
-def test_a_stop_that_no_terminal_sent_stops_only_the_command(shell: Shell) -> None:
+def test_a_stop_signal_not_from_the_terminal_stops_only_the_command(shell: Shell) -> None:
     shell.type(f"run -- {python('count')} &\n")
     shell.prompt()
     wait_until((shell.place.root / "counted").exists)
@@ -264,7 +264,7 @@ def test_a_terminal_that_a_killed_command_left_raw_is_restored(shell: Shell) -> 
     assert after == before
 
 
-def test_a_lost_lease_gives_the_terminal_back_to_the_shell(shell: Shell) -> None:
+def test_a_lost_lease_returns_the_terminal_to_the_shell(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')}\n")
     shell.shows("is ready")
     assert shell.place.swarm("lock", "break", "t", "--yes").returncode == 0
@@ -272,7 +272,7 @@ def test_a_lost_lease_gives_the_terminal_back_to_the_shell(shell: Shell) -> None
     assert shell.code() == 4
 
 
-def test_a_window_that_is_closed_ends_the_command_too(place: Place) -> None:
+def test_closing_the_terminal_window_ends_the_command(place: Place) -> None:
     with terminal() as tty:
         words = place.command("sh", "-c", "echo is ready >&2; exec sleep 600 <&1")
         tty.start(*words, cwd=place.root, place="leader", env=place.env)
@@ -282,7 +282,7 @@ def test_a_window_that_is_closed_ends_the_command_too(place: Place) -> None:
     assert place.is_free
 
 
-def test_without_a_shell_ctrl_z_does_nothing_since_no_shell_could_continue_it(place: Place) -> None:
+def test_ctrl_z_does_nothing_where_no_shell_could_continue_the_run(place: Place) -> None:
     with terminal() as tty:
         words = place.command("sh", "-c", "echo is ready >&2; exec cat >&2")
         tty.start("sh", "-c", 'exec "$@" >/dev/tty', "sh", *words, cwd=place.root, place="leader", env=place.env)

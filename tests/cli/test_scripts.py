@@ -162,7 +162,7 @@ def test_the_end_to_end_run_passes() -> None:
 
 
 @pytest.mark.parametrize("script", ["swarm_lock.sh", "swarm_status_log.sh"])
-def test_a_script_works_from_anywhere_and_imports_nothing_from_there(
+def test_a_script_works_from_any_directory_and_imports_nothing_from_it(
     script: str, tmp_path: Path, isolated_swarm_dir: Path
 ) -> None:
     trap = tmp_path / "trap"
@@ -191,7 +191,7 @@ def test_a_script_works_from_anywhere_and_imports_nothing_from_there(
     assert by_path.returncode == 0, by_path.stderr
 
 
-def test_the_module_is_the_same_as_the_scripts(isolated_swarm_dir: Path, lock: Run) -> None:
+def test_the_module_and_the_scripts_give_the_same_results(isolated_swarm_dir: Path, lock: Run) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "swarm", "lock", "acquire", "t", "w"], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
@@ -240,7 +240,7 @@ class TestLockCommands:
         assert lock("check", "t").stdout == "No lock for t\n"
         assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
 
-    def test_release_says_why_not(self, lock: Run) -> None:
+    def test_a_refused_release_says_why(self, lock: Run) -> None:
         assert "There is no lock for t" in lock("release", "t", "w").stderr
         lock("acquire", "t", "w")
         assert "w holds it, not x" in lock("release", "t", "x").stderr
@@ -248,7 +248,7 @@ class TestLockCommands:
         assert late.returncode == 1 and "it has token 1, yours was 99" in late.stderr
         assert lock("release", "t", "w", "--token", "1").returncode == 0
 
-    def test_a_heartbeat_prints_the_new_end_or_says_stop(self, lock: Run) -> None:
+    def test_heartbeat_prints_the_new_end_or_tells_the_worker_to_stop(self, lock: Run) -> None:
         lock("acquire", "t", "w", "60")
         beat = lock("heartbeat", "t", "w", "--token=1")
         assert beat.returncode == 0 and re.fullmatch(r"Heartbeat: t expires_at 2\S+Z\n", beat.stdout)
@@ -317,7 +317,7 @@ class TestLockCommands:
         (isolated_swarm_dir / "locks" / "v.lock").write_text("?")
         assert "is invalid" in lock("why", "v").stdout
 
-    def test_what_others_wrote_cannot_forge_output(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_text_written_by_others_cannot_forge_output(self, lock: Run, isolated_swarm_dir: Path) -> None:
         (isolated_swarm_dir / "locks").mkdir(parents=True)
         forged = {"task_id": "t", "worker": "w\x1b[2J\nu: Active (worker: x", "acquired_at": "\x07now"}
         (isolated_swarm_dir / "locks" / "t.lock").write_text(json.dumps(forged))
@@ -327,7 +327,7 @@ class TestLockCommands:
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr)
             assert not re.search(r"^(u|b): ", done.stdout + done.stderr, re.MULTILINE)
 
-    def test_json_is_one_object_with_a_version(self, lock: Run) -> None:
+    def test_every_json_answer_is_one_object_with_a_version(self, lock: Run) -> None:
         answers = [
             lock("check", "t", "--json"),
             lock("acquire", "t", "w", "60", "--json"),
@@ -355,14 +355,14 @@ class TestLockCommands:
 
 
 class TestLogCommands:
-    def test_a_reason_is_read_from_standard_input(self, log: Run) -> None:
+    def test_append_reads_a_reason_from_standard_input(self, log: Run) -> None:
         text = 'line one\n  "two"\u2028' + "x" * (1024 * 1024)
         done = log("append", "ERROR", "w", "t", "-", "--meta", '{"a": [1, null]}', input=text + "\n")
         assert done.returncode == 0
         record = json.loads(log("tail", "1").stdout)
         assert record["reason"] == record["message"] == text and record["meta"] == {"a": [1, None]}
 
-    def test_bytes_that_are_no_text_are_kept_as_escapes(self, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_bytes_that_are_not_utf_8_are_stored_as_escapes(self, log: Run, isolated_swarm_dir: Path) -> None:
         done = log("append", "ERROR", "w", "t", "-", input=b"\xff\x00ok", text=False)
         assert done.returncode == 0
         assert json.loads((isolated_swarm_dir / "status.log").read_bytes())["reason"] == "\udcff\x00ok"
@@ -376,13 +376,13 @@ class TestLogCommands:
         assert len(done.stdout.splitlines()) == 2
         assert done.stderr == "Warning: 2 damaged lines were skipped. See: swarm log validate\n"
 
-    def test_rotate_says_what_it_did(self, log: Run) -> None:
+    def test_rotate_prints_what_it_did(self, log: Run) -> None:
         assert log("rotate").stdout == "Nothing to rotate\n"
         log("append", "START", "w", "t")
         assert json.loads(log("rotate", "--json").stdout) == {"schema_version": 1, "rotated": True}
         assert len(log("tail").stdout.splitlines()) == 1
 
-    def test_follow_prints_cursors_to_go_on_from(self, log: Run) -> None:
+    def test_follow_prints_cursors_from_which_reading_can_continue(self, log: Run) -> None:
         for number in range(3):
             log("append", "START", "w", f"t{number}")
         with subprocess.Popen(
@@ -461,7 +461,7 @@ STANDARD = "__future__ _json _stat errno gc stat"
 
 
 @pytest.mark.parametrize("command", HOT)
-def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: Path) -> None:
+def test_hot_commands_import_only_what_they_use(command: str, isolated_swarm_dir: Path) -> None:
     """Agents call these hundreds of times, and every module costs them a third of a
     millisecond.
     """
@@ -476,7 +476,7 @@ def test_the_hot_path_loads_only_what_it_uses(command: str, isolated_swarm_dir: 
     assert loaded - ours <= set(STANDARD.split())
 
 
-def test_a_second_look_at_the_board_loads_none_of_the_slow_starters(isolated_swarm_dir: Path) -> None:
+def test_a_second_status_imports_none_of_the_slow_modules(isolated_swarm_dir: Path) -> None:
     run = "from swarm.cli import start; sys.argv[1:] = ['status', '--json']; start._run(); print(); print(*sys.modules)"
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)

@@ -73,7 +73,7 @@ def tty() -> Iterator[Terminal]:
         yield made
 
 
-class TestTheCommand:
+class TestCommand:
     @pytest.mark.parametrize("code", [0, 1, 7, 255])
     def test_the_exit_code_of_a_sprint_command_is_passed_on_and_the_lock_is_gone(self, code: int, project: Project) -> None:
         done = project.run("sh", "-c", f"exit {code}")
@@ -201,7 +201,9 @@ class TestSignals:
     @pytest.mark.parametrize(
         "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
     )
-    def test_a_command_may_take_its_time_and_keeps_the_lock_meanwhile(self, number: signal.Signals, project: Project) -> None:
+    def test_the_sprint_lock_is_kept_while_a_command_takes_its_time_to_end(
+        self, number: signal.Signals, project: Project
+    ) -> None:
         with started(*project.command(*LISTENER)) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
@@ -230,7 +232,7 @@ class TestSignals:
         assert ended.shown == "ready\n^CSIGINT\nSIGTERM\n"
         assert project.is_as_it_was()
 
-    def test_ctrl_c_ends_a_command_that_does_not_mind(self, project: Project, tty: Terminal) -> None:
+    def test_ctrl_c_ends_a_sprint_command_that_does_not_handle_it(self, project: Project, tty: Terminal) -> None:
         tty.start(*project.command("sh", "-c", "echo ready >&2; exec cat"), cwd=project.root)
         tty.wait_for("ready\n")
         tty.type("\x03")
@@ -264,7 +266,7 @@ class TestSignals:
             assert (done.returncode, done.stderr) == (3, "")
             assert project.is_as_it_was()
 
-    def test_a_window_that_is_closed_ends_the_command_too(self, project: Project, tty: Terminal) -> None:
+    def test_closing_the_terminal_window_ends_a_sprint_command(self, project: Project, tty: Terminal) -> None:
         tty.start(*project.command("sh", "-c", "echo ready >&2; exec sleep 600 <&1"), cwd=project.root, place="leader")
         tty.wait_for("ready\n")
         tty.hang_up()
@@ -278,7 +280,7 @@ class TestSignals:
             assert finish(wrapper) == (0, "", "")
         assert project.is_as_it_was()
 
-    def test_ctrl_z_stops_both_and_both_go_on(self, project: Project, tty: Terminal) -> None:
+    def test_ctrl_z_stops_sprint_wrapper_and_command_and_fg_continues_both(self, project: Project, tty: Terminal) -> None:
         tty.start(*project.command("sh", "-c", "echo ready >&2; exec cat"), cwd=project.root)
         tty.wait_for("ready\n")
         command = project.locked_pid
@@ -308,7 +310,7 @@ class TestSignals:
         assert project.lock.read_bytes() == before
         assert not (tmp_path / "ran").exists()
 
-    def test_ctrl_c_at_the_question_is_a_no(self, project: Project, tty: Terminal, tmp_path: Path) -> None:
+    def test_ctrl_c_at_the_question_of_a_sprint_is_a_no(self, project: Project, tty: Terminal, tmp_path: Path) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*project.command("touch", str(tmp_path / "ran"), options=("--json",)), cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -442,7 +444,7 @@ class TestInput:
         ],
         ids=lambda arguments: " ".join(arguments[4:]) or "nothing",
     )
-    def test_a_call_without_two_dashes_and_a_command_is_refused_with_the_usage(
+    def test_sprint_run_without_two_dashes_and_a_command_is_refused_with_usage(
         self, arguments: list[str], project: Project, tmp_path: Path
     ) -> None:
         words = [word.replace("RAN", str(tmp_path / "ran")) for word in arguments]
@@ -486,7 +488,7 @@ class TestInput:
         assert not (tmp_path / "ran").exists()
         assert project.is_as_it_was()
 
-    def test_a_project_that_is_not_there_is_a_failure_and_runs_nothing(self, project: Project, tmp_path: Path) -> None:
+    def test_a_missing_project_directory_is_a_failure_and_runs_nothing(self, project: Project, tmp_path: Path) -> None:
         done = project.run("touch", str(tmp_path / "ran"), options=("--project-root", str(tmp_path / "none")))
         assert (done.returncode, yaml.safe_load(done.stdout)["errors"]) == (3, ["Project root not accessible"])
         assert not (tmp_path / "ran").exists()

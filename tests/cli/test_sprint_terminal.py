@@ -141,7 +141,7 @@ def expect_blocked(project: Project, ended: Ended, before: bytes) -> None:
     assert (ended.shown + ended.out).count("Error: ") == 1
 
 
-class TestTheQuestion:
+class TestQuestion:
     @pytest.mark.parametrize("locale", CHINESE, ids=str)
     def test_the_question_about_a_zombie_is_the_documents_in_a_chinese_locale(
         self, locale: dict[str, str], project: Project, tty: Terminal
@@ -239,7 +239,7 @@ class TestTheQuestion:
         assert "\x1b" not in tty.shown
 
 
-class TestTheAnswer:
+class TestAnswer:
     @pytest.mark.parametrize("answer", ["y\n", "Y\n", " y \n", "yes\x7f\x7f\n"], ids=repr)
     def test_the_answer_y_overwrites_the_lock(self, answer: str, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
@@ -295,7 +295,7 @@ class TestTheAnswer:
         assert (ended.code, json.loads(ended.out)["status"]) == (1, "blocked")
         assert project.lock.read_bytes() == before
 
-    def test_what_was_typed_before_the_question_is_no_answer(self, project: Project, tty: Terminal) -> None:
+    def test_text_typed_before_the_question_is_no_answer(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
         tty.type("y\n")
         tty.wait_for("y\n")
@@ -332,7 +332,7 @@ class TestTheAnswer:
         assert "--force with --yes" in json.loads(ended.out)["message"]
 
 
-class TestSilence:
+class TestNoAnswer:
     def test_the_question_waits_half_a_minute_as_the_document_says(self) -> None:
         assert mutex.USER_CONFIRM_TIMEOUT_SECONDS == 30
 
@@ -360,7 +360,7 @@ class TestSilence:
         assert "Overwrite it? [y/N]" in ended.shown
 
 
-class TestNobodyIsAsked:
+class TestNoQuestion:
     @pytest.mark.parametrize("options", [["--yes"], ["--force"], ["--force", "--yes"]], ids=" ".join)
     def test_no_question_about_a_zombie_where_an_option_answers_it(
         self, options: list[str], project: Project, tty: Terminal
@@ -421,7 +421,7 @@ class TestNobodyIsAsked:
 class TestTheJudgedFileIsTheReplacedFile:
     """Somebody thinks about the answer, and meanwhile the world goes on."""
 
-    def test_a_sprint_that_began_meanwhile_keeps_its_lock(self, project: Project, tty: Terminal) -> None:
+    def test_a_sprint_that_began_during_the_question_keeps_its_lock(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -436,7 +436,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert answer["message"].startswith(f"Sprint already running (PID: {os.getpid()}, session: theirs, ")
         assert ended.shown.count("[y/N]") == 1
 
-    def test_force_asks_about_a_sprint_that_began_meanwhile(self, project: Project, tty: Terminal) -> None:
+    def test_force_asks_about_a_sprint_that_began_during_the_question(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(os.getpid(), "first")
         tty.start(*SWARM, *MINE, "--force", cwd=project.root)
         tty.wait_for("- Session: first\n")
@@ -449,7 +449,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         expect_blocked(project, ended, before)
         assert json.loads(ended.out)["lock_info"]["session_id"] == "second"
 
-    def test_a_lock_that_was_removed_meanwhile_is_simply_acquired(self, project: Project, tty: Terminal) -> None:
+    def test_a_lock_removed_during_the_question_is_acquired(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -460,7 +460,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert json.loads(ended.out)["warnings"] == []
         assert ended.shown.count("[y/N]") == 1
 
-    def test_a_lock_that_was_edited_to_be_alive_is_left_alone(self, project: Project, tty: Terminal) -> None:
+    def test_a_lock_edited_to_be_alive_during_the_question_is_left_alone(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -470,7 +470,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         expect_blocked(project, ended, before)
         assert json.loads(ended.out)["lock_info"]["pid"] == os.getpid()
 
-    def test_another_zombie_is_asked_about_and_no_yes_counts_twice(self, project: Project, tty: Terminal) -> None:
+    def test_another_zombie_needs_another_yes(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY, "first")
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("- Session: first\n")
@@ -483,7 +483,7 @@ class TestTheJudgedFileIsTheReplacedFile:
         expect_blocked(project, ended, before)
         assert ended.shown.count("[y/N]") == 2
 
-    def test_a_no_to_what_was_removed_meanwhile_takes_nothing(self, project: Project, tty: Terminal) -> None:
+    def test_a_no_acquires_nothing_although_the_lock_was_removed_meanwhile(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")

@@ -27,7 +27,7 @@ def test_the_error_on_windows_says_what_to_use() -> None:
     assert done.returncode == 1 and "Use WSL" in done.stderr and "Traceback" not in done.stderr
 
 
-class TestTheEnd:
+class TestExit:
     @pytest.mark.parametrize(("args", "code"), [(["--version"], 0), (["lock"], 2), (["lock", "release", "t", "w"], 1)])
     def test_the_process_ends_with_the_exit_code_of_the_command(
         self, isolated_swarm_dir: Path, args: list[str], code: int
@@ -51,7 +51,7 @@ class TestTheEnd:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.stdout.startswith("swarm 0") and "function calls" in done.stdout
 
-    def test_leaves_no_hand_behind(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_command_leaves_no_scratch_directory_behind(self, lock: Run, isolated_swarm_dir: Path) -> None:
         acts = (
             "acquire t w 60",
             "heartbeat t w",
@@ -68,7 +68,7 @@ class TestTheEnd:
 
 
 @pytest.mark.parametrize("how", ["swarm", "swarm/__main__.py", str(ROOT / "swarm" / "__main__.py")])
-def test_started_as_a_file_its_own_folders_do_not_hide_the_standard_library(how: str) -> None:
+def test_folders_beside_the_started_file_do_not_hide_the_standard_library(how: str) -> None:
     done = subprocess.run(
         [sys.executable, "-i", how, "--version"],
         cwd=ROOT,

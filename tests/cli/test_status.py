@@ -70,7 +70,7 @@ class TestLayout:
             "Log    1,234,567 records",
         ]
 
-    def test_what_does_not_fit_is_counted_with_the_command_that_shows_it(self) -> None:
+    def test_lines_that_do_not_fit_are_counted_with_the_command_that_shows_them(self) -> None:
         lines = text(a_board(problems=40, workers=9, kinds=("waiting", "failed")), 80, 24)
         assert len(lines) == 24
         assert "        … and 38 more waiting for a user, see: swarm status --json" in lines
@@ -114,7 +114,7 @@ class TestColumns:
         assert width(said) == columns
 
     @given(st.text(), st.integers(0, 30))
-    def test_what_is_cut_fits_and_what_fits_is_not_cut(self, said: str, columns: int) -> None:
+    def test_cut_text_fits_and_text_that_fits_is_not_cut(self, said: str, columns: int) -> None:
         assert width(cut(said, columns)) <= columns
         assert cut(said, width(said)) == said
         assert width(fill(said, columns)) == columns
@@ -334,7 +334,7 @@ class TestWatchWithoutATerminal:
             watch.send_signal(signal.SIGINT)
             assert watch.wait(30) == 0
 
-    def test_screens_are_set_apart_by_a_blank_line_and_have_no_colour(self, isolated_swarm_dir: Path) -> None:
+    def test_screens_without_a_terminal_are_separated_and_have_no_colour(self, isolated_swarm_dir: Path) -> None:
         store = FileStore(str(isolated_swarm_dir))
         store.append(LOG, b"{}")
         with self.started() as watch:

@@ -111,7 +111,7 @@ def test_a_late_worker_is_refused_with_exit_code_4() -> None:
     assert task("list") == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3)\n"
 
 
-def test_fail_release_retry_and_cancel() -> None:
+def test_task_fail_release_retry_and_cancel_change_the_state() -> None:
     run("task", "add", "a", "--prompt", "x", "--max-attempts", "2")
     run("task", "claim", "--worker", "w")
     assert task("fail", "a", "boom", "--worker", "w") == "Attempt failed: a is ready again, 1 attempt left\n"
@@ -179,33 +179,33 @@ def test_bad_input_is_refused_and_nothing_is_written(place: Path, args: tuple[st
     assert not place.exists()
 
 
-def test_a_claim_without_a_name_is_of_the_agent_that_runs_the_command_and_that_can_finish_it(place: Path) -> None:
+def test_a_claim_without_a_name_belongs_to_the_agent_running_the_command(place: Path) -> None:
     run("task", "add", "a", "--prompt", "x")
     assert run("task", "claim").code == 0
     assert TaskQueue().get("a").worker == identity.find().worker
     assert run("task", "done", "a").code == 0 and TaskQueue().get("a").state == "done"
 
 
-def test_where_the_agent_cannot_be_seen_a_claim_asks_for_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_asks_for_a_name_where_the_agent_is_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "find", lambda: identity.AgentProcess(0, ""))
     answer = run("task", "claim")
     assert answer.code == 2 and b"--worker NAME" in answer.err and not place.exists()
 
 
 @pytest.mark.parametrize("command", ["show", "done", "fail", "release", "retry", "cancel"])
-def test_a_task_that_is_not_there_is_exit_code_1(command: str) -> None:
+def test_an_unknown_task_is_exit_code_1(command: str) -> None:
     args = ("--worker", "w") if command in ("done", "fail", "release") else ()
     answer = run("task", command, "a", *args)
     assert answer.code == 1 and b"There is no task a." in answer.err
 
 
-def test_a_prompt_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_add_reads_a_prompt_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "add", "a", "--prompt", "-"]
     subprocess.run(command, env=script_environment(), input="many\nlines\n", text=True, check=True, capture_output=True)
     assert TaskQueue().get("a").spec.prompt == "many\nlines\n"
 
 
-def test_what_agents_write_cannot_move_the_cursor() -> None:
+def test_text_written_by_agents_cannot_move_the_cursor() -> None:
     run("task", "add", "a", "--prompt", "\x1b[2Jgone\r\nforged: done")
     run("task", "claim", "--worker", "w")
     run("task", "fail", "a", "\x1b]0;title\x07\nrunning    b", "--worker", "w")

@@ -85,8 +85,8 @@ def locks(shared: Meddled) -> LockTable:
     return LockTable(shared)
 
 
-class TestTaking:
-    def test_the_error_says_who_holds_it_since_when_and_until_when(self, locks: LockTable, shared: Meddled) -> None:
+class TestAcquire:
+    def test_lock_held_names_the_holder_since_when_and_until_when(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
@@ -105,7 +105,7 @@ class TestTaking:
             ({}, "half-written"),
         ],
     )
-    def test_what_a_person_left_out_is_not_made_up(
+    def test_fields_missing_from_an_edited_lock_are_not_invented(
         self, fields: dict[str, Any], said: str, locks: LockTable, shared: Meddled
     ) -> None:
         shared.write(**fields)
@@ -114,7 +114,7 @@ class TestTaking:
         assert said in str(held.value)
         assert (held.value.task_id, held.value.holder) == ("t", fields.get("worker", ""))
 
-    def test_what_makes_no_sense_is_free_once_it_is_old(self, locks: LockTable, shared: Meddled) -> None:
+    def test_an_unreadable_lock_is_free_once_it_is_old(self, locks: LockTable, shared: Meddled) -> None:
         shared.write()
         shared.record_age = 6.0
         assert locks.acquire("t", "bob", 60).worker == "bob"
@@ -122,7 +122,7 @@ class TestTaking:
     @pytest.mark.parametrize(
         ("fields", "holder"), [({"worker": "alice", "ttl": 1, "acquired_at": "2026-01-01"}, "alice"), ({}, "")]
     )
-    def test_whoever_is_taking_an_expired_lock_is_yielded_to(
+    def test_acquire_yields_to_a_process_that_takes_the_expired_lock(
         self, fields: dict[str, Any], holder: str, locks: LockTable, shared: Meddled
     ) -> None:
         shared.write(**fields)
@@ -133,7 +133,7 @@ class TestTaking:
         assert str(held.value) == "Lock already exists for t: another worker is taking it over now."
         assert (held.value.task_id, held.value.holder) == ("t", holder)
 
-    def test_whoever_yields_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
+    def test_acquire_that_yields_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="alice", ttl=1, acquired_at="2026-01-01")
         shared.busy("replace", 1)
         shared.busy("remove", 1, seconds=5.0)
@@ -142,7 +142,7 @@ class TestTaking:
             locks.acquire("t", "bob", 60)
         assert shared.hand.steady() == before
 
-    def test_a_lock_has_its_token_from_the_first_moment(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_is_created_with_its_token(self, locks: LockTable, shared: Meddled) -> None:
         """It is not written without one and given one then."""
 
         def fail() -> None:
@@ -151,14 +151,14 @@ class TestTaking:
         shared.before("replace", fail)
         assert locks.acquire("t", "bob", 60).token == 1
 
-    def test_whoever_was_faster_is_seen(self, locks: LockTable, shared: Meddled) -> None:
+    def test_acquire_sees_a_process_that_was_faster(self, locks: LockTable, shared: Meddled) -> None:
         shared.before("create", lambda: LockTable(shared).acquire("t", "alice", 60))
         with pytest.raises(LockHeld, match="held by alice"):
             locks.acquire("t", "bob", 60)
         found = locks.status("t")
         assert found.lock is not None and found.lock.worker == "alice"
 
-    def test_a_lock_that_never_stands_still_is_an_error_that_says_so(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_that_changes_at_every_look_is_an_error(self, locks: LockTable, shared: Meddled) -> None:
         def flicker() -> None:
             shared.write(worker="x", ttl=1, acquired_at="2026-01-01", beat=len(shared.acts["replace"]))
 
@@ -167,7 +167,7 @@ class TestTaking:
         with pytest.raises(StoreError, match="the lock for t changes all the time"):
             locks.acquire("t", "bob", 60)
 
-    def test_a_lock_lost_while_its_token_is_settled_is_said_to_be_lost(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_lost_while_its_token_is_corrected_is_reported_as_held(self, locks: LockTable, shared: Meddled) -> None:
         """Somebody drew a token between ours and our lock; and while ours is drawn anew, a person hands the lock on."""
         shared.before("create", lambda: shared.next_token(KEY))
         shared.before("replace", lambda: shared.write(worker="alice"))
@@ -178,7 +178,7 @@ class TestTaking:
         found = locks.status("t")
         assert found.lock is not None and found.lock.worker == "alice"
 
-    def test_a_lock_whose_token_cannot_be_settled_is_taken_back(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_whose_token_cannot_be_corrected_is_released(self, locks: LockTable, shared: Meddled) -> None:
         def broken() -> None:
             raise StoreError("the disk is on fire")
 
@@ -188,7 +188,9 @@ class TestTaking:
             locks.acquire("t", "bob", 60)
         assert not locks.status("t").exists
 
-    def test_also_where_the_interrupt_comes_just_after_the_new_token_was_written(self, locks: LockTable, shared: Meddled) -> None:
+    def test_an_interrupt_after_the_corrected_token_was_written_releases_the_lock(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         real = shared.replace
 
         def interrupted(key: str, old: bytes, new: bytes) -> bool:
@@ -201,7 +203,7 @@ class TestTaking:
             locks.acquire("t", "bob", 60)
         assert not locks.status("t").exists
 
-    def test_the_first_error_is_the_one_that_is_told(self, locks: LockTable, shared: Meddled) -> None:
+    def test_the_first_error_is_raised_when_undoing_fails_too(self, locks: LockTable, shared: Meddled) -> None:
         """Also where the lock cannot be taken back either: it ends with its lease."""
 
         def broken() -> None:
@@ -217,24 +219,24 @@ class TestTaking:
 
 
 class TestWaiting:
-    def test_it_looks_again_when_the_lease_ends_and_not_before(self, locks: LockTable, shared: Meddled) -> None:
+    def test_waiting_looks_again_when_the_lease_ends_and_not_before(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         assert locks.acquire("t", "bob", 60, wait=1000).worker == "bob"
         assert shared.watched == [pytest.approx(60.001)]
 
-    def test_it_waits_no_longer_than_it_was_told(self, locks: LockTable, shared: Meddled) -> None:
+    def test_waiting_lasts_no_longer_than_its_timeout(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=7)
         assert shared.watched == [7]
 
-    def test_without_waiting_it_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_timeout_of_zero_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", None)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60)
         assert shared.watched == []
 
-    def test_a_lock_without_end_is_waited_for_until_somebody_changes_it(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_without_ttl_is_waited_for_until_it_changes(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", None)
         shared.before("watch", lambda: None, lambda: locks.release("t", "alice"))
         with pytest.raises(LockHeld):
@@ -242,13 +244,13 @@ class TestWaiting:
         assert locks.acquire("t", "bob", 60, wait=50).worker == "bob"
         assert shared.watched == [50, 50]
 
-    def test_a_process_that_may_be_gone_is_looked_at_now_and_then(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_holder_process_that_may_be_gone_is_polled(self, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 600, bound=True)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=2)
         assert shared.watched == [0.5, 0.5, 0.5, 0.5]
 
-    def test_a_lock_that_makes_no_sense_is_looked_at_now_and_then(self, locks: LockTable, shared: Meddled) -> None:
+    def test_an_unreadable_lock_is_polled(self, locks: LockTable, shared: Meddled) -> None:
         shared.write()
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=1)
@@ -264,7 +266,7 @@ class TestWaiting:
         assert locks.acquire("t", "carol", 60, wait=500).worker == "carol"
         assert shared.watched == [0.001]
 
-    def test_one_that_stays_with_its_holder_is_waited_for_at_once(
+    def test_a_lock_that_its_holder_keeps_is_waited_for_at_once(
         self, locks: LockTable, shared: Meddled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it slept"))
@@ -275,10 +277,10 @@ class TestWaiting:
         assert shared.watched == [0.5] * 2
 
 
-class TestKnown:
+class TestKnownRecord:
     """Whoever took a lock knows what stands there: nothing is read, unless somebody else has changed it."""
 
-    def test_giving_back_and_refreshing_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
+    def test_release_and_heartbeat_of_a_known_lock_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
         lock = locks.acquire("t", "alice", 60)
 
         def reading() -> None:
@@ -291,13 +293,13 @@ class TestKnown:
         shared.acts.clear()
         assert shared.read(KEY) is None
 
-    def test_what_was_changed_meanwhile_is_looked_at(self, locks: LockTable) -> None:
+    def test_release_and_heartbeat_read_a_lock_that_was_changed_meanwhile(self, locks: LockTable) -> None:
         lock = locks.acquire("t", "alice", 60)
         locks.heartbeat("t", "alice")
         assert locks.heartbeat("t", "alice", lock.token, known=lock).holder["beat"] == 2
         assert locks.release("t", "alice", lock.token, known=lock).holder["beat"] == 2
 
-    def test_another_s_lock_is_neither_given_back_nor_refreshed(self, locks: LockTable) -> None:
+    def test_the_lock_of_another_worker_is_neither_released_nor_refreshed(self, locks: LockTable) -> None:
         lock = locks.acquire("t", "alice", 60)
         locks.break_lock("t")
         other = locks.acquire("t", "alice", 60)
@@ -310,25 +312,23 @@ class TestKnown:
 
 
 class TestBound:
-    def test_a_bound_lock_names_this_process_and_another_none(self, locks: LockTable) -> None:
+    def test_a_bound_lock_names_this_process_and_an_unbound_lock_none(self, locks: LockTable) -> None:
         assert locks.acquire("t", "alice", 60, bound=True).holder["pid"] == os.getpid()
         locks.release("t", "alice")
         assert "pid" not in locks.acquire("t", "alice", 60).holder
 
-    def test_it_names_the_group_that_works_for_it_if_there_is_one(self, locks: LockTable) -> None:
+    def test_a_bound_lock_names_the_process_group_of_its_command(self, locks: LockTable) -> None:
         assert locks.acquire("t", "alice", 60, bound=True, group=77).holder["group"] == 77
         assert locks.heartbeat("t", "alice").holder["group"] == 77
         assert "group" not in locks.acquire("u", "alice", 60, bound=True).holder
         assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "who is bound to nobody has no group either"
 
 
-class TestKeeping:
+class TestHeartbeatAndRelease:
     OWNERS = pytest.mark.parametrize(("verb", "error"), [("release", NotYours), ("heartbeat", LockLost)])
 
     @OWNERS
-    def test_the_error_says_why_it_is_not_yours(
-        self, verb: str, error: type[NotYours | LockLost], locks: LockTable, shared: Meddled
-    ) -> None:
+    def test_not_yours_says_why(self, verb: str, error: type[NotYours | LockLost], locks: LockTable, shared: Meddled) -> None:
         def reason(**fields: Any) -> str:
             if fields:
                 shared.write(**fields)
@@ -346,14 +346,12 @@ class TestKeeping:
         assert "names the task u" in reason(worker="bob", task_id="u")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat", "status"])
-    def test_a_lock_that_names_no_task_is_for_the_one_under_whose_name_it_stands(
-        self, verb: str, locks: LockTable, shared: Meddled
-    ) -> None:
+    def test_a_lock_without_task_id_belongs_to_the_task_of_its_key(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         shared.write(task_id=None, worker="bob")
         found = getattr(locks, verb)(*(("t",) if verb == "status" else ("t", "bob")))
         assert (found.lock if verb == "status" else found).task_id == "t"
 
-    def test_a_release_tells_what_was_released_and_a_heartbeat_what_is_now(self, locks: LockTable, shared: Meddled) -> None:
+    def test_release_returns_the_released_lock_and_heartbeat_the_new_one(self, locks: LockTable, shared: Meddled) -> None:
         taken = locks.acquire("t", "alice", 60)
         shared.hand.pass_time(10)
         beaten = locks.heartbeat("t", "alice", taken.token)
@@ -361,7 +359,7 @@ class TestKeeping:
         assert locks.release("t", "alice", taken.token).encode() == beaten.encode()
         assert not locks.status("t").exists
 
-    def test_a_heartbeat_may_name_a_group_that_works_for_the_holder_from_now_on(self, locks: LockTable) -> None:
+    def test_a_heartbeat_may_name_the_process_group_of_a_command(self, locks: LockTable) -> None:
         locks.acquire("t", "alice", 60, bound=True)
         assert "group" not in locks.heartbeat("t", "alice").holder
         assert locks.heartbeat("t", "alice", group=77).holder["group"] == 77
@@ -369,7 +367,7 @@ class TestKeeping:
         assert locks.heartbeat("t", "alice", group=78).holder["group"] == 78
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
-    def test_a_lock_that_changes_meanwhile_is_looked_at_again(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_that_changes_before_a_heartbeat_is_read_again(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         shared.before("remove" if verb == "release" else "replace", lambda: locks.heartbeat("t", "alice"))
         result = getattr(locks, verb)("t", "alice")
@@ -377,14 +375,16 @@ class TestKeeping:
         assert (not locks.status("t").exists) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
-    def test_who_is_changing_it_just_now_is_waited_for(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_release_and_heartbeat_retry_while_another_process_changes_the_lock(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
         shared.busy("remove" if verb == "release" else "replace", 5, seconds=2.0)
         assert getattr(locks, verb)("t", "alice").holder["beat"] == (0 if verb == "release" else 1)
         assert (not locks.status("t").exists) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
-    def test_but_not_for_ever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_release_and_heartbeat_do_not_retry_forever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         shared.busy("remove" if verb == "release" else "replace", 50, seconds=table._BUSY_TIMEOUT / 2)
         with pytest.raises(Busy, match="at it"):
@@ -393,43 +393,43 @@ class TestKeeping:
 
 
 class TestBreaking:
-    def test_it_frees_the_task_and_tells_whose_it_was(self, locks: LockTable) -> None:
+    def test_break_lock_frees_the_task_and_returns_the_broken_lock(self, locks: LockTable) -> None:
         locks.acquire("t", "alice", 60)
         broken = locks.break_lock("t")
         assert broken is not None and (broken.worker, broken.task_id) == ("alice", "t")
         assert not locks.status("t").exists
 
-    def test_it_frees_what_makes_no_sense(self, locks: LockTable, shared: Meddled) -> None:
+    def test_break_lock_frees_an_unreadable_lock(self, locks: LockTable, shared: Meddled) -> None:
         shared.write()
         assert locks.break_lock("t") is None and not locks.status("t").exists
 
-    def test_there_must_be_one(self, locks: LockTable) -> None:
+    def test_break_lock_without_a_lock_is_an_error(self, locks: LockTable) -> None:
         with pytest.raises(NotYours, match=r"^There is no lock for t\.$") as refused:
             locks.break_lock("t")
         assert refused.value.task_id == "t"
 
-    def test_a_lock_that_changes_meanwhile_is_broken_as_it_is_then(self, locks: LockTable, shared: Meddled) -> None:
+    def test_break_lock_breaks_a_lock_that_changed_meanwhile(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="alice")
         shared.before("remove", lambda: shared.write(task_id="", worker="bob"))
         broken = locks.break_lock("t")
         assert broken is not None and (broken.worker, broken.task_id) == ("bob", "t")
 
 
-class TestBreakingWhatWasSeen:
-    def test_it_frees_the_task_and_tells_whose_it_was(self, locks: LockTable) -> None:
+class TestBreakingASeenLock:
+    def test_breaking_a_seen_lock_frees_the_task_and_returns_the_lock(self, locks: LockTable) -> None:
         seen = locks.acquire("t", "alice", 60)
         broken = locks.break_lock("t", ("alice", seen.token))
         assert broken is not None and (broken.worker, broken.token) == ("alice", seen.token)
         assert not locks.status("t").exists
 
-    def test_a_heartbeat_meanwhile_does_not_matter(self, locks: LockTable) -> None:
+    def test_breaking_a_seen_lock_ignores_a_heartbeat_meanwhile(self, locks: LockTable) -> None:
         seen = locks.acquire("t", "alice", 60)
         locks.heartbeat("t", "alice")
         locks.break_lock("t", ("alice", seen.token))
         assert not locks.status("t").exists
 
     @pytest.mark.parametrize("successor", ["alice", "bob"])
-    def test_a_successor_is_left_alone(self, locks: LockTable, successor: str) -> None:
+    def test_breaking_a_seen_lock_leaves_its_successor_alone(self, locks: LockTable, successor: str) -> None:
         seen = locks.acquire("t", "alice", 60)
         locks.release("t", "alice")
         later = locks.acquire("t", successor, 60)
@@ -437,25 +437,25 @@ class TestBreakingWhatWasSeen:
             locks.break_lock("t", ("alice", seen.token))
         assert refused.value.task_id == "t" and locks.status("t").exists
 
-    def test_also_one_that_comes_in_the_very_moment(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_a_seen_lock_leaves_a_successor_that_comes_meanwhile_alone(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="alice", token=1)
         shared.before("remove", lambda: shared.write(worker="alice", token=2))
         with pytest.raises(NotYours, match="held by alice with token 2 now"):
             locks.break_lock("t", ("alice", 1))
         assert locks.status("t").exists
 
-    def test_another_worker_with_the_same_token_is_another(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_a_seen_lock_leaves_another_worker_with_its_token_alone(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="bob")
         with pytest.raises(NotYours, match="held by bob with token None now"):
             locks.break_lock("t", ("alice", None))
 
-    def test_what_makes_no_sense_is_freed_as_that(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_an_unreadable_lock_that_was_seen_frees_the_task(self, locks: LockTable, shared: Meddled) -> None:
         shared.write()
         with pytest.raises(NotYours, match="unreadable now"):
             locks.break_lock("t", ("alice", 1))
         assert locks.break_lock("t", ("", None)) is None and not locks.status("t").exists
 
-    def test_there_must_be_one(self, locks: LockTable) -> None:
+    def test_breaking_a_seen_lock_that_is_gone_is_an_error(self, locks: LockTable) -> None:
         with pytest.raises(NotYours, match="no lock for t") as refused:
             locks.break_lock("t", ("alice", 1))
         assert refused.value.task_id == "t"
@@ -468,7 +468,7 @@ def test_every_lock_is_listed(locks: LockTable) -> None:
     assert list(locks.tasks()) == ["a", "b"]
 
 
-def test_looking_tells_the_lock_and_whether_it_counts(locks: LockTable, shared: Meddled) -> None:
+def test_status_returns_the_lock_and_whether_it_is_held(locks: LockTable, shared: Meddled) -> None:
     assert not locks.status("t").exists
     locks.acquire("t", "alice", 60)
     shared.hand.pass_time(20)

@@ -57,7 +57,7 @@ def test_one_of_many_takes_a_free_lock(tmp_path: Path) -> None:
     assert [len(won) for won in winners] == [1] * rounds
 
 
-def test_the_race_catches_the_pseudo_code_of_003(tmp_path: Path) -> None:
+def test_the_race_test_catches_the_pseudo_code_of_document_003(tmp_path: Path) -> None:
     """Expired, so delete, so create: the same race must see two winners, or it proves nothing."""
     rounds = 2000
     write_expired(tmp_path, rounds)
@@ -155,7 +155,7 @@ INTERVENTIONS = pytest.mark.parametrize("intervene", [leave, remove, rewrite], i
 
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
+def test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock(
     operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
@@ -175,7 +175,7 @@ def test_whoever_is_stopped_past_the_lease_cannot_touch_the_successors_lock(
 
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whoever_is_killed_anywhere_leaves_a_lock_that_can_be_had(
+def test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired(
     operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
@@ -234,7 +234,7 @@ def counted(path: Path, step: Callable[[], None]) -> LockTable:
 
 @pytest.mark.parametrize("operation", ["heartbeat", "release"])
 @pytest.mark.parametrize("scratch", [FIRST, LAST])
-def test_of_two_who_meet_one_goes_on_and_the_other_gives_way(scratch: str, operation: str, tmp_path: Path) -> None:
+def test_of_two_processes_that_meet_one_goes_on_and_the_other_retries(scratch: str, operation: str, tmp_path: Path) -> None:
     """While an intent is young its owner may still be at work: whose scratch comes later in order does not barge in."""
     for path, busy in stopped_everywhere(tmp_path, operation):
         if os.listdir(path / ".locks" / "intents") and (path / "locks" / "t.lock").exists():
@@ -253,7 +253,7 @@ def test_of_two_who_meet_one_goes_on_and_the_other_gives_way(scratch: str, opera
     pytest.fail("no intent was ever seen open")
 
 
-def test_a_forgotten_gate_holds_nobody_up_for_long(tmp_path: Path) -> None:
+def test_an_intent_left_by_a_crash_delays_others_only_briefly(tmp_path: Path) -> None:
     for path, victim in stopped_everywhere(tmp_path, "release"):
         victim.kill()
         if os.listdir(path / ".locks" / "intents") and (path / "locks" / "t.lock").exists():
@@ -264,7 +264,7 @@ def test_a_forgotten_gate_holds_nobody_up_for_long(tmp_path: Path) -> None:
     pytest.fail("no intent was ever left open")
 
 
-def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
+def test_planted_intents_and_scratch_directories_do_no_harm(tmp_path: Path) -> None:
     treasure = tmp_path / "treasure"
     treasure.mkdir()
     (treasure / "gold").write_text("gold")
@@ -293,7 +293,7 @@ def test_planted_entries_do_no_harm(tmp_path: Path) -> None:
     assert (treasure / "gold").read_text() == "gold"
 
 
-def test_threads_share_a_hand_and_survive_its_loss(tmp_path: Path) -> None:
+def test_threads_share_a_scratch_directory_and_survive_its_loss(tmp_path: Path) -> None:
     locks = table(tmp_path)
     locks.acquire("first", "w", 60)
     scratches = tmp_path / ".locks" / "scratch"
@@ -321,7 +321,7 @@ def test_threads_share_a_hand_and_survive_its_loss(tmp_path: Path) -> None:
     assert len(os.listdir(scratches)) <= 2, "scratches were made and left behind"
 
 
-def test_a_forked_child_makes_a_hand_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_makes_a_scratch_directory_of_its_own(tmp_path: Path) -> None:
     locks = table(tmp_path)
     locks.acquire("parent", "w", 60)
     scratches = tmp_path / ".locks" / "scratch"

@@ -33,7 +33,7 @@ def test_no_interleaving_breaks_a_promise(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("variant", variants.ALL, ids=lambda variant: variant.name)
-def test_what_is_broken_on_purpose_is_found(variant: variants.Variant) -> None:
+def test_every_broken_variant_is_found(variant: variants.Variant) -> None:
     seen = explore(variant.scenario, variant.code)
     assert seen.violation
     assert 0 < len(seen.trace) < 50, "a trace that nobody can read"
@@ -42,7 +42,7 @@ def test_what_is_broken_on_purpose_is_found(variant: variants.Variant) -> None:
 SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",))
 
 
-def test_joining_ways_to_the_same_place_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every single result kept in the history there are more states, but nothing else can happen."""
     states, seen = reachable(SMALL)
     with_scopes = simulated_process._with_scopes
@@ -55,7 +55,7 @@ def test_joining_ways_to_the_same_place_leaves_nothing_out(monkeypatch: pytest.M
     assert seen == seen_by_all and more_states > 1.5 * states
 
 
-def test_doing_at_once_what_nobody_can_notice_leaves_nothing_out() -> None:
+def test_doing_private_calls_at_once_leaves_no_outcome_out() -> None:
     states, seen = reachable(SMALL._replace(at_once=True))
     more_states, seen_by_all = reachable(SMALL)
     told, told_to_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
@@ -110,7 +110,7 @@ class TestDisk:
     )
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_it_answers_like_a_real_one(self, seed: int, tmp_path: Path) -> None:
+    def test_the_simulated_disk_answers_like_a_real_one(self, seed: int, tmp_path: Path) -> None:
         rng = random.Random(seed)
         disk = Disk()
         state = disk.empty
@@ -124,7 +124,7 @@ class TestDisk:
             assert simulated == really(tmp_path, verb, args), done[-8:]
         assert len({step[-1] for step in done}) > 8, "hardly anything happened"
 
-    def test_a_rename_that_has_walked_its_path_does_nothing_once_its_directory_is_gone(self) -> None:
+    def test_a_rename_fails_once_its_directory_is_removed_after_the_path_walk(self) -> None:
         disk = Disk()
         scratch = f"{PRIVATE}/scratch/h"
         state = run(disk, disk.empty, ("mkdir", 0, scratch), ("write_new", 0, f"{scratch}/0", b"mine"))
@@ -136,7 +136,7 @@ class TestDisk:
         (outcome,) = disk.after(state, ("rename commit", 0, None))
         assert disk.record(outcome.state) == b"mine"
 
-    def test_a_link_that_has_found_its_file_does_nothing_once_the_file_has_no_name(self) -> None:
+    def test_a_link_fails_once_its_file_lost_its_last_name_after_the_path_walk(self) -> None:
         disk = Disk()
         source = f"{PRIVATE}/spare/0"
         state = run(disk, disk.empty, ("write_new", 0, source, b"mine"), ("link", 0, source, RECORD))
@@ -144,7 +144,7 @@ class TestDisk:
         (outcome,) = disk.after(gone, ("link commit", 0, None))
         assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
 
-    def test_time_can_be_judged_either_way_but_not_taken_back(self) -> None:
+    def test_the_end_of_a_lease_is_judged_both_ways_but_never_undone(self) -> None:
         disk = Disk()
         state = run(disk, disk.empty, ("write_new", 0, RECORD, b"lock", None))
         going_on, over = disk.after(state, ("judge", 1, b"lock"))
@@ -200,49 +200,49 @@ class TestMonitor:
         ghost = after_note(ghost, 0, ("created", True), record)
         return after_note(ghost, 0, ("acquired", record, 5), record)
 
-    def test_a_lease_that_has_not_run_out_is_not_taken(self) -> None:
+    def test_the_monitor_forbids_taking_a_lease_that_has_not_ended(self) -> None:
         with pytest.raises(Violation, match="w1 took the lock from w0"):
             after_event(self.held(), ("changed", 1, self.MINE, self.THEIRS, self.MINE))
 
-    def test_a_lease_that_has_run_out_is(self) -> None:
+    def test_the_monitor_allows_taking_a_lease_that_has_ended(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))
         ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, self.MINE))
         assert after_note(ghost, 1, ("acquired", self.THEIRS, 6), self.THEIRS).grips == (None, (self.THEIRS, monitor.HELD))
 
-    def test_a_record_that_was_not_compared_is_not_changed(self) -> None:
+    def test_the_monitor_forbids_changing_a_record_that_was_not_compared(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))
         with pytest.raises(Violation, match="had not compared"):
             after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
 
-    def test_what_a_person_did_since_one_looked_excuses_it_and_what_one_saw_does_not(self) -> None:
+    def test_the_monitor_excuses_a_persons_change_only_if_not_seen(self) -> None:
         ghost = after_event(self.held(), ("changed", PERSON, self.MINE, b"by hand", None))
         after_event(ghost, ("changed", 1, b"by hand", self.THEIRS, self.MINE))
         with pytest.raises(Violation, match="had not compared"):
             after_event(after_event(ghost, ("read", 1)), ("changed", 1, b"by hand", self.THEIRS, self.MINE))
 
-    def test_whoever_linked_a_record_that_is_gone_is_not_told_that_it_has_it(self) -> None:
+    def test_the_monitor_forbids_yes_to_a_process_whose_linked_record_is_gone(self) -> None:
         ghost = after_event(begin(2), ("changed", 0, None, self.MINE, None))
         ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
         with pytest.raises(Violation, match="its record is gone"):
             after_note(ghost, 0, ("created", True), self.THEIRS)
         assert after_note(ghost, 0, ("created", False), self.THEIRS).grips[0] is None
 
-    def test_what_a_killed_process_linked_is_nobodys(self) -> None:
+    def test_the_monitor_allows_taking_a_record_linked_by_a_killed_process(self) -> None:
         ghost = after_death(after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE)
         assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (None, (self.THEIRS, monitor.HELD))
 
     @pytest.mark.parametrize("told", ["refused", "lost", "released"])
-    def test_nobody_is_told_no_while_its_own_record_stands(self, told: str) -> None:
+    def test_the_monitor_forbids_no_to_a_process_whose_record_stands(self, told: str) -> None:
         with pytest.raises(Violation, match="while its own record stands"):
             after_note(self.held(), 0, (told,), self.MINE)
 
-    def test_a_token_is_larger_than_the_one_before(self) -> None:
+    def test_the_monitor_requires_growing_tokens(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))
         ghost = after_event(ghost, ("changed", 1, self.MINE, self.OLDER, self.MINE))
         with pytest.raises(Violation, match="tokens do not grow: 5, then 4"):
             after_note(ghost, 1, ("acquired", self.OLDER, 4), self.OLDER)
 
-    def test_an_error_that_has_no_place_is_one(self) -> None:
+    def test_the_monitor_reports_an_unexpected_error(self) -> None:
         with pytest.raises(Violation, match="no place here"):
             after_note(begin(2), 0, ("failed", "OSError"), None)
 

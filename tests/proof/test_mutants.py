@@ -62,7 +62,7 @@ def changes(body: str) -> list[str]:
         ("while a.b:\n    pass", ["turned_round: while"]),
     ],
 )
-def test_a_change_is_named_by_its_operator_and_by_what_becomes_what(body: str, named: list[str]) -> None:
+def test_a_change_is_named_by_its_operator_and_the_old_and_new_text(body: str, named: list[str]) -> None:
     found = changes(body)
     assert [change for change in found if change in named] == named
     assert len(set(found)) == len(found)
@@ -72,7 +72,7 @@ def test_every_operator_has_a_name() -> None:
     assert mutants.NAMES.keys() == {operator for _, operator in mutants.OPERATORS}
 
 
-def test_equal_changes_of_a_function_are_told_apart_in_the_order_of_the_source() -> None:
+def test_equal_changes_of_a_function_are_numbered_in_source_order() -> None:
     (found,) = [it for it in mutants.generate(SOURCE) if it.change == "number: 0 to 1 (2 of 3)"]
     assert (found.function, found.line) == ("first", 5)
     assert changes("return 0, 1, 0") == ["number: 0 to 1 (1 of 2)", "number: 1 to 2", "number: 0 to 1 (2 of 2)"]
@@ -98,14 +98,14 @@ def test_equal_changes_of_a_function_are_told_apart_in_the_order_of_the_source()
     ],
     ids=["renamed", "formatted", "in several lines", "with more around it"],
 )
-def test_a_name_survives_renames_formatting_and_other_code(other: str) -> None:
+def test_the_name_of_a_mutant_survives_renames_and_formatting(other: str) -> None:
     named = changes("kept = self.found(a, key='x') if a.b < 0 and not c else (0, '')")
     assert len(set(named)) == 15
     assert [change for change in changes(other) if change in named] == named
 
 
 @pytest.mark.parametrize("more", ["g(0)\nreturn a < 0", "return a < 0 < 0", "if a:\n    return 0\nreturn a < 0"])
-def test_one_more_equal_change_takes_the_name_from_the_others(more: str) -> None:
+def test_one_more_equal_change_renames_the_others(more: str) -> None:
     """Otherwise an explanation would be of another mutant than it was written for, and nothing would show it."""
     assert "number: 0 to 1" in changes("return a < 0")
     assert "number: 0 to 1" not in changes(more)

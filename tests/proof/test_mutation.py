@@ -15,7 +15,7 @@ from proof.report import Report
 from tests.conftest import ROOT as PROJECT
 
 
-def test_every_explanation_is_of_a_mutant_that_is_there() -> None:
+def test_every_explanation_belongs_to_a_mutant() -> None:
     assert list(mutation.unfounded(mutation.read_explained())) == []
 
 
@@ -48,7 +48,7 @@ def test_an_explanation_of_no_mutant_is_reported(module: str, function: str, cha
 
 
 @pytest.mark.usefixtures("project")
-def test_the_mutants_that_may_be_meant_are_named_with_their_lines() -> None:
+def test_candidates_for_a_misnamed_mutant_are_shown_with_their_lines() -> None:
     (wrong,) = mutation.unfounded({Mutant("rooms.m", "A.f", "number: 0 to 1"): "because"})
     assert "number: 0 to 1 (1 of 2) (line 4)" in wrong and "number: 0 to 1 (2 of 2) (line 4)" in wrong and "'X'" not in wrong
 
@@ -80,14 +80,14 @@ def test_an_entry_may_name_several_changes_but_none_twice(project: Path) -> None
 
 
 @pytest.mark.parametrize("literal", [r"'\n'", r"'\\'", "'\"'", '"\'"', "b'x'", "'ü…'", r"'\x7f\ud800'"])
-def test_an_entry_to_paste_is_read_as_the_mutant_that_it_was_written_for(project: Path, literal: str) -> None:
+def test_an_entry_to_paste_names_the_mutant_it_was_written_for(project: Path, literal: str) -> None:
     for it in mutants.generate(f"def f():\n    return {literal}\n"):
         mutant = Mutant("rooms.m", it.function, it.change)
         (project / "explained.toml").write_text(mutation.blank_entry(mutant))
         assert mutation.read_explained() == {mutant: ""}
 
 
-def test_the_outcome_of_a_run_is_told_under_the_name_of_the_mutant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outcome_of_a_run_has_the_name_of_the_mutant(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "swarm/rooms/m.py").write_text("class A:\n    def f(self):\n        return 0, 'x', 0\n")
     made = ran(project, monkeypatch)
     found = {it.mutant.change: it for it in mutation.outcomes(project, "rooms.m")}
@@ -121,7 +121,7 @@ def outcome(change: str, code: int | None) -> Outcome:
     return Outcome(Mutant("m", "f", change), code, f"-was\n+{change}")
 
 
-def test_a_survivor_without_an_explanation_fails_the_row_and_is_shown_ready_to_be_explained(
+def test_an_unexplained_survivor_fails_the_row_and_is_printed_as_an_entry(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = Report(quiet=True)
@@ -134,7 +134,7 @@ def test_a_survivor_without_an_explanation_fails_the_row_and_is_shown_ready_to_b
     assert "-was\n+e" in shown and '[["m"]]\nfunction = "f"\nchanges = ["e"]\nwhy = ""\n' in shown
 
 
-def test_a_run_that_came_to_nothing_fails_the_row_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_outcomes_fails_the_row_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report(quiet=True)
     for found in ([], [outcome("a", None), outcome("b", None)]):
         mutation.add_row(report, "m", found, {}, "the clean tests failed")
@@ -157,13 +157,13 @@ def test_decorated_functions_are_mutated_too(tmp_path: Path, module: str, decora
     assert function in {it.function for it in mutation.generate(path)}
 
 
-def test_every_module_that_is_mutated_and_every_test_for_it_is_there() -> None:
+def test_every_mutated_module_and_its_tests_exist() -> None:
     for module in mutation_run.OWN:
         named = [f"swarm/{module.replace('.', '/')}.py", *mutation_run.arguments(module)]
         assert [path for path in named if not (mutation.ROOT / path.partition("::")[0]).is_file()] == []
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_every_test_left_out_of_mutation_testing_exists() -> None:
     """A test that was renamed would be run again, and one that is gone would be kept in mind for ever."""
     written = "".join(path.read_text() for path in (mutation.ROOT / "tests").rglob("test_*.py"))
     names = mutation_tests._LEFT_OUT | set(mutation_tests._ENOUGH)

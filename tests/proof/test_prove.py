@@ -16,7 +16,7 @@ def prove(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "proof", *args], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_a_row_that_does_not_hold_is_seen_in_the_table_and_in_the_verdict() -> None:
+def test_a_row_that_does_not_hold_shows_in_the_table_and_the_verdict() -> None:
     report = Report(quiet=True)
     report.row("part", "a promise", "12 of 12", seconds=3.2)
     verdicts = [report.held]
@@ -28,7 +28,9 @@ def test_a_row_that_does_not_hold_is_seen_in_the_table_and_in_the_verdict() -> N
     assert "FAILED" in lines[3] and len({len(line) for line in lines}) == 1
 
 
-def test_a_part_is_run_and_its_table_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_the_proof_runs_and_prints_its_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(program.PARTS, "mutation", lambda report, *, short: report.row("mutation", f"short: {short}", "1 of 1"))
     monkeypatch.setattr(sys, "argv", ["proof", "--short", "mutation"])
     assert program.main() == 0
@@ -37,12 +39,12 @@ def test_a_part_is_run_and_its_table_printed(monkeypatch: pytest.MonkeyPatch, ca
     assert "held" in said.err
 
 
-def test_a_seed_is_replayed() -> None:
+def test_a_seed_of_random_depth_is_replayed() -> None:
     done = prove("--seed", "7")
     assert (done.returncode, done.stdout) == (0, "Seed 7 breaks no promise.\n")
 
 
-def test_a_part_that_is_not_there_is_named() -> None:
+def test_an_unknown_part_of_the_proof_is_named() -> None:
     done = prove("everything")
     assert done.returncode == 2
     parts = "interleavings, processes, valkey, etcd, postgresql, cluster, input, ground, mutation"

@@ -211,7 +211,7 @@ def run(script: str, *args: str, **options: Any) -> subprocess.CompletedProcess[
 
 class TestNames:
     @pytest.mark.parametrize("kind", BAD_NAMES)
-    def test_a_bad_name_is_refused_by_what_writes(self, kind: str, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_writing_commands_refuse_an_invalid_name(self, kind: str, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
         name, rule = BAD_NAMES[kind]
         expect_refusal(lock("acquire", name, "w"), isolated_swarm_dir, rule)
         expect_refusal(lock("acquire", "t", name, "60"), isolated_swarm_dir, rule)
@@ -235,14 +235,14 @@ class TestNames:
         ],
         ids=lambda call: " ".join(call[1:]),
     )
-    def test_a_bad_name_is_refused_wherever_a_name_stands(self, call: list[str], isolated_swarm_dir: Path) -> None:
+    def test_every_command_refuses_an_invalid_name_in_every_position(self, call: list[str], isolated_swarm_dir: Path) -> None:
         for name, rule in (("../x", "slash"), ("a\nb", "control"), (os.fsdecode(b"\xff"), "UTF-8")):
             expect_refusal(run(*(word.replace("NAME", name) for word in call)), isolated_swarm_dir, rule)
 
     def test_a_name_that_looks_like_an_option_is_refused_after_two_dashes(self, lock: Run, isolated_swarm_dir: Path) -> None:
         expect_refusal(lock("acquire", "--", "--task", "w"), isolated_swarm_dir, "dash")
 
-    def test_a_bad_worker_in_the_environment_is_refused(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_worker_in_the_environment_is_refused(self, lock: Run, isolated_swarm_dir: Path) -> None:
         expect_refusal(lock("release-all", env=script_environment(SWARM_WORKER="../x")), isolated_swarm_dir, "slash")
 
     def test_release_all_of_an_empty_name_does_not_fall_back_to_the_environment(
@@ -254,7 +254,7 @@ class TestNames:
         assert (isolated_swarm_dir / "locks" / "t.lock").exists()
 
     @pytest.mark.parametrize("kind", [*BAD_NAMES, *ONLY_IN_PYTHON])
-    def test_a_bad_name_is_a_value_error_in_python(self, kind: str, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_name_is_a_value_error_in_python(self, kind: str, isolated_swarm_dir: Path) -> None:
         name: Any
         name, rule = {**BAD_NAMES, **ONLY_IN_PYTHON}[kind]
         for made in (TaskLockManager, StatusBroadcaster):
@@ -278,7 +278,7 @@ class TestNames:
                 call(name)
         assert [path.name for path in isolated_swarm_dir.rglob("*")] == ["locks"]
 
-    def test_a_reader_in_python_refuses_what_could_never_match(self, isolated_swarm_dir: Path) -> None:
+    def test_readers_in_python_refuse_names_that_could_never_match(self, isolated_swarm_dir: Path) -> None:
         log = StatusBroadcaster("w")
         with pytest.raises(ValueError, match="slash"):
             list(log.follow(task_id="../x", timeout=0.01))
@@ -288,7 +288,9 @@ class TestNames:
             list(log.follow(since="rubbish", timeout=0.01))
 
     @pytest.mark.parametrize("name", GOOD_NAMES)
-    def test_any_other_name_is_taken_and_shown_as_it_is(self, name: str, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_any_other_name_is_accepted_and_shown_unchanged(
+        self, name: str, lock: Run, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         assert lock("acquire", name, name, "60").stdout.startswith(f"Lock acquired: {name}\n")
         assert os.listdir(isolated_swarm_dir / "locks") == [f"{name}.lock"]
         assert lock("list").stdout.startswith(f"{name}: Active (worker: {name}, ")
@@ -301,30 +303,30 @@ class TestNames:
 
 class TestTtl:
     @pytest.mark.parametrize("ttl", BAD_TTLS, ids=lambda ttl: repr(ttl[:24]))
-    def test_a_bad_ttl_is_refused_by_the_script(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_the_script_refuses_an_invalid_ttl(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
         expect_refusal(lock("acquire", "t", "w", ttl), isolated_swarm_dir, "TTL_SECONDS")
 
     @pytest.mark.parametrize("ttl", ["1", "315360000", "060"])
-    def test_the_ends_of_the_range_are_allowed(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_the_smallest_and_largest_ttl_are_accepted(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
         assert lock("acquire", "t", "w", ttl).returncode == 0
         assert json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["ttl"] == int(ttl)
 
     @pytest.mark.parametrize(
         "ttl", [0, -1, 1.5, 0.5, 315_360_001, 10**400, math.nan, math.inf, True, "60", "abc", b"5", [60]], ids=repr
     )
-    def test_a_bad_ttl_is_a_value_error_in_python(self, ttl: Any, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_ttl_is_a_value_error_in_python(self, ttl: Any, isolated_swarm_dir: Path) -> None:
         locks = TaskLockManager("w")
         with pytest.raises(ValueError, match="ttl"):
             locks.acquire_lock("t", ttl=ttl)
         assert os.listdir(isolated_swarm_dir / "locks") == []
 
     @pytest.mark.parametrize("ttl", [0, -1, 315_360_001, math.nan, math.inf, True, "60"], ids=repr)
-    def test_a_bad_ttl_is_refused_by_hold(self, ttl: Any, isolated_swarm_dir: Path) -> None:
+    def test_hold_refuses_an_invalid_ttl(self, ttl: Any, isolated_swarm_dir: Path) -> None:
         with pytest.raises(ValueError, match="ttl"), TaskLockManager("w").hold("t", ttl=ttl):
             pass
         assert os.listdir(isolated_swarm_dir / "locks") == []
 
-    def test_hold_also_takes_fractions(self, isolated_swarm_dir: Path) -> None:
+    def test_hold_accepts_fractions_of_seconds_as_ttl(self, isolated_swarm_dir: Path) -> None:
         locks = TaskLockManager("w")
         with locks.hold("t", ttl=1.5):
             info = locks.get_lock_info("t")
@@ -332,12 +334,12 @@ class TestTtl:
             assert info.ttl == 1.5
 
     @pytest.mark.parametrize("wait", [math.nan, "5"], ids=repr)
-    def test_hold_refuses_to_wait_for_no_number_of_seconds(self, wait: Any, isolated_swarm_dir: Path) -> None:
+    def test_hold_refuses_an_invalid_wait(self, wait: Any, isolated_swarm_dir: Path) -> None:
         with pytest.raises(ValueError, match="wait"), TaskLockManager("w").hold("t", ttl=60, wait=wait):
             pass
 
     @pytest.mark.parametrize("ttl", [ttl for ttl in BAD_TTLS if ttl], ids=lambda ttl: repr(ttl[:24]))
-    def test_a_bad_default_ttl_is_named(self, ttl: str, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_default_ttl_is_named(self, ttl: str, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         locks = TaskLockManager("w")
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", ttl)
         with pytest.raises(ValueError, match="AI_SWARM_LOCK_TTL"):
@@ -360,7 +362,7 @@ class TestTtl:
         assert info.ttl == 300
 
     @pytest.mark.parametrize("size", ["abc", "0", "-1", "1.5", " 5", "1k", "٣", "9" * 5000], ids=lambda size: repr(size[:24]))
-    def test_a_bad_log_size_is_named(
+    def test_an_invalid_log_size_is_named(
         self, size: str, log: Run, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SWARM_LOG_MAX_BYTES", size)
@@ -372,12 +374,12 @@ class TestTtl:
 
 class TestCalls:
     @pytest.mark.parametrize("bad", BAD_CALLS, ids=called)
-    def test_a_wrong_call_is_refused(self, bad: tuple[str, list[str], str], isolated_swarm_dir: Path) -> None:
+    def test_a_malformed_command_is_refused(self, bad: tuple[str, list[str], str], isolated_swarm_dir: Path) -> None:
         script, args, rule = bad
         expect_refusal(run(script, *args), isolated_swarm_dir, rule)
 
     @pytest.mark.parametrize("bad", BAD_CALLS, ids=called)
-    def test_a_wrong_call_with_json_answers_with_one_object(
+    def test_a_malformed_command_with_json_answers_with_one_object(
         self, bad: tuple[str, list[str], str], isolated_swarm_dir: Path
     ) -> None:
         script, args, _ = bad
@@ -403,17 +405,17 @@ class TestCalls:
         ids=" ".join,
     )
     @pytest.mark.parametrize("held_by", ["nobody", "w", "another"])
-    def test_json_is_one_object_whatever_the_answer(self, args: tuple[str, ...], held_by: str, lock: Run) -> None:
+    def test_every_json_answer_is_one_object(self, args: tuple[str, ...], held_by: str, lock: Run) -> None:
         if held_by != "nobody":
             lock("acquire", "t", held_by)
         answer = json.loads(lock(*args, "--json").stdout)
         assert answer["schema_version"] == 1
 
-    def test_an_unknown_option_that_is_no_text_still_gives_a_readable_message(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_unknown_option_that_is_not_utf_8_gives_a_readable_message(self, lock: Run, isolated_swarm_dir: Path) -> None:
         expect_refusal(lock("list", os.fsdecode(b"--\xff")), isolated_swarm_dir, "no option")
 
     @pytest.mark.parametrize("meta", [[], "x", 5, {1: 2}, {"a": math.nan}, {"a": math.inf}, {"a": {1}}, {"a": b"x"}], ids=repr)
-    def test_meta_that_is_no_json_object_is_a_value_error_in_python(self, meta: Any, isolated_swarm_dir: Path) -> None:
+    def test_meta_that_is_not_a_json_object_is_a_value_error_in_python(self, meta: Any, isolated_swarm_dir: Path) -> None:
         with pytest.raises(ValueError, match="JSON"):
             StatusBroadcaster("w").broadcast_start("t", meta=meta)
         assert not (isolated_swarm_dir / "status.log").exists()
@@ -425,7 +427,7 @@ class TestCalls:
         assert not (isolated_swarm_dir / "status.log").exists()
 
     @pytest.mark.parametrize("count", [-5, 1.5, "10", None, True], ids=repr)
-    def test_a_bad_count_is_a_value_error_in_python(self, count: Any, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_count_is_a_value_error_in_python(self, count: Any, isolated_swarm_dir: Path) -> None:
         with pytest.raises(ValueError, match="count"):
             StatusBroadcaster("w").tail(count)
 
@@ -438,7 +440,7 @@ class TestCalls:
 
 class TestWhereStateIs:
     @pytest.mark.parametrize("script", [LOCK, LOG])
-    def test_two_different_directories_are_refused_and_both_named(
+    def test_two_different_state_directories_are_refused_and_both_named(
         self, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, other = tmp_path / "one", tmp_path / "other"
@@ -454,7 +456,7 @@ class TestWhereStateIs:
             assert str(other) in str(caught.value)
         assert os.listdir(tmp_path) == []
 
-    def test_one_directory_under_two_spellings_is_one(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+    def test_one_state_directory_in_two_spellings_is_accepted(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(isolated_swarm_dir)
         spellings = [f"{isolated_swarm_dir}/", f"{tmp_path}/./swarm", f"{tmp_path}/x/../swarm", str(tmp_path / "link"), "swarm"]
         for number, spelling in enumerate(spellings):
@@ -470,7 +472,7 @@ class TestWhereStateIs:
         assert run(LOCK, "acquire", "t", "w").returncode == 0
         assert (tmp_path / "here" / "locks" / "t.lock").exists()
 
-    def test_a_relative_directory_below_one_that_was_removed_says_what_is_wrong(self, tmp_path: Path) -> None:
+    def test_a_relative_state_directory_below_a_removed_one_is_explained(self, tmp_path: Path) -> None:
         gone = tmp_path / "gone"
         gone.mkdir()
         command = f"cd {shlex.quote(str(gone))} && rmdir {shlex.quote(str(gone))} && exec {shlex.quote(LOCK)} check t"
@@ -483,7 +485,7 @@ class TestForeignFiles:
     @pytest.mark.parametrize(
         "ttl", ["1e300", "1" + "0" * 400, "-1e300", '"1e300"', "1e15", '"NaN"', "[]", "true"], ids=lambda ttl: ttl[:12]
     )
-    def test_an_absurd_ttl_in_a_file_is_no_crash(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_absurd_ttl_in_a_lock_file_is_no_crash(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
         path = isolated_swarm_dir / "locks" / "t.lock"
         path.parent.mkdir(parents=True)
         for args in (
@@ -514,7 +516,7 @@ class TestHelp:
     @pytest.mark.parametrize(
         ("script", "command"), [(LOCK, name) for name in LOCK_COMMANDS] + [(LOG, name) for name in LOG_COMMANDS]
     )
-    def test_every_command_explains_itself(self, script: str, command: str, isolated_swarm_dir: Path) -> None:
+    def test_every_command_has_a_help(self, script: str, command: str, isolated_swarm_dir: Path) -> None:
         done = run(script, command, "--help")
         assert (done.returncode, done.stderr) == (0, "")
         face = "lock" if script == LOCK else "log"
@@ -558,7 +560,7 @@ class TestOutput:
         ],
         ids=lambda command: Path(command).name,
     )
-    def test_a_closed_pipe_is_quiet(self, command: str, long: Path) -> None:
+    def test_a_closed_pipe_ends_a_command_quietly(self, command: str, long: Path) -> None:
         done = run("bash", "-c", f'{command} | head -c 20 >/dev/null; echo "${{PIPESTATUS[0]}}"', timeout=20)
         assert done.stderr == ""
         assert done.stdout.strip() in ("0", "141")
@@ -609,21 +611,21 @@ class TestOutput:
 
 
 class TestInterrupt:
-    def test_follow_ends_cleanly(self, isolated_swarm_dir: Path) -> None:
+    def test_an_interrupt_ends_follow_cleanly(self, isolated_swarm_dir: Path) -> None:
         StatusBroadcaster("w").broadcast_start("t")
         with started(LOG, "follow", "--since", "0:0") as follower:
             assert follower.stdout is not None
             assert json.loads(follower.stdout.readline())["task_id"] == "t"
             expect_clean_interrupt(follower)
 
-    def test_follow_of_nothing_ends_cleanly_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+    def test_an_interrupt_ends_follow_of_an_empty_log_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
         with started(LOG, "follow") as follower:
             time.sleep(0.3)
             assert follower.poll() is None
             expect_clean_interrupt(follower)
         assert not isolated_swarm_dir.exists()
 
-    def test_a_waiting_acquire_leaves_no_lock_and_no_hand(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_interrupted_acquire_leaves_no_lock_and_no_scratch_directory(self, lock: Run, isolated_swarm_dir: Path) -> None:
         lock("acquire", "t", "w")
         before = (isolated_swarm_dir / "locks" / "t.lock").read_bytes()
         with started(LOCK, "acquire", "t", "waiter", "--wait", "60") as waiter:
@@ -635,9 +637,7 @@ class TestInterrupt:
         assert lock("release", "t", "w").returncode == 0
         assert lock("list").stdout == "No locks\n"
 
-    def test_an_interrupt_while_the_program_is_still_being_loaded_is_clean(
-        self, isolated_swarm_dir: Path, tmp_path: Path
-    ) -> None:
+    def test_an_interrupt_during_imports_is_clean(self, isolated_swarm_dir: Path, tmp_path: Path) -> None:
         hook = tmp_path / "hook.py"
         hook.write_text(
             "import os, signal, sys\n"

@@ -62,7 +62,7 @@ def closed(path: Path, mode: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("mode", [0o500, 0o000], ids=oct)
 @pytest.mark.parametrize("place", PLACES)
-def test_permission_lost_is_said_and_got_over(place: str, mode: int, state: Path) -> None:
+def test_a_lost_permission_is_reported_and_recovered_from(place: str, mode: int, state: Path) -> None:
     with Worker(table(state), become_nobody) as worker, Worker(table(state), become_nobody) as newcomer:
         token = worker("acquire", "t", "w", 60).token
         appended = [b"first", b"second"]
@@ -108,7 +108,7 @@ def test_permission_lost_is_said_and_got_over(place: str, mode: int, state: Path
         assert worker("store.read_log", "status")[0] == [*appended, b"last"]
 
 
-def test_a_holder_that_lost_its_permission_beyond_its_lease_is_told_and_can_take_it_again(state: Path, tmp_path: Path) -> None:
+def test_a_holder_without_permission_past_its_lease_stops_and_can_reacquire(state: Path, tmp_path: Path) -> None:
     hears, says = os.pipe()
     answers, asks = os.pipe()
 
@@ -218,7 +218,7 @@ def test_workers_in_two_pid_namespaces_have_one_winner_each_time(tmp_path: Path)
     assert {me // 4 for (me,) in winners} == {0, 1}, "one namespace never won: they did not compete"
 
 
-def test_workers_paused_together_beyond_their_leases_know_it_and_are_refused(tmp_path: Path) -> None:
+def test_workers_paused_past_their_leases_notice_it_and_are_refused(tmp_path: Path) -> None:
     """Their successors have the same names, as those who are started again by a supervisor: only tokens tell them apart."""
     tasks = range(4)
     state = str(tmp_path / "state")

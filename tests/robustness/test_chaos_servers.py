@@ -37,7 +37,7 @@ def rows(server: str) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("server", server_chaos.SERVERS)
-def test_workers_and_a_server_that_are_killed_and_stopped_break_no_promise(server: str) -> None:
+def test_workers_and_a_server_killed_and_stopped_break_no_promise(server: str) -> None:
     row = next(row for what, row in rows(server).items() if what.startswith("16 workers"))
     assert row.held, row.figures
     numbers = {what: int(number.replace(",", "")) for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)}
@@ -48,12 +48,12 @@ def test_workers_and_a_server_that_are_killed_and_stopped_break_no_promise(serve
 @pytest.mark.parametrize(
     ("server", "control"), [(server, control) for server in server_chaos.SERVERS for control in controls_of(server)]
 )
-def test_what_leaves_out_a_rule_is_caught(server: str, control: Control) -> None:
+def test_every_server_control_is_caught(server: str, control: Control) -> None:
     row = rows(server)[f"control: {control.name}"]
     assert row.held, row.figures
 
 
-def test_there_is_a_control_for_every_promise() -> None:
+def test_every_promise_has_a_control() -> None:
     signs = {"two holders at once", "tokens out of order", "a lost update", "the log holds records of", "the log lacks"}
     assert {control.sign for control in CONTROLS if not control.server} == {*signs, "readers disagree"}
 
@@ -62,24 +62,26 @@ class TestUnknownOutcomes:
     def record(self, number: int) -> bytes:
         return f'{{"worker": "a", "meta": {{"number": {number}}}}}'.encode()
 
-    def test_an_append_that_raised_may_be_there_or_not(self, tmp_path: Path) -> None:
+    def test_an_append_that_raised_may_be_in_the_log_or_not(self, tmp_path: Path) -> None:
         history = noted(tmp_path, a="appended 1; unknown append 2; appended 3")
         assert check(history, {}, map(self.record, (1, 3))) == check(history, {}, map(self.record, (1, 2, 3))) == []
         assert history.unknown == {"append": 1}
 
     @pytest.mark.parametrize(("there", "sign"), [((1, 2, 2, 3), "twice"), ((1, 3, 2), "out of order"), ((1, 2), "the log lacks")])
-    def test_but_once_and_in_order_and_it_excuses_no_other(self, there: tuple[int, ...], sign: str, tmp_path: Path) -> None:
+    def test_an_append_that_raised_is_there_at_most_once_and_excuses_no_other(
+        self, there: tuple[int, ...], sign: str, tmp_path: Path
+    ) -> None:
         history = noted(tmp_path, a="appended 1; unknown append 2; appended 3")
         found = check(history, {}, map(self.record, there))
         assert len(found) == 1 and sign in found[0]
 
-    def test_what_nobody_has_written_yet_is_found(self, tmp_path: Path) -> None:
+    def test_a_record_that_was_never_written_is_found(self, tmp_path: Path) -> None:
         history = noted(tmp_path, a="unknown append 1")
         assert check(history, {}, map(self.record, (1, 2))) == [], "it was killed before it could note that"
         found = check(history, {}, map(self.record, (1, 3)))
         assert found == ["the log holds records of a that it has not written yet, such as 3"]
 
-    def test_a_lock_whose_outcome_is_not_known_excuses_no_other(self, tmp_path: Path) -> None:
+    def test_a_lock_with_unknown_outcome_excuses_no_other(self, tmp_path: Path) -> None:
         notes = {"a": "held t 1 0 1 5 False; unknown heartbeat t 1", "b": "unknown acquire t", "c": "held t 2 1 4.9 9 False"}
         assert kinds(check(noted(tmp_path, **notes), {}, [])) == ["two holders at once"]
 
@@ -87,7 +89,7 @@ class TestUnknownOutcomes:
         notes = {"a": "held t 1 0 1 5 False; free t 1 2; unknown release t 1", "b": "held t 2 1 2.1 9 False"}
         assert check(noted(tmp_path, **notes), {}, []) == []
 
-    def test_only_a_server_that_is_away_is_an_excuse(self, tmp_path: Path) -> None:
+    def test_only_an_unreachable_server_is_an_excuse(self, tmp_path: Path) -> None:
         store = open_store("redis://127.0.0.1:1/0?timeout=0.1")
         with pytest.raises(StoreError) as away:
             store.read("locks/t")
@@ -107,7 +109,7 @@ class TestReaders:
             ((b"1", b"2"), "lacks 1 lines, first at line 3"),
         ],
     )
-    def test_whoever_has_read_something_else_is_found(self, read: tuple[bytes, ...], what: str) -> None:
+    def test_a_reader_that_read_something_else_is_found(self, read: tuple[bytes, ...], what: str) -> None:
         assert check_readers(self.LOG, {"f": read, "g": self.LOG}) == [f"readers disagree: f {what}"]
 
 
@@ -123,7 +125,7 @@ class TestServer:
                 crew.look()
             assert crew.failed == ["the server ended by itself"]
 
-    def test_a_follower_that_is_killed_is_gone_on_with_behind_what_it_noted(self, tmp_path: Path) -> None:
+    def test_a_replaced_follower_continues_after_the_last_noted_cursor(self, tmp_path: Path) -> None:
         with running(ValkeyServer(tmp_path / "server")) as server:
             store = open_store(server.url())
             crew = Crew(Plan(str(tmp_path / "run"), 1, ("t",), server=server.url()), server)

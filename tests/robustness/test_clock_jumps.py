@@ -101,7 +101,7 @@ class TestByHand:
                 clock.pass_time(61)
         assert tokens == sorted(set(tokens))
 
-    def test_an_object_s_own_judgement_of_a_lock_does_not_jump(self, store: Store, clock: HandClock) -> None:
+    def test_a_manager_judges_its_own_lock_without_the_wall_clock(self, store: Store, clock: HandClock) -> None:
         locks = TaskLockManager("w", store)
         assert locks.acquire_lock("t", ttl=60)
         info = locks.get_lock_info("t")
@@ -148,7 +148,7 @@ class TestEditedByHand:
         clock.jump(-2)
         assert locks.is_locked("t"), "the wall clock judges, also when it goes back"
 
-    def test_an_edited_ttl_of_null_is_a_lock_that_only_expires_at_ends(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edited_ttl_of_null_leaves_expires_at_as_the_only_end(self, files: FileStore, clock: HandClock) -> None:
         locks = TaskLockManager("other", files)
         self.edit(files, ttl=None, expires_at=to_iso(clock.now() + 10))
         clock.jump(9)
@@ -159,12 +159,12 @@ class TestEditedByHand:
         clock.pass_time(1e8)
         assert locks.is_locked("t")
 
-    def test_an_edit_elsewhere_leaves_the_judgement_alone(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edit_of_another_field_does_not_change_the_judgement(self, files: FileStore, clock: HandClock) -> None:
         self.edit(files, note="please do not touch", acquired_at="2001-01-01T00:00:00Z")
         clock.jump(DAY)
         assert TaskLockManager("other", files).is_locked("t")
 
-    def test_a_heartbeat_makes_an_edited_lock_ours_again(self, files: FileStore, clock: HandClock) -> None:
+    def test_a_heartbeat_restores_the_holders_judgement_of_an_edited_lock(self, files: FileStore, clock: HandClock) -> None:
         self.edit(files, ttl=100)
         owner = TaskLockManager("w", files)
         assert owner.update_heartbeat("t")
@@ -197,7 +197,7 @@ class TestFakedTime:
         assert monotonic == pytest.approx(time.monotonic(), abs=60)
 
     @pytest.mark.parametrize("offset", ["+2d", "-2d"])
-    def test_a_live_lock_is_live_whatever_the_time(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_live_lock_is_live_under_any_wall_clock(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
         first = json.loads(lock("acquire", "t", "w", "30", "--json").stdout)["lock"]["token"]
         assert lock("check", "t", env=at(offset)).stdout.startswith("t: Active\n")
         assert lock("list", env=at(offset)).stdout.startswith("t: Active (")
@@ -209,7 +209,7 @@ class TestFakedTime:
         assert lock("release", "t", "w", "--token", str(first)).returncode == 0
 
     @pytest.mark.parametrize("offset", ["+2d", "-2d"])
-    def test_a_dead_lock_is_dead_whatever_the_time(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_dead_lock_is_dead_under_any_wall_clock(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
         first = json.loads(lock("acquire", "t", "w", "1", "--json").stdout)["lock"]["token"]
         time.sleep(1.05)
         assert lock("check", "t", env=at(offset)).stdout.startswith("t: Expired\n")
@@ -219,7 +219,7 @@ class TestFakedTime:
         assert lock("heartbeat", "t", "w").returncode == 4
 
     @pytest.mark.parametrize("offset", ["+2d", "-2d"])
-    def test_a_lock_taken_under_false_time_counts_under_true_time(
+    def test_a_lock_taken_under_a_false_clock_counts_under_the_true_one(
         self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]
     ) -> None:
         assert lock("acquire", "long", "w", "30", env=at(offset)).returncode == 0
@@ -228,7 +228,7 @@ class TestFakedTime:
         assert lock("acquire", "short", "other", "--wait", "10").returncode == 0
         assert lock("check", "long").stdout.startswith("long: Active\n")
 
-    def test_tokens_grow_whatever_the_time(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_tokens_grow_under_any_wall_clock(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
         tokens = []
         for offset in ("+2d", "-2d", "+0", "-3000d", "+3000d", "-2d"):
             done = lock("acquire", "t", "w", "60", "--json", env=at(offset))
@@ -236,7 +236,7 @@ class TestFakedTime:
             assert lock("release", "t", "w").returncode == 0
         assert tokens == sorted(set(tokens))
 
-    def test_a_wait_is_as_long_as_it_says_whatever_the_time(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_wait_lasts_as_long_as_asked_under_any_wall_clock(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
         lock("acquire", "t", "w")
         for offset in ("+2d", "-2d"):
             begun = time.monotonic()
@@ -255,13 +255,13 @@ class TestTimeNamespaces:
         offset = 100_000 if request.param == "ahead" else -int(uptime * 0.9)
         return ["unshare", "--time", f"--boottime={offset}", "--fork"]
 
-    def test_the_clock_reads_differently_inside(self, shifted: list[str]) -> None:
+    def test_the_boot_clock_reads_differently_inside_a_time_namespace(self, shifted: list[str]) -> None:
         """Without this the tests below would show nothing."""
         program = "import time; print(time.clock_gettime(time.CLOCK_BOOTTIME))"
         inside = float(run([*shifted, sys.executable, "-c", program]).stdout)
         assert abs(inside - time.clock_gettime(time.CLOCK_BOOTTIME)) > 60
 
-    def test_a_live_lock_counts_on_both_sides(self, shifted: list[str], lock: Run) -> None:
+    def test_a_live_lock_counts_inside_and_outside_a_time_namespace(self, shifted: list[str], lock: Run) -> None:
         assert run([*shifted, LOCK, "acquire", "inside", "w", "60"]).returncode == 0
         assert lock("acquire", "outside", "w", "60").returncode == 0
         for side in ([], shifted):
@@ -276,7 +276,7 @@ class TestTimeNamespaces:
                     "also after a heartbeat from the other side"
                 )
 
-    def test_a_lock_with_a_short_lease_expires_on_both_sides(self, shifted: list[str], lock: Run) -> None:
+    def test_a_short_lease_expires_inside_and_outside_a_time_namespace(self, shifted: list[str], lock: Run) -> None:
         tokens = {}
         for task, side in (("inside", shifted), ("outside", [])):
             tokens[task] = json.loads(run([*side, LOCK, "acquire", task, "w", "1", "--json"]).stdout)["lock"]["token"]
@@ -288,7 +288,7 @@ class TestTimeNamespaces:
         taken = run([*shifted, LOCK, "acquire", "outside", "v", "--json"])
         assert json.loads(taken.stdout)["lock"]["token"] > tokens["outside"]
 
-    def test_a_holder_inside_is_alive_for_those_outside_until_it_is_killed(self, shifted: list[str], lock: Run) -> None:
+    def test_a_holder_in_a_time_namespace_is_alive_for_others_until_killed(self, shifted: list[str], lock: Run) -> None:
         with holding(shifted) as pid:
             assert lock("check", "t").stdout.startswith("t: Active\n")
             assert lock("acquire", "t", "other", "60").returncode == 1
@@ -297,7 +297,7 @@ class TestTimeNamespaces:
             assert lock("check", "t").stdout.startswith("t: Expired (holder gone)\n")
             assert lock("acquire", "t", "other", "60").returncode == 0
 
-    def test_a_holder_outside_is_alive_for_those_inside_until_it_is_killed(self, shifted: list[str], lock: Run) -> None:
+    def test_a_holder_outside_is_alive_for_a_time_namespace_until_killed(self, shifted: list[str], lock: Run) -> None:
         with holding([]) as pid:
             assert run([*shifted, LOCK, "check", "t"]).stdout.startswith("t: Active\n")
             assert run([*shifted, LOCK, "acquire", "t", "other", "60"]).returncode == 1
@@ -305,7 +305,7 @@ class TestTimeNamespaces:
             assert run([*shifted, LOCK, "check", "t"]).stdout.startswith("t: Expired (holder gone)\n")
             assert run([*shifted, LOCK, "acquire", "t", "other", "60"]).returncode == 0
 
-    def test_a_holder_with_a_heartbeat_inside_keeps_a_short_lease(self, shifted: list[str], lock: Run) -> None:
+    def test_heartbeats_inside_a_time_namespace_keep_a_short_lease(self, shifted: list[str], lock: Run) -> None:
         with holding(shifted, ttl=1):
             deadline = time.monotonic() + 2.2
             while time.monotonic() < deadline:
@@ -318,32 +318,32 @@ class TestPidNamespaces:
 
     APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
-    def test_a_holder_inside_is_never_gone_for_those_outside(self, lock: Run) -> None:
+    def test_a_holder_in_a_pid_namespace_never_counts_as_gone_outside(self, lock: Run) -> None:
         with holding(self.APART) as pid:
             assert pid == 1, "the pid that it knows of itself"
             assert lock("check", "t").stdout.startswith("t: Active\n")
             assert lock("acquire", "t", "other").returncode == 1
 
-    def test_a_holder_outside_is_never_gone_for_those_inside(self) -> None:
+    def test_a_holder_outside_never_counts_as_gone_in_a_pid_namespace(self) -> None:
         with holding([]) as pid:
             assert run([*self.APART, "sh", "-c", f"kill -0 {pid}"]).returncode != 0, "the pid does not exist inside"
             assert run([*self.APART, LOCK, "check", "t"]).stdout.startswith("t: Active\n")
             assert run([*self.APART, LOCK, "acquire", "t", "other"]).returncode == 1
 
-    def test_two_namespaces_with_the_same_pid_do_not_mistake_each_other(self) -> None:
+    def test_equal_pids_of_two_pid_namespaces_are_not_confused(self) -> None:
         with holding(self.APART):
             program = "import os, swarm; print(os.getpid(), swarm.TaskLockManager('other').acquire_lock('t'))"
             done = run([*self.APART, sys.executable, "-c", program], cwd=ROOT)
             assert (done.stdout, done.stderr) == ("1 False\n", "")
 
-    def test_a_holder_inside_that_died_is_free_at_the_end_of_its_lease(self, lock: Run) -> None:
+    def test_the_lock_of_a_dead_holder_in_a_pid_namespace_ends_with_its_lease(self, lock: Run) -> None:
         """Outside nobody can prove that it is gone."""
         with holding(self.APART, ttl=1):
             pass
         assert lock("check", "t").stdout.startswith("t: Active\n")
         assert lock("acquire", "t", "other", "--wait", "10").returncode == 0
 
-    def test_a_proc_of_another_namespace_proves_nothing(self, tmp_path: Path) -> None:
+    def test_a_proc_mount_of_another_pid_namespace_proves_nothing(self, tmp_path: Path) -> None:
         """`unshare --pid` without a /proc of its own: /proc/2 is another process than pid 2, and here it is a dead one."""
         holder = tmp_path / "holder.py"
         holder.write_text(HOLDER)

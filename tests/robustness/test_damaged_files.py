@@ -184,7 +184,7 @@ def expect_the_right_answer(data: bytes) -> None:
 @example(json.dumps({**FIELDS, "holder": {**STAMP, "x": float("nan")}}).encode())
 @example(json.dumps({**FIELDS, "holder": {**STAMP, "at": float("-inf")}}).encode())
 @example(json.dumps({"worker": "w", "ttl": None, "holder": {**STAMP, "ttl": [None], "pid": 2**22 + 1}}).encode())
-def test_a_lock_file_is_held_or_free_as_the_protocol_says_whatever_stands_in_it(data: bytes) -> None:
+def test_any_content_of_a_lock_file_is_held_or_free_as_the_protocol_says(data: bytes) -> None:
     expect_the_right_answer(data)
 
 
@@ -198,7 +198,7 @@ def test_a_damaged_identity_does_not_prove_that_a_live_process_is_gone(key: str,
         assert found.is_held
 
 
-def test_a_name_with_a_line_break_forges_no_line_of_the_faults() -> None:
+def test_a_name_with_a_line_break_forges_no_line_of_validate() -> None:
     with state_with(**{"a\nb: forged": b"{"}):
         answer = run("log", "validate")
     assert answer.code == 1
@@ -232,7 +232,7 @@ def is_record(line: bytes) -> bool:
 @given(some.lists(broken(records(RECORD)), min_size=1, max_size=4), some.booleans(), some.booleans())
 @example([DEEP, b"\x00" * 10_000_000], True, False)
 @example([b"z" * 10_000_000], False, True)
-def test_a_damaged_line_is_skipped_and_counted_and_hides_none_beside_it(damage: list[bytes], rotated: bool, torn: bool) -> None:
+def test_a_damaged_log_line_is_skipped_and_counted_and_hides_no_other(damage: list[bytes], rotated: bool, torn: bool) -> None:
     whole = [neighbour(number) for number in range(len(damage) + 1)]
     data = whole[0] + b"\n" + b"".join(bad + b"\n" + good + b"\n" for bad, good in zip(damage, whole[1:], strict=True))
     lines = data.split(b"\n")[:-1]

@@ -35,7 +35,7 @@ def rows() -> dict[str, Row]:
     return ROWS
 
 
-def test_a_cluster_to_which_much_happens_breaks_no_promise() -> None:
+def test_a_cluster_under_chaos_breaks_no_promise() -> None:
     row = next(row for what, row in rows().items() if "workers" in what)
     assert row.held, row.figures
     numbers = {what: int(number.replace(",", "")) for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)}
@@ -44,20 +44,20 @@ def test_a_cluster_to_which_much_happens_breaks_no_promise() -> None:
 
 
 @pytest.mark.parametrize("what", ["the leader is killed", "a follower is parted", "the leader is parted", "two of three"])
-def test_workers_go_on_by_themselves_when(what: str) -> None:
+def test_workers_recover_by_themselves_when(what: str) -> None:
     row = next(row for about, row in rows().items() if about.startswith(what))
     assert row.held, row.figures
     assert all(float(seconds) < 20 for seconds in re.findall(r"([\d.]+) s", row.figures)), row.figures
 
 
 @pytest.mark.parametrize("control", [control for control, _, _ in CONTROLS])
-def test_what_leaves_out_a_rule_is_caught(control: str) -> None:
+def test_every_cluster_control_is_caught(control: str) -> None:
     row = rows()[f"control: {control}"]
     assert row.held, row.figures
 
 
 class TestParting:
-    def test_a_member_is_parted_from_the_others_and_from_nobody_else(self, tmp_path: Path) -> None:
+    def test_a_partitioned_member_is_cut_off_from_the_members_only(self, tmp_path: Path) -> None:
         """Without this the test above would show nothing."""
         with cluster_apart(tmp_path) as cluster:
             parted = cluster.leader()
@@ -81,19 +81,19 @@ class TestWaits:
     def event(self, what: str = "it is parted") -> Event:
         return Event(what, 10, 20, 30, frozenset("ab"), ())
 
-    def test_a_call_counts_that_was_made_after_the_event(self, tmp_path: Path) -> None:
+    def test_only_a_call_made_after_the_event_counts_as_recovery(self, tmp_path: Path) -> None:
         a = "appended 1 1 2; appended 2 9 11; appended 3 12 13"
         history = noted(tmp_path, a=a, b="held t 1 14 16 17 False", c="appended 1 10 10.5")
         assert wait_after(self.event(), history) == Wait(0.5, 6)
 
-    def test_while_a_majority_is_away_it_is_the_end_that_counts(self, tmp_path: Path) -> None:
+    def test_recovery_of_a_lost_majority_counts_from_its_return(self, tmp_path: Path) -> None:
         history = noted(tmp_path, a="appended 1 9 9.5; appended 2 11 21", b="appended 1 12 23")
         assert wait_after(self.event(MAJORITY), history) == Wait(1, 3)
 
-    def test_who_never_came_back_is_no_success(self, tmp_path: Path) -> None:
+    def test_a_worker_that_never_succeeds_again_has_no_recovery_time(self, tmp_path: Path) -> None:
         assert wait_after(self.event(), noted(tmp_path, a="appended 1 1 2; appended 2 31 32")) == Wait(INFINITE, INFINITE)
 
-    def test_who_was_there_and_does_not_go_on_is_found(self, tmp_path: Path) -> None:
+    def test_a_worker_that_does_not_recover_is_found(self, tmp_path: Path) -> None:
         done = "appended 1 1 2; appended 2 21 22"
         history = noted(tmp_path, a=done, b="appended 1 1 2; appended 2 12 13", c="appended 1 1 2")
         assert idle_after(self.event(), history) == ["b does not go on when it is over"]
@@ -101,17 +101,17 @@ class TestWaits:
 
 
 class TestWitness:
-    def test_an_answer_is_wrong_and_so_is_none_that_takes_too_long(self) -> None:
+    def test_a_witness_reports_an_answer_and_a_question_that_takes_too_long(self) -> None:
         outcomes = [Outcome("read", 1, None), Outcome("tail", 1, "[]"), Outcome("keys", LATE + 0.1, None)]
         assert wrong_with(outcomes, "it") == ["it answered tail: []", f"it was asked keys for {LATE + 0.1:.1f} s"]
 
 
-def test_a_lease_that_ended_early_is_told_with_its_seconds(tmp_path: Path) -> None:
+def test_a_lease_that_ended_early_is_reported_with_its_seconds(tmp_path: Path) -> None:
     history = noted(tmp_path, a="held t 1 0 1 5 False; held u 1 0 1 5 False", b="held t 2 2 3 9 False; held u 2 2 6 9 False")
     assert too_early(history) == [2.0]
 
 
-def test_processes_of_a_crew_begin_with_different_members() -> None:
+def test_processes_of_a_crew_start_with_different_members() -> None:
     plan = Plan("", 1, (), server="etcd://a:1,b:1,c:1?namespace=n", timeout=2.0)
     assert [plan.hasty_address(name).partition("?")[0] for name in ("w3", "w4", "f2")] == [
         "etcd://a:1,b:1,c:1",

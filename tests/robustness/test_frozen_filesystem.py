@@ -49,7 +49,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_of_all_who_wake_from_a_freeze_one_has_the_lock_and_is_told_so(
+def test_after_a_freeze_exactly_one_process_has_the_lock_and_knows_it(
     operation: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
@@ -60,7 +60,7 @@ def test_of_all_who_wake_from_a_freeze_one_has_the_lock_and_is_told_so(
     assert len({owner for _, owner in rounds}) > 1, "always the same one won: they did not compete"
 
 
-def test_the_freeze_catches_hands_that_are_reached_through_a_symlink(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_freeze_test_catches_scratch_directories_behind_symlinks(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removing the symlink stops whoever is stopped before its rename, and nobody who sleeps inside: two winners."""
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     wrong = 0
@@ -175,7 +175,7 @@ def test_no_append_is_lost_or_torn_by_a_freeze(disk: Disk, tmp_path: Path) -> No
         assert numbers == sorted(numbers), "a writer's records are out of order"
 
 
-def test_a_holder_frozen_beyond_its_lease_is_told_while_it_is_frozen_and_has_one_successor(disk: Disk, tmp_path: Path) -> None:
+def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(disk: Disk, tmp_path: Path) -> None:
     store = FileStore(str(disk.seen / "held"))
     steady = store.clock.steady
     hears, says = os.pipe()

@@ -79,7 +79,7 @@ class Failing:
 
 @failures
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_lock_is_had_exactly_if_it_was_said_so_wherever_a_write_fails(
+def test_a_lock_is_held_exactly_if_reported_whichever_write_fails(
     operation: str, code: int, lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if code == errno.EIO and lasting:
@@ -137,7 +137,7 @@ WORK: dict[str, Callable[[FileStore], object]] = {
 @pytest.mark.parametrize("short", [False, True], ids=["", "half-written"])
 @failures
 @pytest.mark.parametrize("work", WORK)
-def test_the_log_loses_nothing_that_returned_wherever_a_write_fails(
+def test_the_log_keeps_every_returned_append_whichever_write_fails(
     work: str, code: int, lasting: bool, short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for at in range(1, 100):
@@ -215,7 +215,7 @@ KINDS: dict[str, tuple[Callable[[Path], AbstractContextManager[Disk]], Callable[
 
 @needs_root
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_on_a_disk_that_fills_up_again_and_again_never_overlap_and_lose_nothing(kind: str, tmp_path: Path) -> None:
+def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: str, tmp_path: Path) -> None:
     make, exhaust = KINDS[kind]
     workers = range(4)
     with make(tmp_path / "disk") as disk:

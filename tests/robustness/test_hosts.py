@@ -135,7 +135,7 @@ def swarm(hosts: Hosts, server: Server, tmp_path: Path) -> Iterator[Swarm]:
     made.close()
 
 
-def test_the_hosts_are_apart(hosts: Hosts) -> None:
+def test_the_simulated_hosts_are_separate(hosts: Hosts) -> None:
     """Without this the tests below would show nothing."""
     program = (
         "import os, time; from swarm.system import process; from swarm.system.clock import Clock; "
@@ -178,7 +178,7 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
     assert swarm.states() == {"done": len(tasks)}
 
 
-def test_a_host_that_is_cut_off_stops_before_others_take_over_and_goes_on_when_it_is_healed(swarm: Swarm) -> None:
+def test_a_disconnected_host_stops_before_a_takeover_and_recovers_when_healed(swarm: Swarm) -> None:
     """All workers have the same name: only the token tells them apart."""
     cut_off, others, finish = swarm.hosts.ahead, (swarm.hosts.behind, swarm.hosts.right), swarm.notes.with_name("finish")
     tasks = {"quiet", "stubborn", "talkative"}
@@ -250,7 +250,7 @@ def check_that_commands_give_up(swarm: Swarm, host: Host, tokens: Mapping[str, s
     assert not wait_until_gone(host, before)
 
 
-def test_everything_goes_on_by_itself_after_the_network_was_cut_and_the_server_stalled_and_died(swarm: Swarm) -> None:
+def test_hosts_recover_after_the_network_was_cut_and_the_server_died(swarm: Swarm) -> None:
     ttl, tasks = 2, [f"task-{number:02d}" for number in range(24)]
     swarm.add(**{name: agent(swarm.notes, 0.3) for name in tasks})
     workers = [swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", str(ttl)) for host in swarm.hosts.all]

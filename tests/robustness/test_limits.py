@@ -67,7 +67,7 @@ def refusals(locks: LockTable, verbs: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "at-work"])
 @pytest.mark.parametrize("free", range(6))
-def test_without_descriptors_it_says_so_and_goes_on_afterwards(free: int, known: bool, tmp_path: Path) -> None:
+def test_running_out_of_descriptors_is_reported_and_recovered_from(free: int, known: bool, tmp_path: Path) -> None:
     table(tmp_path).acquire("t", "w", 60)
     table(tmp_path).store.append("status", b"first")
 
@@ -94,7 +94,7 @@ def test_without_descriptors_it_says_so_and_goes_on_afterwards(free: int, known:
     in_a_child(work)
 
 
-def test_without_descriptors_it_says_so_also_where_modules_are_still_to_be_loaded(tmp_path: Path) -> None:
+def test_running_out_of_descriptors_during_imports_is_reported(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "from swarm import StatusBroadcaster, TaskLockManager\n"
@@ -155,7 +155,7 @@ def test_a_thousand_failures_leave_no_descriptor_open(fault: str, tmp_path: Path
     in_a_child(work)
 
 
-def test_a_log_that_may_not_grow_says_so_and_is_got_over_by_rotating(tmp_path: Path) -> None:
+def test_a_log_at_its_size_limit_is_an_error_until_it_is_rotated(tmp_path: Path) -> None:
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         store, other = table(tmp_path).store, table(tmp_path).store
@@ -180,7 +180,7 @@ def test_a_log_that_may_not_grow_says_so_and_is_got_over_by_rotating(tmp_path: P
     in_a_child(work)
 
 
-def test_a_lock_that_may_not_be_written_whole_is_not_had(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_written_whole_is_not_acquired(tmp_path: Path) -> None:
     def work() -> None:
         locks = table(tmp_path)
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -194,7 +194,7 @@ def test_a_lock_that_may_not_be_written_whole_is_not_had(tmp_path: Path) -> None
     in_a_child(work)
 
 
-def test_who_cannot_ask_for_the_boot_now_is_not_remembered_as_without_one() -> None:
+def test_a_boot_id_that_cannot_be_read_now_is_not_cached_as_missing() -> None:
     def work() -> None:
         clock = Clock()
         opened = without_descriptors(0)

@@ -180,7 +180,7 @@ def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
     [(("intents", f"old~s{'f' * 16}~0", "dangling link"), 0.0), (("scratch", "s" + "f" * 16, "directory in a directory"), 0.0)]
 )
 @example([(("generations", "999999999", "dangling link"), 0.0)])
-def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps_a_free_one(plants: list[Any]) -> None:
+def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(plants: list[Any]) -> None:
     with around() as state:
         mine = LockTable(FileStore(str(state)))
         lock = mine.acquire("held", "owner", 10_000)
@@ -218,7 +218,7 @@ def test_nothing_among_gates_hands_tickets_and_epochs_frees_a_held_lock_or_keeps
 
 
 @pytest.mark.parametrize("age", [10.0, -10.0, 100_000.0])
-def test_a_gate_with_a_living_hand_is_respected_while_it_is_young_and_not_for_ever(age: float) -> None:
+def test_an_intent_of_a_live_process_is_respected_until_it_times_out(age: float) -> None:
     with around() as state, mock.patch.object(swap, "INTENT_TIMEOUT", 3.0):
         table = LockTable(FileStore(str(state)))
         table.acquire("other", "w", 60)
@@ -237,7 +237,7 @@ OWN = ["locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", "
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_link_in_place_of_one_of_swarms_directories_is_refused(name: str) -> None:
+def test_a_symlink_in_place_of_a_private_directory_is_refused(name: str) -> None:
     with around() as state:
         store = FileStore(str(state))
         LockTable(store).acquire("t", "w", 60)
@@ -305,7 +305,7 @@ def expect_records(state: Path, expected: list[int]) -> None:
 
 @MANY
 @given(some.lists(some.tuples(some.sampled_from(NAMES), some.sampled_from(sorted(KINDS))), min_size=1, max_size=4), AGES)
-def test_nothing_among_the_parts_hides_a_record(plants: list[tuple[str, str]], age: float) -> None:
+def test_planted_log_parts_hide_no_record(plants: list[tuple[str, str]], age: float) -> None:
     with log_of_four() as (state, _):
         for name, kind in plants:
             holds_a_part = kind == "directory with a part" and name.partition("-")[0].isascii() and name[0].isdigit()
@@ -316,7 +316,7 @@ def test_nothing_among_the_parts_hides_a_record(plants: list[tuple[str, str]], a
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("end", ENDS)
-def test_an_end_that_makes_no_sense_counts_as_the_files_own(end: str, at: int) -> None:
+def test_an_impossible_end_of_a_log_part_counts_as_the_file_size(end: str, at: int) -> None:
     with log_of_four() as (state, parts):
         (parts[at] / "end").unlink()
         (parts[at] / "end").symlink_to(end)
@@ -325,7 +325,7 @@ def test_an_end_that_makes_no_sense_counts_as_the_files_own(end: str, at: int) -
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["file", "directory", "fifo", "socket", "link to itself", "link out", "long link"])
-def test_an_end_that_is_no_number_counts_as_the_files_own(kind: str, at: int) -> None:
+def test_an_end_of_a_log_part_that_is_not_a_number_counts_as_the_file_size(kind: str, at: int) -> None:
     with log_of_four() as (state, parts):
         plant(str(parts[at] / "end"), kind, 0.0)
         expect_records(state, [1, 2, 3, 4])
@@ -333,7 +333,7 @@ def test_an_end_that_is_no_number_counts_as_the_files_own(kind: str, at: int) ->
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("harm", ["part removed", "part and end removed", "emptied", "cut short", "end within the line"])
-def test_a_part_that_is_gone_or_torn_takes_no_other_with_it(harm: str, at: int) -> None:
+def test_a_missing_or_torn_log_part_hides_no_other(harm: str, at: int) -> None:
     with log_of_four() as (state, parts):
         if harm in ("part removed", "part and end removed"):
             (parts[at] / "part").unlink()
@@ -348,7 +348,7 @@ def test_a_part_that_is_gone_or_torn_takes_no_other_with_it(harm: str, at: int) 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["directory", "fifo", "link to itself", "link out by a file", "socket"])
-def test_a_part_that_is_no_file_is_an_error_that_names_it(kind: str, at: int) -> None:
+def test_a_log_part_that_is_not_a_file_is_an_error_that_names_it(kind: str, at: int) -> None:
     with log_of_four() as (state, parts):
         plant(str(parts[at] / "part"), kind, 0.0)
         planted = [str(parts[at] / "part")]
@@ -359,7 +359,7 @@ def test_a_part_that_is_no_file_is_an_error_that_names_it(kind: str, at: int) ->
         assert planted == []
 
 
-def test_a_log_that_leads_nowhere_is_an_error_and_no_endless_loop() -> None:
+def test_a_dangling_log_symlink_is_an_error_and_no_endless_loop() -> None:
     with around() as state:
         (state / "status.log").symlink_to("nowhere/at/all")
         assert run("log", "append", "START", "w", "t").code == 3

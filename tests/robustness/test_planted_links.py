@@ -38,7 +38,7 @@ TREASURE = (
 
 @pytest.mark.parametrize("directory", [False, True], ids=["to-a-file", "to-a-directory"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_planted_link_harms_nothing_outside_and_is_worked_with_or_refused(place: str, directory: bool, tmp_path: Path) -> None:
+def test_a_planted_symlink_harms_nothing_outside_the_state_directory(place: str, directory: bool, tmp_path: Path) -> None:
     treasure, state = tmp_path / "treasure", tmp_path / "state"
     make_treasure(treasure)
     before = contents(treasure)
@@ -108,7 +108,7 @@ def contents(path: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_a_link_that_is_planted_while_a_worker_is_at_work_costs_no_file_outside(tmp_path: Path) -> None:
+def test_a_symlink_planted_during_work_costs_no_file_outside(tmp_path: Path) -> None:
     locks = table(tmp_path / "state")
     locks.acquire("t", "w", 60)
     intents, outside = tmp_path / "state" / ".locks" / "intents", tmp_path / "outside"

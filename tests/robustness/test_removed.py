@@ -27,7 +27,7 @@ PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tok
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_whoever_is_at_work_goes_on_and_knows_whether_it_lost_its_lock(place: str, tmp_path: Path) -> None:
+def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(place: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with Worker(table(state)) as holder, Worker(table(state)) as other:
         token = holder("acquire", "t", "holder", 60).token
@@ -57,7 +57,7 @@ def test_whoever_is_at_work_goes_on_and_knows_whether_it_lost_its_lock(place: st
 
 
 @pytest.mark.parametrize("place", ["locks", ".locks/scratch", ".locks/intents", ".locks/tokens"])
-def test_tokens_grow_whoever_draws_them_after_a_removal(place: str, tmp_path: Path) -> None:
+def test_tokens_grow_after_a_removal_for_every_worker(place: str, tmp_path: Path) -> None:
     tokens = []
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(table(tmp_path))) for _ in range(3)]
@@ -72,7 +72,7 @@ def test_tokens_grow_whoever_draws_them_after_a_removal(place: str, tmp_path: Pa
 
 
 @needs_root
-def test_tokens_grow_among_those_who_see_the_boot_and_those_who_do_not(tmp_path: Path) -> None:
+def test_tokens_grow_among_workers_with_and_without_a_known_boot(tmp_path: Path) -> None:
     """In a sandbox without /proc nobody can tell which boot it is."""
     lock = ROOT / "scripts" / "swarm_lock.sh"
     script = f"mount -t tmpfs tmpfs /proc && '{lock}' acquire t inside 60 --json && '{lock}' release t inside"
@@ -90,7 +90,7 @@ def test_tokens_grow_among_those_who_see_the_boot_and_those_who_do_not(tmp_path:
     assert len(set(tokens)) == 6
 
 
-def test_workers_whose_hands_are_removed_all_the_time_never_overlap(tmp_path: Path) -> None:
+def test_workers_whose_scratch_directories_are_removed_never_overlap(tmp_path: Path) -> None:
     state, order = tmp_path / "state", tmp_path / "order"
     end = time.monotonic() + 2
 

@@ -122,7 +122,7 @@ def test_every_task_is_done_once_while_workers_are_killed(tmp_path: Path) -> Non
     assert again > 0, f"{killed} workers were killed, and no task had to be begun again"
 
 
-def test_the_same_in_one_process_on_the_memory_store() -> None:
+def test_every_task_is_done_once_by_threads_on_the_memory_store() -> None:
     """Workers are threads here, and die by stopping in the middle: their leases end."""
     store = MemoryStore()
     tasks = specs("true")
@@ -157,7 +157,7 @@ def test_the_same_in_one_process_on_the_memory_store() -> None:
     assert refused  # else nothing was tried
 
 
-def test_the_check_notices_a_task_that_is_done_twice(tmp_path: Path) -> None:
+def test_the_check_finds_a_task_that_was_done_twice(tmp_path: Path) -> None:
     lines = [
         b'{"op": "add", "id": "a", "command": "x"}',
         b'{"op": "claim", "id": "a", "worker": "w", "token": 1}',
