@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.errors import StoreError
 from swarm.locks.table import LockTable
-from swarm.queue.events import DONE, RUNNING
+from swarm.queue.events import DONE, FAILED, RUNNING
 from swarm.queue.events import LOG as TASKS
-from swarm.queue.state import QueueState, TaskState
+from swarm.queue.state import QueueState, TaskState, effective_state
 from swarm.status.log import LOG as STATUS
 from swarm.status.log import parse_record
 from swarm.stores.contract import Store
@@ -84,7 +84,7 @@ def check_locks(case: Case) -> Iterator[Check]:
 
 def check_claims(case: Case) -> Iterator[Check]:
     """Find tasks whose worker died at the last attempt, while no worker has noticed."""
-    tokens = {entry.id: entry.token for entry in case.tasks.running.values() if _is_lost_for_good(case, entry)}
+    tokens = {entry.id: entry.token for entry in case.tasks.running.values() if _has_failed(case, entry)}
     _read_queue(case)  # the claim must stand before and after the look at its lock
     for entry in list(case.tasks.running.values()):
         if entry.state == RUNNING and tokens.get(entry.id) == entry.token:
@@ -155,8 +155,10 @@ def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> 
     return token != entry.token or now - (from_iso(entry.since) or 0.0) >= _MAX_CLOCK_DIFFERENCE
 
 
-def _is_lost_for_good(case: Case, entry: TaskState) -> bool:
-    return entry.attempts >= entry.max_attempts and not case.locks.status(entry.id).is_held
+def _has_failed(case: Case, entry: TaskState) -> bool:
+    if effective_state(entry, lock_is_free=True) != FAILED:
+        return False  # a worker will try it again, so its lock need not be read
+    return not case.locks.status(entry.id).is_held
 
 
 def _read_queue(case: Case) -> None:
