@@ -58,7 +58,7 @@ def check_queue(case: Case) -> Iterator[Check]:
     _read_queue(case)  # from the beginning: a snapshot would hide damaged lines
     state = case.tasks
     if state.damaged:
-        text = f"{_count(state.damaged, 'line')} of the queue's log cannot be read and are ignored"
+        text = f"the queue's log has {_count(state.damaged, 'line')} that cannot be read; readers skip them"
         yield Check("queue", WARNING, text, "swarm task list")
     blocked = state.blocked()
     if blocked:
@@ -88,7 +88,7 @@ def check_claims(case: Case) -> Iterator[Check]:
     _read_queue(case)  # the claim must stand before and after the look at its lock
     for entry in list(case.tasks.running.values()):
         if entry.state == RUNNING and tokens.get(entry.id) == entry.token:
-            text = f"{entry.id} has failed: its worker {entry.worker} died at the last of {_count(entry.attempts, 'attempt')}"
+            text = f"{entry.id} has failed: its worker {entry.worker} died at attempt {entry.attempts} of {entry.max_attempts}"
             yield Check("queue", WARNING, text, f"swarm task retry {quoted(entry.id)}")
 
 

@@ -116,30 +116,30 @@ def _check_permissions(root: str) -> Iterator[Check]:
         shutil.rmtree(trial_dir, ignore_errors=True)
     for fault in faults:
         yield Check(name, FAULT, f"{root}: {fault}, so locks do not work there", _LOCAL_DISK)
-    for path, fault in _unusable(root):
-        yield Check(name, FAULT, f"{path} {fault}", f"ls -ld {quoted(path)}; chown -R $(id -un) {quoted(path)}")
-        faults.append(fault)
-    if not faults:
+    unusable = list(_unusable(root))
+    yield from unusable
+    if not faults and not unusable:
         yield Check(name, OK, "files can be written, linked, renamed and removed, and no name is given twice")
 
 
-def _unusable(root: str) -> Iterator[tuple[str, str]]:
-    """Yield paths that exist and that we may not write to.
+def _unusable(root: str) -> Iterator[Check]:
+    """Find paths of the wrong kind, and paths that we may not write to.
 
-    One `sudo swarm` is enough for that.
+    One `sudo swarm` is enough for the latter.
     """
     for name in _FILES:
-        path = f"{root}/{name}"
-        if os.path.lexists(path) and not os.path.isfile(path):
-            yield path, "is not a plain file"
-        elif os.path.exists(path) and not os.access(path, os.W_OK):
-            yield path, "may not be written to"
+        yield from _check_path(f"{root}/{name}", os.path.isfile, os.W_OK, "a plain file")
     for name in checked_directories(root):
-        path = f"{root}/{name}"
-        if os.path.lexists(path) and not os.path.isdir(path):
-            yield path, "is not a directory"
-        elif os.path.exists(path) and not os.access(path, os.W_OK | os.X_OK):
-            yield path, "may not be written to"
+        yield from _check_path(f"{root}/{name}", os.path.isdir, os.W_OK | os.X_OK, "a directory")
+
+
+def _check_path(path: str, has_kind: Callable[[str], bool], access: int, kind: str) -> Iterator[Check]:
+    shown = quoted(path)
+    if os.path.lexists(path) and not has_kind(path):
+        yield Check("permissions", FAULT, f"{path} is not {kind}", f"mv {shown} {quoted(path + '.old')}")
+    elif os.path.exists(path) and not os.access(path, access):
+        fix = f"ls -ld {shown}; chown -R $(id -un) {shown}"
+        yield Check("permissions", FAULT, f"{path} may not be written to", fix)
 
 
 def checked_directories(root: str) -> list[str]:

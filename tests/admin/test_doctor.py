@@ -80,7 +80,7 @@ class TestGoodStateDirectory:
         ]
         assert set(names) < {check.name for check in checks}
         answer = run("doctor")
-        assert answer.code == 0 and answer.out.endswith(b"Nothing is wrong.\n")
+        assert answer.code == 0 and answer.out.endswith(b"No faults found.\n")
 
     def test_doctor_does_not_create_a_missing_state_directory(self, isolated_swarm_dir: Path) -> None:
         before = everything(isolated_swarm_dir.parent)
@@ -172,6 +172,8 @@ class TestFilesystem:
         (home / "results").write_text("")
         (check,) = found("permissions", FAULT)
         assert check.text == f"{home}/results is not a directory"
+        subprocess.run(check.fix, shell=True, check=True)
+        assert the("permissions").state == OK
 
     def test_hard_links_that_replace_files_are_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "link", lambda source, target: None)
