@@ -11,7 +11,7 @@
     retry    failed, cancelled -> ready      its attempts are counted from 0
     cancel   ready, running -> cancelled
 
-An event that does not fit changes nothing, whoever wrote it. So a worker that lost its lease cannot
+An event that does not fit changes nothing. So a worker that lost its lease cannot
 finish a task, however late it comes and whatever it checked before. All processes that have read
 equally far have the same state. Only a task's lock says whether its worker is alive.
 """

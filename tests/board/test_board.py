@@ -58,7 +58,7 @@ def test_an_empty_store_has_an_empty_board(store: Store, tmp_path: Path) -> None
 
 
 class TestWaitingForAPerson:
-    def test_it_says_who_waits_since_when_and_why(self, store: Store, clock: HandClock) -> None:
+    def test_a_waiting_problem_has_its_worker_time_and_reason(self, store: Store, clock: HandClock) -> None:
         say(store, "START")
         clock.pass_time(5)
         say(store, "WAIT", text="which database?")
@@ -73,12 +73,12 @@ class TestWaitingForAPerson:
         assert problems(store) == [("waiting", "b"), ("waiting", "a"), ("waiting", "c")]
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
-    def test_it_is_over_when_the_task_goes_on_or_ends(self, store: Store, state: str) -> None:
+    def test_waiting_ends_when_the_task_is_started_done_or_skipped(self, store: Store, state: str) -> None:
         say(store, "WAIT")
         say(store, state)
         assert not problems(store)
 
-    def test_a_task_that_is_done_in_the_queue_waits_for_nobody(self, store: Store) -> None:
+    def test_a_task_that_is_done_in_the_queue_is_not_shown_as_waiting(self, store: Store) -> None:
         queue = queue_with(store, "t")
         claim = queue.claim("w")
         queue.done("t", "w", claim.token)
@@ -143,7 +143,7 @@ class TestHolders:
         clock.pass_time(100)
         assert "its lease ended 40 s ago" in the_problem(store).text
 
-    def test_a_claim_whose_lock_was_removed_is_gone(self, store: Store) -> None:
+    def test_a_running_task_whose_lock_was_removed_is_shown_as_gone(self, store: Store) -> None:
         queue_with(store, "t").claim("w")
         LockTable(store).break_lock("t")
         assert ("gone", "t") in problems(store)
@@ -192,7 +192,7 @@ class TestLeases:
         assert problem.kind == "lease" and problem.text.startswith("its lease ends in")
 
     @pytest.mark.parametrize("ttl", [3, 30, 300, 3600])
-    def test_a_lease_that_is_kept_alive_is_none_at_any_moment(self, store: Store, clock: HandClock, ttl: float) -> None:
+    def test_a_lease_with_heartbeats_is_never_a_problem(self, store: Store, clock: HandClock, ttl: float) -> None:
         table = LockTable(store)
         table.acquire("t", "w", ttl, bound=True)
         for _ in range(12):
@@ -200,20 +200,18 @@ class TestLeases:
             assert not problems(store)
             table.heartbeat("t", "w")
 
-    def test_a_process_whose_heartbeats_have_stopped_is_told_long_before_its_lease_ends(
-        self, store: Store, clock: HandClock
-    ) -> None:
+    def test_stopped_heartbeats_are_a_problem_long_before_the_lease_ends(self, store: Store, clock: HandClock) -> None:
         LockTable(store).acquire("t", "w", 3600, bound=True)
         clock.pass_time(120)
         assert the_problem(store).text == "no heartbeat for 2 min 0 s; its lease ends in 58 min 0 s"
 
     @pytest.mark.parametrize(("ttl", "passed"), [(300, 265), (60, 45), (3600, 3500), (86400, 86300)])
-    def test_a_lease_that_has_time_left_is_none(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
+    def test_a_lease_with_time_left_is_no_problem(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
         LockTable(store).acquire("t", "w", ttl)
         clock.pass_time(passed)
         assert not problems(store)
 
-    def test_nobody_expects_heartbeats_of_a_lock_that_a_person_took(self, store: Store, clock: HandClock) -> None:
+    def test_missing_heartbeats_of_an_unbound_lock_are_no_problem(self, store: Store, clock: HandClock) -> None:
         LockTable(store).acquire("t", "ada", 3600)
         LockTable(store).acquire("u", "ada", None)
         clock.pass_time(120)
@@ -233,7 +231,7 @@ class TestBlocked:
         ]
         assert board.blocked == 2
 
-    def test_one_that_does_not_exist_blocks_too(self, store: Store) -> None:
+    def test_a_missing_task_blocks_the_tasks_after_it(self, store: Store) -> None:
         store.append("tasks", b'{"op": "add", "at": "", "id": "t", "prompt": "x", "after": ["nowhere"]}')
         assert the_problem(store).text == "it comes after nowhere, which does not exist"
 
@@ -253,7 +251,7 @@ def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClo
 
 
 class TestWork:
-    def test_it_says_for_how_long_how_long_still_and_what_was_said(self, store: Store, clock: HandClock) -> None:
+    def test_an_active_task_has_its_times_and_its_latest_record(self, store: Store, clock: HandClock) -> None:
         table = LockTable(store)
         table.acquire("t", "w", 300)
         say(store, "START", text="reading the code")
@@ -264,7 +262,7 @@ class TestWork:
         assert (work.worker, work.task_id, work.held_for, work.lease_left, work.ttl) == ("w", "t", 120, 280, 300)
         assert (work.state, work.text, work.said_at) == ("START", "reading the code", work.since)
 
-    def test_whoever_is_longest_at_it_comes_first(self, store: Store, clock: HandClock) -> None:
+    def test_the_worker_that_holds_its_task_longest_comes_first(self, store: Store, clock: HandClock) -> None:
         for task in ("b", "a"):
             LockTable(store).acquire(task, "w", None)
             clock.pass_time(1)

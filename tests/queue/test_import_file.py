@@ -1,4 +1,4 @@
-"""Tasks from files: JSON Lines, a JSON list, YAML. What is wrong is said with where it stands."""
+"""Tasks from files: JSON Lines, a JSON list, YAML. Errors say where the invalid task stands."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_text_of_many_lines_stays_one_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "expected"),
     [
         ("t.jsonl", '{"id": "a", "prompt": "x"}\n{"id": ', "t.jsonl, line 2, is not JSON"),
         ("t.jsonl", '{"id": "a", "prompt": "x"}\n"b"', "t.jsonl, line 2 is not an object"),
@@ -69,8 +69,8 @@ def test_a_text_of_many_lines_stays_one_prompt() -> None:
         ("t.json", '[{"id": "a", "prompt": NaN}]', "is not JSON"),
     ],
 )
-def test_what_is_wrong_is_said_with_where_it_stands(name: str, text: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_an_invalid_task_in_a_file_is_named_with_its_position(name: str, text: str, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
         parse(text, name)
 
 
@@ -81,9 +81,12 @@ def test_without_pyyaml_a_yaml_file_names_the_install_and_what_needs_none(
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(StoreError) as caught:
         parse(text, name)
-    told = str(caught.value)
-    assert f"reading {name} as YAML needs the package PyYAML" in told and "JSON and JSON Lines can be read without it" in told
-    assert told.endswith(f"Run: {sys.executable} -m pip install PyYAML")
+    text_of_error = str(caught.value)
+    assert (
+        f"reading {name} as YAML needs the package PyYAML" in text_of_error
+        and "JSON and JSON Lines can be read without it" in text_of_error
+    )
+    assert text_of_error.endswith(f"Run: {sys.executable} -m pip install PyYAML")
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.jsonl", "-"])

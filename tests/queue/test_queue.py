@@ -35,7 +35,7 @@ def queue(store: Store) -> TaskQueue:
     return TaskQueue(store)
 
 
-def told(store: Store, task: str) -> list[tuple[str, str]]:
+def logged(store: Store, task: str) -> list[tuple[str, str]]:
     return [(record["state"], record.get("message", "")) for _, record in StatusLog(store).query(task)]
 
 
@@ -72,7 +72,7 @@ class TestAdding:
         assert queue.get("a").spec.prompt == "one"
 
     @pytest.mark.parametrize("one", ["the same", "another"])
-    def test_of_two_who_add_the_same_id_one_is_told_that_it_was_there(
+    def test_of_two_processes_that_add_an_id_at_once_one_finds_it_taken(
         self, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, one: str
     ) -> None:
         mine, other = TaskQueue(store), TaskQueue(store)
@@ -92,7 +92,7 @@ class TestAdding:
             assert other.add_all([TaskSpec("b", "same"), TaskSpec("c", "other")]) == (["c"], ["b"])
         assert [task.spec.prompt for task in TaskQueue(store).tasks()][:2] == ["mine", "same"]
 
-    def test_a_task_that_others_have_just_made_a_circle_of_is_told_as_not_added(
+    def test_a_task_that_would_close_a_cycle_made_meanwhile_is_an_error(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         check = task_queue._check_new
@@ -108,7 +108,7 @@ class TestAdding:
         assert [task.id for task in queue.tasks()] == ["b"]
 
     @pytest.mark.parametrize(
-        ("spec", "said"),
+        ("spec", "expected"),
         [
             (TaskSpec("../x", "x"), "the task: id '../x' is not a valid name"),
             (TaskSpec("x"), "the task x has neither a prompt nor a command"),
@@ -116,26 +116,26 @@ class TestAdding:
             (TaskSpec("x", "x", timeout=-1.0), "timeout is '-1.0', but must be"),
         ],
     )
-    def test_what_a_program_made_itself_is_checked_before_anything_is_written(
-        self, queue: TaskQueue, store: Store, spec: TaskSpec, said: str
+    def test_specs_made_by_a_program_are_checked_before_anything_is_written(
+        self, queue: TaskQueue, store: Store, spec: TaskSpec, expected: str
     ) -> None:
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=expected):
             queue.add_all([TaskSpec("a", "x"), spec])
         assert store.read_log(LOG)[0] == []
 
-    def test_adding_very_many_tells_how_far_it_is(self, queue: TaskQueue) -> None:
-        told: list[int] = []
-        queue.add_all([TaskSpec(f"t{number}", "x") for number in range(1999)], told.append)
-        assert told == [1000]
-        queue.add_all([TaskSpec(f"u{number}", "x") for number in range(2000)], told.append)
-        assert told == [1000, 1000, 2000]
+    def test_adding_many_tasks_reports_its_progress(self, queue: TaskQueue) -> None:
+        reported: list[int] = []
+        queue.add_all([TaskSpec(f"t{number}", "x") for number in range(1999)], reported.append)
+        assert reported == [1000]
+        queue.add_all([TaskSpec(f"u{number}", "x") for number in range(2000)], reported.append)
+        assert reported == [1000, 1000, 2000]
 
-    def test_a_task_cannot_come_after_one_that_is_not_there(self, queue: TaskQueue) -> None:
+    def test_a_task_cannot_come_after_one_that_does_not_exist(self, queue: TaskQueue) -> None:
         with pytest.raises(BadInput, match="b comes after a, but there is no such task"):
             queue.add("b", "x", after=["a"])
         assert queue.tasks() == []
 
-    def test_what_comes_after_a_task_that_is_done_is_ready_at_once(self, queue: TaskQueue) -> None:
+    def test_a_task_after_a_done_task_is_ready_at_once(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         queue.done("a", "w", queue.claim("w").token)
@@ -158,7 +158,9 @@ class TestAdding:
             ({"x": (), "a": ("x", "b"), "b": ("c",), "c": ("x", "a")}, "a after b after c after a"),
         ],
     )
-    def test_a_circle_is_refused_and_named(self, queue: TaskQueue, after: dict[str, tuple[str, ...]], circle: str) -> None:
+    def test_a_cycle_of_tasks_is_refused_and_named(
+        self, queue: TaskQueue, after: dict[str, tuple[str, ...]], circle: str
+    ) -> None:
         with pytest.raises(BadInput, match=f"in a cycle: {circle}"):
             queue.add_all([TaskSpec(name, "x", after=names) for name, names in after.items()])
         assert queue.tasks() == []
@@ -172,7 +174,7 @@ class TestAdding:
             queue.add_all([*chain, TaskSpec("t30000", "x"), chain[0]])
         assert queue.tasks() == []
 
-    def test_a_circle_through_what_is_there_is_found(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_cycle_through_existing_tasks_is_found(self, store: Store, queue: TaskQueue) -> None:
         store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')  # an import that was cut off
         with pytest.raises(BadInput, match="in a cycle: b after a after b"):
             queue.add("b", "x", after=["a"])
@@ -194,12 +196,12 @@ class TestAdding:
         ]
         assert len(queue.add_all(specs[::-1])[0]) == 120
 
-    def test_a_long_chain_is_no_circle(self, queue: TaskQueue) -> None:
+    def test_a_long_chain_of_tasks_is_not_a_cycle(self, queue: TaskQueue) -> None:
         names = [f"t{number}" for number in range(2000)]
         queue.add_all([TaskSpec(name, "x", after=tuple(names[at + 1 : at + 2])) for at, name in enumerate(names)])
         assert queue.claim("w").task.id == "t1999"
 
-    def test_two_who_import_at_once_cannot_make_a_circle(self, store: Store) -> None:
+    def test_two_imports_at_once_cannot_make_a_cycle(self, store: Store) -> None:
         """Each is fine alone, and neither sees the other's tasks before it writes."""
         store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')
         store.append(LOG, b'{"op": "add", "id": "b", "prompt": "x", "after": ["a"]}')
@@ -230,9 +232,7 @@ class TestAdding:
             ({"task_id": "a", "prompt": "x" * (17 << 20)}, "at most"),
         ],
     )
-    def test_what_breaks_a_rule_is_refused_and_nothing_is_written(
-        self, queue: TaskQueue, fields: dict[str, object], rule: str
-    ) -> None:
+    def test_an_invalid_record_is_refused_and_not_written(self, queue: TaskQueue, fields: dict[str, object], rule: str) -> None:
         with pytest.raises(BadInput, match=rule):
             queue.add(**fields)  # type: ignore[arg-type]
         assert queue.tasks() == []
@@ -245,7 +245,7 @@ class TestClaiming:
         lock = LockTable(store).status("a")
         assert lock.lock is not None and lock.is_held
         assert (lock.lock.worker, lock.lock.token, lock.lock.ttl) == ("w", claim.token, 60)
-        assert told(store, "a") == [("START", "")]
+        assert logged(store, "a") == [("START", "")]
         assert (claim.task.state, claim.task.worker, claim.task.attempts) == ("running", "w", 1)
         assert (claim.worker, claim.lock.token, claim.lock.worker) == ("w", claim.token, "w")
 
@@ -268,7 +268,7 @@ class TestClaiming:
             queue.done(claim.task.id, "w", claim.token)
         assert order == ["b", "d", "a", "c", "e"]
 
-    def test_a_task_waits_until_what_it_comes_after_is_done(self, queue: TaskQueue) -> None:
+    def test_a_task_waits_until_the_tasks_it_comes_after_are_done(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         queue.add("c", "x", after=["a", "b"], priority=9)
@@ -281,7 +281,7 @@ class TestClaiming:
         queue.done(second.task.id, "w", second.token)
         assert queue.claim("w").task.id == "c"
 
-    def test_one_that_a_person_holds_is_passed_over(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_task_that_a_user_holds_is_skipped(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         locks = LockTable(store)
@@ -294,9 +294,7 @@ class TestClaiming:
         clock.pass_time(2)
         assert queue.claim("w").task.id == "a"
 
-    def test_what_somebody_holds_is_looked_at_again_a_second_later(
-        self, queue: TaskQueue, store: Store, clock: HandClock
-    ) -> None:
+    def test_a_held_task_is_looked_at_again_a_second_later(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
         for name in "abcd":
             queue.add(name, "x")
         locks = LockTable(store)
@@ -308,7 +306,7 @@ class TestClaiming:
         clock.pass_time(0.5)
         assert queue.claim("w").task.id == "a"
 
-    def test_whoever_was_too_slow_looks_again_before_going_for_another(
+    def test_a_worker_that_lost_a_race_reads_again_before_the_next_try(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in "abcdef":
@@ -327,7 +325,7 @@ class TestClaiming:
         assert queue.claim("w").task.id == "f"
         assert tried == ["a", "f"]
 
-    def test_whoever_works_alone_takes_one_after_the_other(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_lone_worker_claims_tasks_in_order(self, queue: TaskQueue, store: Store) -> None:
         names = [f"t{number:02d}" for number in range(40)]
         for name in names:
             queue.add(name, "x")
@@ -339,9 +337,7 @@ class TestClaiming:
             queue.done(taken[-1], "w")
         assert taken == [name for name in names if name not in names[::3]]
 
-    def test_not_all_that_others_hold_is_gone_through_at_each_claim(
-        self, queue: TaskQueue, store: Store, clock: HandClock
-    ) -> None:
+    def test_only_held_tasks_that_are_due_are_looked_at_again(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
         """Those whose second is over stand first."""
         for name in "ab":
             queue.add(name, "x")
@@ -379,7 +375,7 @@ class TestClaiming:
             queue.claim("v")
         assert caught.value.why == "busy"
 
-    def test_what_there_is_to_say_when_there_is_nothing(self, queue: TaskQueue) -> None:
+    def test_a_claim_without_a_task_says_why(self, queue: TaskQueue) -> None:
         with pytest.raises(NoTask, match="The queue is empty"):
             queue.claim("w")
         with pytest.raises(NoTask, match="There is no task a"):
@@ -394,7 +390,7 @@ class TestClaiming:
         with pytest.raises(WrongState, match="a is done: there is nothing to do"):
             queue.claim("w", "a")
 
-    def test_why_there_is_nothing_is_told_to_programs_too(self, queue: TaskQueue) -> None:
+    def test_the_reason_for_no_task_is_an_attribute_of_the_error(self, queue: TaskQueue) -> None:
         def why(task: str | None = None) -> tuple[str, dict[str, str]]:
             with pytest.raises(NoTask) as caught:
                 queue.claim("w", task)
@@ -408,7 +404,7 @@ class TestClaiming:
         queue.done("a", "w", claim.token)
         assert why() == ("finished", {})
 
-    def test_who_runs_commands_only_gets_no_task_that_needs_an_agent(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_worker_without_an_agent_gets_only_tasks_with_a_command(self, queue: TaskQueue, clock: HandClock) -> None:
         def claim() -> str:
             return queue.claim("w", commands_only=True, ttl=5).task.id
 
@@ -451,9 +447,7 @@ class TestClaiming:
         found = LockTable(store).status("a")
         assert found.lock is not None and "pid" not in found.lock.holder
 
-    def test_a_task_waits_by_name_also_for_one_that_is_not_there_and_not_for_what_is_done(
-        self, queue: TaskQueue, store: Store
-    ) -> None:
+    def test_the_names_that_a_task_waits_for_include_missing_tasks(self, queue: TaskQueue, store: Store) -> None:
         queue.add("b", "x")
         store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b", "c"]}')
         queue.done("b", "w", queue.claim("w").token)
@@ -530,26 +524,26 @@ class TestClaiming:
         with pytest.raises(NoTask):
             queue.claim("w1", ttl=5)
         assert (queue.get("a").worker, queue.get("a").token) == (successor, new[0].token)
-        assert [state for state, _ in told(store, "a")] == ["START"]
+        assert [state for state, _ in logged(store, "a")] == ["START"]
         assert LockTable(store).heartbeat("a", successor, new[0].token).token == new[0].token
 
 
 class TestEnding:
-    def test_done_is_logged_and_gives_the_lock_back(self, queue: TaskQueue, store: Store) -> None:
+    def test_done_is_logged_and_releases_the_lock(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         task = queue.done("a", "w", claim.token, "12 tests pass")
         assert (task.state, task.reason) == ("done", "12 tests pass")
-        assert told(store, "a") == [("START", ""), ("DONE", "12 tests pass")]
+        assert logged(store, "a") == [("START", ""), ("DONE", "12 tests pass")]
         assert not LockTable(store).status("a").exists
-        assert queue.done("a", "w", claim.token).state == "done"  # said twice
-        assert len(told(store, "a")) == 2
+        assert queue.done("a", "w", claim.token).state == "done"  # repeated
+        assert len(logged(store, "a")) == 2
 
     def test_a_failure_is_tried_again_until_the_attempts_are_used_up(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x", max_attempts=2)
         assert queue.fail("a", "w", queue.claim("w").token, "boom").state == "ready"
         assert queue.fail("a", "w", queue.claim("w").token, "boom again").state == "failed"
-        assert told(store, "a")[-1] == ("ERROR", "boom again")
+        assert logged(store, "a")[-1] == ("ERROR", "boom again")
         with pytest.raises(NoTask, match="Nothing is left to do"):
             queue.claim("w")
 
@@ -572,19 +566,19 @@ class TestEnding:
         clock.pass_time(0.5)
         assert queue.claim("w").task.attempts == 3
 
-    def test_a_clock_set_back_does_not_keep_a_failed_task(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_clock_that_was_set_back_does_not_prolong_the_delay_of_a_task(self, queue: TaskQueue, clock: HandClock) -> None:
         queue.add("a", "x")
         queue.fail("a", "w", queue.claim("w").token, delay=30)
         clock.jump(-3600)
         assert queue.claim("w").task.id == "a"
 
-    def test_what_is_given_back_is_next_and_the_attempt_does_not_count(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_released_task_is_next_and_the_attempt_does_not_count(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         queue.release("a", "w", queue.claim("w").token, "stopped")
         claim = queue.claim("w")
         assert (claim.task.id, claim.task.attempts) == ("a", 1)
-        assert told(store, "a") == [("START", ""), ("SKIP", "released: stopped"), ("START", "")]
+        assert logged(store, "a") == [("START", ""), ("SKIP", "released: stopped"), ("START", "")]
 
     def test_without_a_token_the_claim_of_the_worker_counts(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
@@ -592,7 +586,7 @@ class TestEnding:
         with pytest.raises(LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1") as caught:
             queue.done("a", "w2")
         assert caught.value.task_id == "a"
-        assert told(store, "a")[-1][0] == "SKIP"  # a refusal is logged in any case
+        assert logged(store, "a")[-1][0] == "SKIP"  # a refusal is logged in any case
         assert queue.done("a", "w1").state == "done"
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
@@ -632,7 +626,7 @@ class TestEnding:
             queue.done("a", "w1", late.token)
         assert queue.get("a").state == "ready"
 
-    def test_a_late_worker_is_refused_while_somebody_else_has_the_lock(
+    def test_a_late_worker_is_refused_while_another_holds_the_lock(
         self, queue: TaskQueue, store: Store, clock: HandClock
     ) -> None:
         """Also where the log does not know of it: a person has taken it, or a worker whose claim is about to be written."""
@@ -643,17 +637,17 @@ class TestEnding:
         with pytest.raises(LockLost, match=f"its lock is held by ada with token {held.token}. Stop working") as caught:
             queue.done("a", "w", late.token)
         assert caught.value.task_id == "a" and queue.get("a").state == "running"
-        clock.pass_time(6)  # nobody has it any more
+        clock.pass_time(6)  # its lease is over
         assert queue.done("a", "w", late.token).state == "done"
 
-    def test_a_lock_that_cannot_be_read_says_nothing_against_its_worker(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_worker_whose_lock_is_unreadable_may_end_its_claim(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         LockTable(store).break_lock("a")
         assert store.create("locks/a", b"\0" * 20)
         assert queue.done("a", "w", claim.token).state == "done"
 
-    def test_whoever_comes_later_under_the_same_name_keeps_its_lock(
+    def test_a_later_lock_of_the_same_worker_is_not_released(
         self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -676,7 +670,7 @@ class TestEnding:
             with pytest.raises(NoTask, match="There is no task b"):
                 TaskQueue(store).done("b", "w", token)
 
-    def test_only_what_was_done_by_this_claim_may_be_said_twice(self, queue: TaskQueue) -> None:
+    def test_only_the_end_of_the_same_claim_may_be_repeated(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
         first = queue.claim("w")
         queue.release("a", "w", first.token)
@@ -749,7 +743,7 @@ class TestEnding:
             queue.done(claim.task.id, "w", claim.token)
         assert order == ["c", "a", "b"]
 
-    def test_a_text_of_a_megabyte_may_be_said(self, queue: TaskQueue) -> None:
+    def test_a_result_may_have_a_megabyte(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
         assert queue.done("a", "w", queue.claim("w").token, "x" * MAX_REASON_BYTES).state == "done"
 
@@ -760,7 +754,7 @@ class TestEnding:
         assert queue.done("a", "w", claim.token).state == "done"
 
     @pytest.mark.parametrize("name", ["a", None])
-    def test_who_took_the_lock_but_finds_the_task_done_gets_nothing(
+    def test_a_claim_of_a_task_that_was_done_meanwhile_fails(
         self, queue: TaskQueue, store: Store, clock: HandClock, name: str | None
     ) -> None:
         """Between the successor's lock and its claim, the late worker says that it is done: it was, and once."""
@@ -785,11 +779,11 @@ class TestEnding:
             with pytest.raises(NoTask, match="Nothing is left to do"):
                 other.claim("w2")
         assert done == ["done"]
-        assert [state for state, _ in told(store, "a")] == ["START", "DONE"]
+        assert [state for state, _ in logged(store, "a")] == ["START", "DONE"]
         assert not LockTable(store).status("a").exists
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
-    def test_what_was_cut_off_is_completed_by_saying_it_again(
+    def test_a_repeated_end_completes_one_that_was_cut_off(
         self, queue: TaskQueue, store: Store, end: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The line is in the log, and then the disk was full: no record, and the lock still there."""
@@ -800,10 +794,10 @@ class TestEnding:
             patch.setattr(LockTable, "release", _refuse)
             with pytest.raises(StoreError):
                 getattr(queue, end)("a", "w", claim.token)
-        assert LockTable(store).status("a").exists and len(told(store, "a")) == 1
+        assert LockTable(store).status("a").exists and len(logged(store, "a")) == 1
         for _ in range(2):
             getattr(queue, end)("a", "w", claim.token)
-            assert not LockTable(store).status("a").exists and len(told(store, "a")) == 2
+            assert not LockTable(store).status("a").exists and len(logged(store, "a")) == 2
 
     def test_a_text_that_the_status_log_would_not_take_changes_nothing(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
@@ -837,7 +831,7 @@ class TestDying:
         assert queue.get("a").reason == "its worker w1 is gone"
         claim = TaskQueue(store).claim("w2")
         assert (claim.task.id, claim.task.attempts, claim.task.worker) == ("a", 2, "w2")
-        assert told(store, "a")[-1] == ("START", "taken over from w1")
+        assert logged(store, "a")[-1] == ("START", "taken over from w1")
 
     def test_a_claim_of_a_killed_process_comes_back_at_once(self, tmp_path: Path) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
@@ -850,7 +844,7 @@ class TestDying:
         os.waitpid(fork(die), 0)
         assert queue.claim("w2").task.attempts == 2
 
-    def test_a_claim_whose_lock_a_person_removed_comes_back(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_task_whose_lock_a_user_removed_is_ready_again(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         queue.claim("w1")
         LockTable(store).break_lock("a")
@@ -886,7 +880,7 @@ class TestDying:
         for worker in ("w1", "w2"):
             queue.claim(worker, ttl=5)
             clock.pass_time(6)
-        assert queue.get("a").state == "failed"  # nobody has found it yet
+        assert queue.get("a").state == "failed"  # no event says so yet
         with pytest.raises(NoTask) as caught:
             queue.claim("w3")
         assert caught.value.why == "finished"
@@ -895,7 +889,7 @@ class TestDying:
         assert records(store, "a")[-1] == ("ERROR", "w3", why, {"token": 3, "attempts": 2})
         assert not LockTable(store).status("a").exists
 
-    def test_who_cannot_be_asked_for_is_not_dead(
+    def test_a_worker_whose_lock_cannot_be_read_is_not_dead(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch, clock: HandClock
     ) -> None:
         queue.add("a", "x")
@@ -911,7 +905,7 @@ class TestDying:
             queue.claim("w2")
         assert caught.value.why == "busy"
 
-    def test_a_lock_that_cannot_be_given_back_does_not_undo_what_is_done(
+    def test_done_counts_even_if_the_lock_cannot_be_released(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -924,7 +918,7 @@ class TestDying:
         assert queue.done("a", "w", claim.token).state == "done"
 
     @pytest.mark.parametrize("slow", ["acquire", "START"])
-    def test_a_lease_that_is_over_at_once_is_no_claim(
+    def test_a_claim_fails_if_its_lease_ends_before_it_is_complete(
         self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, slow: str
     ) -> None:
         queue.add("a", "x")
@@ -937,15 +931,15 @@ class TestDying:
             return answer
 
         monkeypatch.setattr(what, call.__name__, slowly)
-        said = "its lease of 5 seconds ended"
-        with pytest.raises(WrongState, match=said) as caught:
+        expected = "its lease of 5 seconds ended"
+        with pytest.raises(WrongState, match=expected) as caught:
             queue.claim("w", "a", ttl=5)
         assert caught.value.task_id == "a"
         lines = [json.loads(line) for line in store.read_log(LOG)[0]][1:]
         back = [{"op": "release", "at": to_iso(clock.now()), "id": "a", "worker": "w", "token": 1}]
         assert lines[1:] == ([] if slow == "acquire" else back) and len(lines) == (0 if slow == "acquire" else 2)
 
-    def test_why_a_claim_failed_is_told_also_where_it_cannot_be_taken_back(
+    def test_a_failed_claim_raises_its_cause_even_if_it_cannot_be_undone(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -959,7 +953,7 @@ class TestDying:
             queue.claim("w")
         assert not LockTable(store).status("a").exists
 
-    def test_what_an_agent_printed_is_not_the_record_of_the_end(
+    def test_a_record_from_an_agents_output_does_not_replace_the_record_of_the_end(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -970,9 +964,9 @@ class TestDying:
                 queue.done("a", "w", claim.token, "well")
         StatusLog(store).append("DONE", "w", "a", "I am done", {"token": claim.token, "from": "output"})
         assert queue.done("a", "w", claim.token, "well").state == "done"
-        assert told(store, "a")[1:] == [("DONE", "I am done"), ("DONE", "well")]
+        assert logged(store, "a")[1:] == [("DONE", "I am done"), ("DONE", "well")]
 
-    def test_killed_between_lock_and_claim_it_was_nobodys(self, tmp_path: Path) -> None:
+    def test_a_task_is_ready_if_a_worker_is_killed_between_lock_and_claim(self, tmp_path: Path) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
         queue.add("a", "x")
 
@@ -985,7 +979,7 @@ class TestDying:
         assert (tmp_path / "locks" / "a.lock").exists()
         assert queue.claim("w2").task.attempts == 1
 
-    def test_killed_between_done_and_giving_back_it_is_done(self, tmp_path: Path) -> None:
+    def test_a_task_is_done_if_its_worker_is_killed_before_the_release(self, tmp_path: Path) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
         queue.add("a", "x")
 
@@ -1000,7 +994,7 @@ class TestDying:
         with pytest.raises(NoTask, match="Nothing is left"):
             queue.claim("w2")
 
-    def test_a_claim_that_cannot_be_told_costs_no_attempt(
+    def test_a_claim_that_could_not_be_completed_costs_no_attempt(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x", max_attempts=1)
@@ -1011,7 +1005,7 @@ class TestDying:
                     queue.claim("w")
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
-    def test_a_claim_whose_lease_was_over_before_it_was_told_is_nobodys(
+    def test_a_claim_whose_lease_ended_before_it_was_complete_is_undone(
         self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -1027,7 +1021,7 @@ class TestDying:
         monkeypatch.undo()
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
-    def test_a_lock_that_cannot_be_read_keeps_nobody_from_the_others(self, tmp_path: Path) -> None:
+    def test_an_unreadable_lock_does_not_block_other_tasks(self, tmp_path: Path) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
         for name in "abcd":
             queue.add(name, "x")
@@ -1037,7 +1031,7 @@ class TestDying:
         with pytest.raises(StoreError, match=r"/locks/[ab]\.lock: Is a directory"):
             queue.claim("w")
 
-    def test_a_claim_that_cannot_be_started_is_not_kept(
+    def test_a_claim_whose_start_cannot_be_logged_is_undone(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
@@ -1050,7 +1044,7 @@ class TestDying:
 
 
 class TestKeeping:
-    def test_a_claim_is_kept_while_a_block_runs_and_is_not_given_back_at_its_end(self, queue: TaskQueue, store: Store) -> None:
+    def test_keep_sends_heartbeats_and_does_not_release_the_claim_at_its_end(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=60, bound=True)
         with queue.keep(claim) as lease:
@@ -1068,16 +1062,16 @@ class TestKeeping:
         found = LockTable(store).status("a")
         assert found.is_held
 
-    def test_who_keeps_it_is_told_when_it_is_lost(self, queue: TaskQueue, store: Store) -> None:
+    def test_keep_reports_a_lost_lease(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
-        told: list[LockLost] = []
-        with queue.keep(queue.claim("w"), on_lost=told.append) as lease:
+        reported: list[LockLost] = []
+        with queue.keep(queue.claim("w"), on_lost=reported.append) as lease:
             LockTable(store).break_lock("a")
             with pytest.raises(LockLost):
                 lease.check()
-        assert [lost.task_id for lost in told] == ["a"]
+        assert [lost.task_id for lost in reported] == ["a"]
 
-    def test_a_claim_that_another_of_the_same_name_took_over_is_not_kept(
+    def test_keep_refuses_a_claim_that_a_worker_of_the_same_name_took_over(
         self, queue: TaskQueue, store: Store, clock: HandClock
     ) -> None:
         queue.add("a", "x")
@@ -1087,7 +1081,7 @@ class TestKeeping:
         with pytest.raises(LockLost):
             queue.keep(late, group=77)
 
-    def test_a_lock_without_an_end_is_kept_as_one_of_the_usual_length(self, queue: TaskQueue, store: Store) -> None:
+    def test_keep_gives_a_lock_without_end_the_usual_lease(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         LockTable(store).break_lock("a")
@@ -1114,14 +1108,14 @@ class TestDirecting:
         assert queue.retry("a", "ada").state == "ready"
         assert queue.claim("w").task.attempts == 1
 
-    def test_one_that_died_with_its_last_attempt_can_be_tried_again(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_task_whose_worker_died_at_the_last_attempt_can_be_retried(self, queue: TaskQueue, clock: HandClock) -> None:
         queue.add("a", "x", max_attempts=1)
         queue.claim("w", ttl=5)
         clock.pass_time(6)
         assert queue.retry("a", "ada").state == "ready"
         assert queue.claim("w").task.attempts == 1
 
-    def test_of_two_who_try_it_again_at_once_neither_becomes_its_worker(
+    def test_two_retries_at_once_leave_the_task_without_a_worker(
         self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x", max_attempts=1)
@@ -1144,7 +1138,7 @@ class TestDirecting:
         ]
         assert queue.claim("w").task.attempts == 1
 
-    def test_killed_while_it_is_tried_again_it_keeps_nobody_from_that(self, tmp_path: Path, clock: HandClock) -> None:
+    def test_a_process_killed_during_a_retry_does_not_block_the_next_retry(self, tmp_path: Path, clock: HandClock) -> None:
         store = FileStore(str(tmp_path), clock=clock)
         queue = TaskQueue(store)
         queue.add("a", "x", max_attempts=1)
@@ -1161,7 +1155,7 @@ class TestDirecting:
         assert found.lock is not None and (found.lock.worker, found.lock.ttl) == ("swarm", 60)
         assert queue.retry("a", "ada").state == "ready"
 
-    def test_only_what_has_failed_can_be_tried_again(self, queue: TaskQueue) -> None:
+    def test_only_failed_and_cancelled_tasks_can_be_retried(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
         with pytest.raises(WrongState, match="a is ready: only a failed or cancelled task") as caught:
             queue.retry("a", "ada")
@@ -1173,7 +1167,7 @@ class TestDirecting:
     def test_a_cancelled_task_is_not_done(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         assert queue.cancel("a", "ada", "not needed").state == "cancelled"
-        assert told(store, "a") == [("SKIP", "cancelled: not needed")]
+        assert logged(store, "a") == [("SKIP", "cancelled: not needed")]
         with pytest.raises(NoTask):
             queue.claim("w")
         with pytest.raises(WrongState, match="a is cancelled already") as caught:
@@ -1185,22 +1179,22 @@ class TestDirecting:
         assert store.read_log(LOG) == written
         assert queue.retry("a", "ada").state == "ready"
 
-    def test_who_claimed_it_just_before_it_was_cancelled_loses_it_too(
+    def test_a_worker_that_claims_during_a_cancel_loses_the_task(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
-        ledger = queue._log()
-        append = ledger.append
+        log = queue._log()
+        append = log.append
 
         def slow(line: bytes) -> bool:
             TaskQueue(store).claim("w")
             return append(line)
 
-        monkeypatch.setattr(ledger, "append", slow)
+        monkeypatch.setattr(log, "append", slow)
         assert queue.cancel("a", "ada").state == "cancelled"
         assert not LockTable(store).status("a").exists
 
-    def test_who_works_on_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
+    def test_the_worker_of_a_cancelled_task_loses_it(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         queue.cancel("a", "ada")
@@ -1211,8 +1205,8 @@ class TestDirecting:
         assert queue.get("a").state == "cancelled"
         assert records(store, "a")[1] == ("SKIP", "ada", "cancelled", {})
 
-    def test_cancelling_takes_no_lock_from_who_is_not_its_worker_yet(self, queue: TaskQueue, store: Store) -> None:
-        """It has the lock, and its claim is about to be written: it will be refused, and gives the lock back itself."""
+    def test_cancel_does_not_release_a_lock_without_a_claim(self, queue: TaskQueue, store: Store) -> None:
+        """It has the lock, and its claim is about to be written: it will be refused, and releases the lock itself."""
         queue.add("a", "x")
         queue.release("a", "w", queue.claim("w").token)
         lock = LockTable(store).acquire("a", "w", 60)
@@ -1220,7 +1214,7 @@ class TestDirecting:
         found = LockTable(store).status("a")
         assert found.lock is not None and found.lock.token == lock.token
 
-    def test_what_comes_after_a_failed_task_is_blocked_until_that_is_done(self, queue: TaskQueue) -> None:
+    def test_tasks_after_a_failed_task_are_blocked_until_it_is_done(self, queue: TaskQueue) -> None:
         queue.add_all([TaskSpec("a", "x", max_attempts=1), TaskSpec("b", "x", after=("a",)), TaskSpec("c", "x", after=("b",))])
         queue.fail("a", "w", queue.claim("w").token)
         assert queue.blocked() == {"b": "a", "c": "a"}
@@ -1233,7 +1227,7 @@ class TestDirecting:
 
 
 class TestReading:
-    def test_what_is_kept_and_what_is_read_are_the_same(self, store: Store) -> None:
+    def test_a_process_that_starts_from_a_snapshot_sees_the_same_queue(self, store: Store) -> None:
         queue = TaskQueue(store)
         queue.add_all([TaskSpec(f"t{number}", "x", priority=number % 3) for number in range(2500)])
         for _ in range(10):
@@ -1244,7 +1238,7 @@ class TestReading:
         assert fresh.tasks() == queue.tasks()
         assert fresh.claim("w").task.id == "t32"
 
-    def test_a_process_that_begins_with_what_was_kept_knows_who_works_on_what(
+    def test_a_process_that_starts_from_a_snapshot_knows_the_workers_of_tasks(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 1)
@@ -1252,7 +1246,7 @@ class TestReading:
         queue.add("a b", "x")
         queue.claim("w")
         queue.tasks()
-        monkeypatch.setattr(QueueState, "apply", lambda *_: pytest.fail("all that was written has been kept"))
+        monkeypatch.setattr(QueueState, "apply", lambda *_: pytest.fail("the snapshot has all events"))
         fresh = TaskQueue(store)
         with pytest.raises(NoTask) as caught:
             fresh.claim("v")
@@ -1298,7 +1292,7 @@ class TestReading:
             b'{"op": "fail", "id": "b", "token": 1, "delay": "long"}',
         ],
     )
-    def test_what_no_swarm_would_write_is_no_event_and_stops_nobody(self, store: Store, line: bytes) -> None:
+    def test_a_foreign_line_is_no_event_and_does_no_harm(self, store: Store, line: bytes) -> None:
         """Nor does it take the lines behind it along."""
         queue = TaskQueue(store)
         queue.add("b", "x", priority=1)
@@ -1314,20 +1308,20 @@ class TestReading:
         assert queue._log().state.damaged == 1
 
     @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "state": [[1]]}', b"\0" * 100])
-    def test_what_is_kept_may_be_damaged(self, tmp_path: Path, damage: bytes) -> None:
+    def test_a_damaged_snapshot_of_the_queue_is_ignored(self, tmp_path: Path, damage: bytes) -> None:
         store = FileStore(str(tmp_path))
         TaskQueue(store).add("a", "x")
         store.cache_put(LOG, damage)
         assert [task.id for task in TaskQueue(FileStore(str(tmp_path))).tasks()] == ["a"]
 
-    def test_what_is_kept_of_another_log_is_not_used(self, tmp_path: Path) -> None:
+    def test_a_snapshot_of_another_log_is_not_used(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "one"))
         TaskQueue(store).add_all([TaskSpec(f"t{number}", "x") for number in range(2500)])
-        kept = store.cache_get(LOG)
-        assert kept is not None
+        saved = store.cache_get(LOG)
+        assert saved is not None
         other = FileStore(str(tmp_path / "other"))
         TaskQueue(other).add("t1", "another")
-        other.cache_put(LOG, kept)
+        other.cache_put(LOG, saved)
         assert [task.spec.prompt for task in TaskQueue(other).tasks()] == ["another"]
 
     def test_a_worker_goes_on_when_the_state_directory_was_made_anew(self, tmp_path: Path) -> None:
@@ -1345,7 +1339,7 @@ class TestReading:
         assert queue.counts() == {"running": 3}
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
-    def test_who_works_on_a_task_that_went_with_the_state_directory_has_lost_it(self, tmp_path: Path, end: str) -> None:
+    def test_the_worker_of_a_task_whose_queue_was_removed_has_lost_it(self, tmp_path: Path, end: str) -> None:
         queue = TaskQueue(FileStore(str(tmp_path / "s")))
         queue.add("a", "x")
         claim = queue.claim("w")
@@ -1387,7 +1381,7 @@ class TestReading:
         TaskQueue(store).add("b", "x")
         assert queue.wait(5.0) is True
 
-    def test_how_long_to_wait_for_a_delay_is_told(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_seconds_until_due_returns_the_shortest_delay(self, queue: TaskQueue, clock: HandClock) -> None:
         queue.add("a", "x")
         assert queue.seconds_until_due() is None
         queue.fail("a", "w", queue.claim("w").token, delay=30)
@@ -1407,7 +1401,7 @@ class TestReading:
         assert not isolated_swarm_dir.exists()
 
 
-def test_nobody_ends_anothers_claim_with_its_token(queue: TaskQueue) -> None:
+def test_a_worker_cannot_end_the_claim_of_another_with_its_token(queue: TaskQueue) -> None:
     queue.add("login", "x")
     claim = queue.claim("ada")
     with pytest.raises(LockLost, match="held by ada"):
@@ -1415,7 +1409,7 @@ def test_nobody_ends_anothers_claim_with_its_token(queue: TaskQueue) -> None:
     assert queue.done("login", "ada", claim.token).state == "done"
 
 
-def test_a_line_with_a_number_that_is_none_keeps_nobody_from_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_with_an_infinite_number_does_not_block_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 1)
     store = FileStore(str(tmp_path))
     queue = TaskQueue(store)

@@ -33,7 +33,7 @@ def test_the_highest_priority_comes_first_and_among_equals_the_one_that_is_ready
     assert names(ready, skip="abcde") == ""
 
 
-def test_what_is_to_be_first_comes_before_its_equals_also_if_it_was_there() -> None:
+def test_a_node_added_first_comes_before_its_equals() -> None:
     ready, known = filled(("a", 0), ("b", 0))
     ready.add(Item("c", 0), first=True)
     assert names(ready) == "cab"
@@ -43,13 +43,13 @@ def test_what_is_to_be_first_comes_before_its_equals_also_if_it_was_there() -> N
     assert names(ready) == "bca"
 
 
-def test_what_is_there_keeps_its_place_when_it_is_added_again() -> None:
+def test_a_node_that_is_added_again_keeps_its_position() -> None:
     ready, known = filled(("a", 0), ("b", 0), ("c", 0))
     ready.add(known["a"])
     assert names(ready) == "abc"
 
 
-def test_what_was_taken_out_is_not_found_and_may_come_back() -> None:
+def test_a_discarded_node_may_be_added_again() -> None:
     ready, known = filled(("a", 1), ("b", 1), ("c", 0))
     ready.discard(known["a"])
     assert names(ready) == "b"
@@ -59,7 +59,7 @@ def test_what_was_taken_out_is_not_found_and_may_come_back() -> None:
     assert names(ready) == "a"
 
 
-def test_what_was_in_the_middle_leaves_its_neighbours_in_order() -> None:
+def test_discarding_a_node_in_the_middle_keeps_the_order() -> None:
     ready, known = filled(*((name, 0) for name in "abcde"))
     for name in "cae":
         ready.discard(known[name])
@@ -68,7 +68,7 @@ def test_what_was_in_the_middle_leaves_its_neighbours_in_order() -> None:
     assert names(ready) == "bdc"
 
 
-def test_taking_out_what_is_not_there_changes_nothing() -> None:
+def test_discarding_an_absent_node_changes_nothing() -> None:
     ready, known = filled(("a", 1))
     ready.discard(Item("b", 1))
     ready.discard(Item("b", 2))
@@ -78,7 +78,7 @@ def test_taking_out_what_is_not_there_changes_nothing() -> None:
     assert names(ready) == ""
 
 
-def test_a_list_that_was_emptied_is_as_good_as_new() -> None:
+def test_an_emptied_ready_list_works_like_a_new_one() -> None:
     ready, known = filled(("a", 1), ("b", 1))
     for item in known.values():
         ready.discard(item)

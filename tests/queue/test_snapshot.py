@@ -1,4 +1,4 @@
-"""How a column is kept: equal values once, others packed, and damaged or incomplete ones refused."""
+"""How a column is saved: equal values once, others packed, and damaged or incomplete ones refused."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_one_value_stands_for_a_column_of_equal_values(value: Any) -> None:
 
 
 @pytest.mark.parametrize("values", [[1, 2], [1, True], [0, 0.0], ["", None]])
-def test_values_that_differ_in_value_or_type_are_kept_all(values: list[Any]) -> None:
-    kept = encode_column(values)
-    assert isinstance(kept, str)
-    assert [(value, type(value)) for value in expand(kept, 2)] == [(value, type(value)) for value in values]
+def test_a_column_with_different_values_or_types_is_saved_in_full(values: list[Any]) -> None:
+    saved = encode_column(values)
+    assert isinstance(saved, str)
+    assert [(value, type(value)) for value in expand(saved, 2)] == [(value, type(value)) for value in values]
 
 
-def test_one_value_is_spread_over_as_many_tasks_as_there_are() -> None:
+def test_one_value_expands_to_as_many_as_there_are_tasks() -> None:
     assert list(islice(expand(["ready"], 3), 5)) == ["ready"] * 3
     assert list(expand([], 0)) == []
 
@@ -40,15 +40,15 @@ def test_equal_words_of_a_column_share_their_memory() -> None:
 
 
 def test_a_damaged_column_is_refused() -> None:
-    kept = encode_column(["a", "b"])
-    assert isinstance(kept, str)
+    saved = encode_column(["a", "b"])
+    assert isinstance(saved, str)
     with pytest.raises(binascii.Error):
-        expand(f"{kept[:4]}!{kept[4:]}", 2)
+        expand(f"{saved[:4]}!{saved[4:]}", 2)
 
 
-def test_an_interpreter_without_zlib_keeps_and_reads_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_without_zlib_saves_and_loads_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zlib", None)
     lines = [b"x" * 100, b"y"]
-    kept = pack(lines)
-    assert list(unpack(kept)) == lines
-    assert len(kept) == 1 and "\n" not in kept[0]
+    saved = pack(lines)
+    assert list(unpack(saved)) == lines
+    assert len(saved) == 1 and "\n" not in saved[0]

@@ -1,4 +1,4 @@
-"""The state of the queue is the same for everybody who has read as far, wherever they began; and breaks no promise, whatever is
+"""The state of the queue is the same for all who have read equally far, from any snapshot; and it keeps its promises, whatever is
 written."""
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ def events() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def seen(queue: QueueState) -> Any:
-    """Everything that somebody who works with it can see."""
+    """Return everything that users of the state can see."""
     order = [entry.id for entry in queue.best(1e10, (), 100)]
     known = json.loads(json.dumps(queue.dump()))
     return known, sorted(queue.running), queue.counts(), queue.blocked(), queue.is_finished(), sorted(order)
 
 
-def told(queue: QueueState, op: str, **fields: object) -> bool:
+def apply(queue: QueueState, op: str, **fields: object) -> bool:
     return queue.apply(json.dumps({"op": op, "id": "a", **fields}).encode())
 
 
 def in_state(state: str) -> QueueState:
     """A queue with one task that may be tried twice, and was claimed with token 5 unless it is new."""
     queue = QueueState()
-    assert told(queue, "add", prompt="x", max_attempts=2)
+    assert apply(queue, "add", prompt="x", max_attempts=2)
     if state != "new":
-        assert told(queue, "claim", token=5, worker="w")
+        assert apply(queue, "claim", token=5, worker="w")
     if state in ("done", "failed", "cancelled", "ready"):
         op = {"done": "done", "failed": "fail", "cancelled": "cancel", "ready": "release"}[state]
-        assert told(queue, op, token=5, final=True)
+        assert apply(queue, op, token=5, final=True)
     assert queue.entries["a"].state == ("ready" if state == "new" else state)
     return queue
 
@@ -99,7 +99,7 @@ def in_state(state: str) -> QueueState:
 def test_an_event_changes_what_the_rules_say_and_nothing_else(op: dict[str, Any], changes: dict[str, str], state: str) -> None:
     queue = in_state(state)
     before = queue.dump()
-    assert told(queue, **op) == (state in changes)
+    assert apply(queue, **op) == (state in changes)
     if state in changes:
         assert queue.entries["a"].state == changes[state]
     else:
@@ -108,32 +108,32 @@ def test_an_event_changes_what_the_rules_say_and_nothing_else(op: dict[str, Any]
     assert bool(queue.best(0.0, (), 1)) == (queue.entries["a"].state == "ready")
 
 
-def test_a_line_need_not_say_more_than_it_must() -> None:
+def test_an_event_without_optional_fields_is_valid() -> None:
     queue = QueueState()
-    assert told(queue, "add", prompt="x")
+    assert apply(queue, "add", prompt="x")
     entry = queue.entries["a"]
     assert entry.task() == Task(TaskSpec("a", "x"), "ready", 0, "", None, since="", reason="", ready_at="", added_at="")
     assert (entry.priority, entry.max_attempts, entry.has_command) == (0, 3, False)
-    assert told(queue, "claim", token=5)
+    assert apply(queue, "claim", token=5)
     assert entry.task() == Task(TaskSpec("a", "x"), "running", 1, "", 5, since="", reason="", ready_at="", added_at="")
-    assert told(queue, "add", id="b", command="make", at="then")
+    assert apply(queue, "add", id="b", command="make", at="then")
     assert queue.entries["b"].has_command is True and queue.entries["b"].since == "then"
-    assert told(queue, "claim", id="b", token=1, worker="w", at="now")
-    assert told(queue, "fail", id="b", token=1, reason="boom", at="later")
+    assert apply(queue, "claim", id="b", token=1, worker="w", at="now")
+    assert apply(queue, "fail", id="b", token=1, reason="boom", at="later")
     assert queue.entries["b"].task() == Task(TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then")
 
 
-def test_attempts_count_claims_and_not_what_was_given_back_and_begin_anew_with_a_retry() -> None:
+def test_a_release_does_not_count_as_an_attempt_and_a_retry_resets_them() -> None:
     queue = in_state("running")
     entry = queue.entries["a"]
-    assert entry.attempts == 1 and told(queue, "release", token=5) and entry.attempts == 0
-    assert told(queue, "claim", token=6) and told(queue, "fail", token=6) and entry.attempts == 1
-    assert told(queue, "claim", token=7) and entry.attempts == 2
-    assert not told(queue, "claim", token=8, worker="v")  # its worker has died at the last attempt
+    assert entry.attempts == 1 and apply(queue, "release", token=5) and entry.attempts == 0
+    assert apply(queue, "claim", token=6) and apply(queue, "fail", token=6) and entry.attempts == 1
+    assert apply(queue, "claim", token=7) and entry.attempts == 2
+    assert not apply(queue, "claim", token=8, worker="v")  # its worker has died at the last attempt
     assert (entry.state, entry.token, entry.attempts) == ("failed", 8, 2)
     assert entry.reason == "its worker  was gone, at the last of 2 attempts"
-    assert told(queue, "retry") and entry.attempts == 0
-    assert not told(queue, "claim", token=8) and told(queue, "claim", token=9) and entry.attempts == 1
+    assert apply(queue, "retry") and entry.attempts == 0
+    assert not apply(queue, "claim", token=8) and apply(queue, "claim", token=9) and entry.attempts == 1
 
 
 @pytest.mark.parametrize("op", ["done", "fail", "release"])
@@ -142,21 +142,21 @@ def test_how_its_worker_ended_the_last_claim_is_known_until_the_next(op: str) ->
     queue = in_state("running")
     entry = queue.entries["a"]
     assert entry.ended_by == ""
-    assert told(queue, op, token=5) and entry.ended_by == op
+    assert apply(queue, op, token=5) and entry.ended_by == op
     if op != "done":
-        assert told(queue, "claim", token=6) and entry.ended_by == ""
+        assert apply(queue, "claim", token=6) and entry.ended_by == ""
 
 
-def test_lines_that_make_no_sense_are_counted_and_empty_ones_are_not() -> None:
+def test_invalid_lines_are_counted_and_empty_ones_are_not() -> None:
     queue = in_state("new")
     for line in (b"", b" \n", b"{", b"[]", b'{"op": "add"}', b'{"op": "claim", "id": "a"}', b"\xff"):
         assert queue.apply(line) is False
-    assert told(queue, "claim", token=1, id="nobody") is False
+    assert apply(queue, "claim", token=1, id="unknown") is False
     assert queue.damaged == 5
 
 
 @pytest.mark.parametrize("short", range(15))
-def test_what_was_kept_is_loaded_whole_or_not_at_all(short: int) -> None:
+def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
     queue = in_state("running")
     assert queue.apply(b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": ["a"]}')
     queue.entries["b c"].delay = 1.5
@@ -172,12 +172,12 @@ def test_what_was_kept_is_loaded_whole_or_not_at_all(short: int) -> None:
         data[short] = pack(list(unpack(data[short]))[:-1])
     else:
         data[short] = [] if isinstance(data[short], list) else encode_column(list(expand(data[short], 3))[:-1])
-    with pytest.raises(ValueError):  # noqa: PT011  (nobody but the fold sees it)
+    with pytest.raises(ValueError):  # noqa: PT011  (only the fold sees it)
         QueueState().load(data)
 
 
 @pytest.mark.parametrize("more", range(4))
-def test_what_was_kept_is_not_loaded_with_more_than_belongs_to_it(more: int) -> None:
+def test_a_snapshot_with_too_many_values_is_not_loaded(more: int) -> None:
     queue = in_state("running")
     data = json.loads(json.dumps(queue.dump()))
     if more == 0:
@@ -190,36 +190,36 @@ def test_what_was_kept_is_not_loaded_with_more_than_belongs_to_it(more: int) -> 
         QueueState().load(data)
 
 
-def test_two_tasks_of_one_name_are_not_what_was_kept() -> None:
+def test_a_snapshot_with_two_tasks_of_one_name_is_not_loaded() -> None:
     queue = in_state("running")
-    told(queue, "add", id="b")
+    apply(queue, "add", id="b")
     data = queue.dump()
     data[1] = pack([b"a", b"a"])
     with pytest.raises(ValueError):  # noqa: PT011
         QueueState().load(data)
 
 
-def test_many_tasks_are_kept_as_they_are_in_much_less_than_their_lines() -> None:
+def test_a_snapshot_of_many_tasks_is_much_smaller_than_their_lines() -> None:
     queue = QueueState()
     for number in range(10_000):
         line = json_codec.dumps(
             {"op": "add", "at": "2026-02-02T10:30:00.000Z", "id": f"t{number}", "prompt": f"do {number}\u2028"}
         )
         assert queue.apply(line.encode())
-    assert told(queue, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
-    kept = json.dumps(queue.dump())
-    assert len(kept) < sum(len(entry.line) for entry in queue.entries.values()) / 4
+    assert apply(queue, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
+    saved = json.dumps(queue.dump())
+    assert len(saved) < sum(len(entry.line) for entry in queue.entries.values()) / 4
     fresh = QueueState()
-    fresh.load(json.loads(kept))
+    fresh.load(json.loads(saved))
     assert [entry.task() for entry in fresh.entries.values()] == [entry.task() for entry in queue.entries.values()]
     assert seen(fresh) == seen(queue)
 
 
-def test_since_when_a_task_is_new_its_line_tells_whoever_wrote_it() -> None:
+def test_the_time_of_a_new_task_is_read_from_its_line() -> None:
     queue = QueueState()
     moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "2026-02-02T10:30+0000", "now", None]
     for number, moment in enumerate(moments):
-        assert told(queue, "add", id=str(number), **({} if moment is None else {"at": moment}))
+        assert apply(queue, "add", id=str(number), **({} if moment is None else {"at": moment}))
         line = json_codec.dumps({"op": "add", "at": moment or "", "id": f"own {number}"}).encode()
         assert queue.apply(line)
     for number, moment in enumerate(moments):
@@ -232,31 +232,31 @@ def test_a_delayed_task_that_is_cancelled_is_no_longer_waited_for() -> None:
     queue = in_state("running")
     at = "2026-02-02T10:30:00.000Z"
     assert queue.next_due() is None
-    assert told(queue, "fail", token=5, delay=30, at=at)
+    assert apply(queue, "fail", token=5, delay=30, at=at)
     assert queue.next_due() == from_iso("2026-02-02T10:30:30.000Z") and not queue.is_finished()
-    assert told(queue, "cancel")
+    assert apply(queue, "cancel")
     assert queue.is_finished()
-    assert told(queue, "retry", at=at)
+    assert apply(queue, "retry", at=at)
     assert not queue.is_finished() and [entry.id for entry in queue.best(0.0, (), 1)] == ["a"]
 
 
 def test_a_task_that_failed_at_no_known_time_waits_no_longer_than_its_delay() -> None:
     queue = in_state("running")
-    assert told(queue, "fail", token=5, delay=30, at="yesterday")
+    assert apply(queue, "fail", token=5, delay=30, at="yesterday")
     assert queue.next_due() == 30.0
     assert [entry.id for entry in queue.best(1e9, (), 1)] == ["a"]
 
 
-def test_a_delay_that_is_over_is_over_for_who_begins_with_what_was_kept() -> None:
+def test_a_delay_that_is_over_is_over_also_after_loading_a_snapshot() -> None:
     queue, fresh = in_state("running"), QueueState()
-    assert told(queue, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
+    assert apply(queue, "fail", token=5, delay=30, at="2026-02-02T10:30:00.000Z")
     assert queue.best(1e10, (), 1) and queue.next_due() is None
     fresh.load(queue.dump())
     assert fresh.next_due() is None and [entry.id for entry in fresh.best(0.0, (), 1)] == ["a"]
 
 
 @given(st.lists(events(), max_size=40), st.data())
-def test_it_does_not_matter_where_somebody_began_to_read(records: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_the_state_is_the_same_from_any_snapshot(records: list[dict[str, Any]], data: st.DataObject) -> None:
     lines = [json.dumps(record).encode() for record in records]
     whole = QueueState()
     taken = [whole.apply(line) for line in lines]

@@ -1,4 +1,4 @@
-"""What a task is: which fields it may have, what is said about those it may not have, and how it is written down."""
+"""The fields of a task: which values are valid, how errors name invalid ones, and how they are written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"prompt": 5}, "the task a: prompt must be text."),
         ({"prompt": "\0"}, "the task a: prompt contains a NUL character, which no command can be given."),
@@ -90,17 +90,17 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
         ({"id": "../x"}, "the task: id '../x' is not a valid name: it must not contain a slash or a backslash."),
     ],
 )
-def test_what_a_task_may_not_have_is_refused_and_named(fields: dict[str, Any], said: str) -> None:
-    assert refused({"id": "a", "prompt": "x", **fields}) == said
+def test_an_invalid_field_is_refused_and_named(fields: dict[str, Any], expected: str) -> None:
+    assert refused({"id": "a", "prompt": "x", **fields}) == expected
 
 
-def test_where_it_stands_is_said_too() -> None:
+def test_an_error_says_where_the_task_stands() -> None:
     assert refused(5) == 'the task is not an object with "id" and "prompt" or "command".'
     assert refused({"id": "a"}, "f.json, task 2").startswith("f.json, task 2 (a) has neither")
     assert refused({"id": "a", "prompt": 5}, "f.json, task 2") == "f.json, task 2 (a): prompt must be text."
 
 
-def test_a_task_is_written_as_it_was_asked_for_and_what_goes_without_saying_is_not() -> None:
+def test_an_add_event_has_the_fields_that_differ_from_their_defaults() -> None:
     assert add_event(TaskSpec("a", "x"), "now") == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
     full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": [1]})
     for one in (full, TaskSpec("a", command="make"), TaskSpec("a", "x")):
@@ -108,7 +108,7 @@ def test_a_task_is_written_as_it_was_asked_for_and_what_goes_without_saying_is_n
     assert list(full.fields()) == ["id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta"]
 
 
-def test_an_event_leaves_out_what_there_is_not_to_say() -> None:
+def test_an_event_leaves_out_empty_fields() -> None:
     assert (
         event("done", at="now", worker="", token=None, reason="x", delay=0)
         == b'{"op": "done", "at": "now", "reason": "x", "delay": 0}'
@@ -117,8 +117,8 @@ def test_an_event_leaves_out_what_there_is_not_to_say() -> None:
     assert len(event("done", reason=fits)) == MAX_RECORD_BYTES
     with pytest.raises(BadInput) as caught:
         event("done", reason=fits + "x")
-    said = f"the record has {MAX_RECORD_BYTES + 1} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
-    assert str(caught.value) == said
+    expected = f"the record has {MAX_RECORD_BYTES + 1} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
+    assert str(caught.value) == expected
 
 
 def test_a_task_is_shown_with_everything_that_is_known_of_it() -> None:

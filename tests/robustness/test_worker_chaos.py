@@ -25,7 +25,7 @@ from tests.conftest import ROOT, script_environment
 
 TASKS, WORKERS, KILLS = 500, 8, 40
 
-# Written by whoever works on a task: where it began and where it ended, in the order of the kernel.
+# Written by each worker of a task: its beginning and its end, in the order of the kernel.
 COMMAND = 'echo "B $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID; sleep 0.05; echo "E $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID'
 
 
@@ -55,10 +55,10 @@ def accepted(lines: list[bytes]) -> tuple[Counter[str], list[str]]:
 def check(lines: list[bytes], tasks: list[TaskSpec]) -> None:
     done, order = accepted(lines)
     assert done == Counter({task.id: 1 for task in tasks})
-    place = {event: at for at, event in reversed(list(enumerate(order)))}
+    position = {event: at for at, event in reversed(list(enumerate(order)))}
     for task in tasks:
         for name in task.after:
-            assert place[f"done {name}"] < place[f"claim {task.id}"], (name, task.id)
+            assert position[f"done {name}"] < position[f"claim {task.id}"], (name, task.id)
 
 
 def test_every_task_is_done_once_while_workers_are_killed(tmp_path: Path) -> None:

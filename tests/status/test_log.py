@@ -46,7 +46,7 @@ class TestWriting:
         ]
         assert status.store.tail("status", 1)[0] == [line]
 
-    def test_what_was_not_said_is_left_out(self, status: StatusLog) -> None:
+    def test_a_record_leaves_out_empty_fields(self, status: StatusLog) -> None:
         assert list(json.loads(status.append("DONE", "w", "t"))) == ["timestamp", "type", "state", "worker", "task_id"]
         assert json.loads(status.append("DONE", "w", "t", meta={}))["meta"] == {}
 
@@ -54,9 +54,7 @@ class TestWriting:
         "text", ["", "plain", 'a "word" \\ b', "two\nlines\u2028\x7f", "größe 🐝", "\ud800", Text("sub")], ids=ascii
     )
     @pytest.mark.parametrize("meta", [None, {}, {"pair": (1, 2.5), "text": Text("x")}])
-    def test_whoever_writes_a_record_is_told_what_its_readers_get(
-        self, text: str, meta: dict[str, Any] | None, status: StatusLog
-    ) -> None:
+    def test_add_returns_the_record_as_readers_get_it(self, text: str, meta: dict[str, Any] | None, status: StatusLog) -> None:
         line, record = status.add("HELP", "w", 'the "task"', text, meta)
         ((stands, read),) = status.read()[0]
         assert (line, list(record.items())) == (stands, list(read.items()))
@@ -68,7 +66,7 @@ class TestWriting:
             clock.jump(moment - clock.now())
             assert json.loads(status.append("DONE", "w", "t"))["timestamp"] == to_iso(clock.now())
 
-    def test_of_names_that_were_good_only_some_are_remembered(self) -> None:
+    def test_the_cache_of_valid_names_is_bounded(self) -> None:
         status = StatusLog(MemoryStore())
         for number in range(status_log._MAX_CACHED_NAMES + 10):
             assert json.loads(status.append("DONE", "w", f"t{number}"))["task_id"] == f"t{number}"
@@ -86,7 +84,7 @@ class TestWriting:
         assert json.loads(status.append(state, "w", "t"))["state"] == state
 
     @pytest.mark.parametrize(
-        ("call", "said"),
+        ("call", "expected"),
         [
             (("done", "w", "t"), r"^'done' is not a status: use one of START DONE WAIT ERROR HELP SKIP\.$"),
             (("x" * 50, "w", "t"), r"^'x{40}' is not a status"),
@@ -96,8 +94,10 @@ class TestWriting:
             (("DONE", "w", "t", "", "x"), "^meta must be"),
         ],
     )
-    def test_what_is_wrong_is_said_and_nothing_written(self, call: tuple[Any, ...], said: str, status: StatusLog) -> None:
-        with pytest.raises(BadInput, match=said):
+    def test_an_invalid_record_names_the_fault_and_is_not_written(
+        self, call: tuple[Any, ...], expected: str, status: StatusLog
+    ) -> None:
+        with pytest.raises(BadInput, match=expected):
             status.append(*call)
         assert status.tail(10) == []
 
@@ -216,7 +216,7 @@ class TestFollowing:
             assert json.loads(line)["task_id"] == record["task_id"] == "abc"[number]
             assert tasks([line for line, _ in status.read(cursor)[0]]) == list("abc"[number + 1 :])
 
-    def test_only_what_was_asked_for(self, status: StatusLog) -> None:
+    def test_follow_yields_only_the_task_and_state_asked_for(self, status: StatusLog) -> None:
         for state, task in (("START", "a"), ("DONE", "a"), ("DONE", "b")):
             status.append(state, "w", task)
 

@@ -29,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     return store
 
 
-def test_blocks_amount_to_what_their_lines_amount_to(store: FileStore) -> None:
+def test_blocks_have_the_same_effect_as_their_lines(store: FileStore) -> None:
     assert known(StatusReader(store)) == expected(store)
 
 
@@ -50,16 +50,16 @@ def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) 
     assert known(fold) == expected(store)
 
 
-def test_it_tells_how_far_it_is_and_keeps_what_it_found(store: FileStore) -> None:
-    told: list[int] = []
-    StatusReader(store).read(told.append)
-    assert told == sorted(told) and len(told) > 10 and told[-1] == LINES
-    told.clear()
-    StatusReader(store).read(told.append)
-    assert told == []
+def test_reading_blocks_reports_progress_and_saves_a_snapshot(store: FileStore) -> None:
+    reported: list[int] = []
+    StatusReader(store).read(reported.append)
+    assert reported == sorted(reported) and len(reported) > 10 and reported[-1] == LINES
+    reported.clear()
+    StatusReader(store).read(reported.append)
+    assert reported == []
 
 
-def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_path: Path) -> None:
+def test_a_status_log_of_200_lines_is_saved_as_a_snapshot(tmp_path: Path) -> None:
     short = FileStore(str(tmp_path / "short"))
     for number in range(199):
         short.append(LOG, _line(number))
@@ -71,7 +71,7 @@ def test_a_log_for_which_patterns_would_have_to_be_compiled_again_is_kept(tmp_pa
     short.close()
 
 
-def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStore) -> None:
+def test_lines_appended_during_a_rotation_are_applied_once(store: FileStore) -> None:
     more = [_line(LINES + number) for number in range(3)]
 
     def meddle(count: int) -> None:
@@ -86,7 +86,7 @@ def test_what_is_appended_and_rotated_meanwhile_is_taken_in_once(store: FileStor
     store.close()
 
 
-def test_another_log_in_the_place_of_the_one_that_was_read_is_read_from_its_beginning(store: FileStore) -> None:
+def test_blocks_of_a_replaced_log_are_read_from_its_beginning(store: FileStore) -> None:
     fold = StatusReader(store)
     fold.read()
     Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, LINES * 2)))

@@ -43,7 +43,7 @@ def folded(*lines: bytes) -> StatusSummary:
 
 class TestOpenTasks:
     @pytest.mark.parametrize("state", ["WAIT", "HELP"])
-    def test_a_task_whose_latest_record_asks_for_a_person_waits(self, state: str) -> None:
+    def test_a_task_whose_latest_record_is_wait_or_help_is_waiting(self, state: str) -> None:
         seen = folded(line("START"), line(state, text="which one?"))
         assert seen.waiting == {"t": LastMessage(state, "w", "t", AT, "which one?")}
         assert not seen.started
@@ -56,7 +56,7 @@ class TestOpenTasks:
         assert ("t" in seen.started) == (state == "START")
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
-    def test_what_an_agent_printed_ends_nothing(self, state: str) -> None:
+    def test_records_from_an_agents_output_do_not_end_a_task(self, state: str) -> None:
         seen = folded(line("WAIT"), line(state, meta={"from": "output"}))
         assert "t" in seen.waiting
         assert seen.states[state] == 1
@@ -86,14 +86,14 @@ class TestOpenTasks:
 
 
 class TestBounds:
-    def test_of_too_many_open_tasks_the_oldest_are_forgotten_and_counted(self) -> None:
+    def test_too_many_open_tasks_drop_and_count_the_oldest(self) -> None:
         with mock.patch.object(summary, "LIMIT", 3):
             seen = folded(*(line("WAIT", f"t{n}", f"w{n}") for n in range(5)))
         assert list(seen.waiting) == ["t2", "t3", "t4"]
         assert list(seen.workers) == ["w2", "w3", "w4"]
         assert seen.dropped == 2
 
-    def test_a_long_text_is_kept_in_part(self) -> None:
+    def test_only_the_beginning_of_a_long_text_is_stored(self) -> None:
         assert folded(line("WAIT", text="x" * 1_000_000)).waiting["t"].text == "x" * summary.TEXT_LIMIT
 
 
@@ -119,7 +119,7 @@ class TestAnyLine:
     )
 
     @pytest.mark.parametrize("absurd", ABSURD, ids=range(len(ABSURD)))
-    def test_what_makes_no_sense_opens_no_task_and_raises_nothing(self, absurd: bytes) -> None:
+    def test_an_invalid_record_opens_no_task(self, absurd: bytes) -> None:
         seen = folded(absurd)
         assert not seen.waiting and not seen.errors and not seen.started
         assert seen.damaged == (
@@ -142,7 +142,7 @@ class TestAnyLine:
     def test_a_record_of_another_program_counts(self, other: bytes) -> None:
         assert folded(other).waiting.keys() == {"t"}
 
-    def test_a_lone_surrogate_can_be_kept(self) -> None:
+    def test_a_lone_surrogate_in_a_record_can_be_saved(self) -> None:
         seen = folded(b'{"task_id": "\\ud800", "state": "WAIT", "worker": "\\udfff", "reason": "\\ud800"}')
         assert len(seen.waiting) == 1
         json.dumps(seen.dump(), ensure_ascii=False).encode()
@@ -191,15 +191,13 @@ def cut(given_lines: list[bytes], places: list[int]) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("limit", [1, 3, 6, summary.LIMIT])
 @given(given_lines=lines | plain_lines, places=st.lists(st.integers(0, 40), max_size=4))
-def test_what_blocks_amount_to_is_what_their_lines_amount_to_one_after_the_other(
-    limit: int, given_lines: list[bytes], places: list[int]
-) -> None:
+def test_a_log_read_in_blocks_has_the_state_of_its_lines(limit: int, given_lines: list[bytes], places: list[int]) -> None:
     with mock.patch.object(summary, "LIMIT", limit):
         assert known(in_blocks(*cut(given_lines, places))) == known(folded(*given_lines))
 
 
 @pytest.mark.parametrize("size", [3, 4, 5])
-def test_of_too_many_open_tasks_in_one_block_the_oldest_are_forgotten_and_counted(size: int) -> None:
+def test_a_block_with_too_many_open_tasks_drops_and_counts_the_oldest(size: int) -> None:
     given_lines = [line("WAIT", f"t{number}") for number in range(size)]
     with mock.patch.object(summary, "LIMIT", 3):
         seen = in_blocks(given_lines)
@@ -247,7 +245,7 @@ PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
         (b"2026", b"2" * 2026),
     ],
 )
-def test_what_is_almost_a_plain_record_is_read_as_parsing_reads_it(was: bytes, now: bytes, beside: list[bytes]) -> None:
+def test_the_fast_path_reads_an_almost_plain_record_like_the_parser(was: bytes, now: bytes, beside: list[bytes]) -> None:
     assert was in PLAIN and re.fullmatch(plain_records._ALL_PLAIN, PLAIN.decode() + "\n")
     given_lines = [line("HELP"), *beside, *PLAIN.replace(was, now, 1).split(b"\n"), line("DONE", "last")]
     for one in (given_lines, [one.replace(b"WAIT", b"SKIP") for one in given_lines]):
@@ -267,9 +265,7 @@ def test_most_records_of_swarm_are_read_without_parsing() -> None:
 
 
 @given(lines, st.lists(st.integers(0, 40), max_size=4), st.booleans())
-def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
-    given_lines: list[bytes], cuts: list[int], small: bool
-) -> None:
+def test_a_snapshot_and_the_lines_after_it_give_the_whole_state(given_lines: list[bytes], cuts: list[int], small: bool) -> None:
     store = MemoryStore()
     with (
         mock.patch("swarm.status.reader.StatusReader.SNAPSHOT_EVERY", 1),
@@ -287,7 +283,7 @@ def test_what_was_kept_and_read_on_is_what_reading_from_the_beginning_gives(
     assert list(fold.state.workers) == list(expected.workers)
 
 
-class TestKept:
+class TestSaved:
     DAMAGES: tuple[Callable[[bytes], bytes], ...] = (
         lambda data: b"",
         lambda data: data[: len(data) // 2],
@@ -303,7 +299,7 @@ class TestKept:
         lambda data: json.dumps({**json.loads(data), "state": [[], [], []]}).encode(),
     )
 
-    def kept(self, store: Store) -> StatusReader:
+    def saved(self, store: Store) -> StatusReader:
         for number in range(2500):
             store.append(LOG, line("WAIT" if number % 100 == 0 else "DONE", f"t{number}"))
         fold = StatusReader(store)
@@ -312,7 +308,7 @@ class TestKept:
         return fold
 
     def test_a_second_process_does_not_read_the_log_again(self, store: Store) -> None:
-        first = self.kept(store)
+        first = self.saved(store)
         again = mock.Mock(side_effect=AssertionError("it was read again"))
         with mock.patch.multiple(StatusSummary, apply=again, apply_block=again):
             second = StatusReader(store)
@@ -320,8 +316,8 @@ class TestKept:
         assert second.state.dump() == first.state.dump()
         assert len(second.state.waiting) == 25
 
-    def test_what_was_kept_and_is_damaged_old_or_foreign_changes_nothing(self, store: Store) -> None:
-        first = self.kept(store)
+    def test_a_damaged_old_or_foreign_snapshot_changes_nothing(self, store: Store) -> None:
+        first = self.saved(store)
         data = store.cache_get(LOG)
         assert data is not None
         for damage in self.DAMAGES:
@@ -331,9 +327,9 @@ class TestKept:
             second.read()
             assert second.state.dump() == first.state.dump(), damage(data)[:200]
 
-    def test_another_log_in_its_place_is_read_from_its_beginning(self, tmp_path: Path) -> None:
+    def test_a_replaced_status_log_is_read_from_its_beginning(self, tmp_path: Path) -> None:
         store = FileStore(str(tmp_path / "s"))
-        self.kept(store)
+        self.saved(store)
         (tmp_path / "s" / "status.log").write_bytes(line("HELP", "new", "somebody else") + b"\n")
         again = StatusReader(store)
         again.read()

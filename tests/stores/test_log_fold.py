@@ -1,5 +1,4 @@
-"""A log is read on from where the last look ended, by this process or by another; what was kept of it is never believed more than
-the log."""
+"""A log fold reads on from its last position or from a snapshot, and trusts the log more than a snapshot."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from swarm.stores.log_fold import LogFold
 LOG = "tasks"
 
 
-class Heard:
+class Lines:
     """A state that is its lines; one that was there already changes nothing. `folded`: what it was given itself."""
 
     VERSION = 3
@@ -47,7 +46,7 @@ class Heard:
 
 
 @pytest.fixture(autouse=True)
-def worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+def snapshot_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 4)
 
 
@@ -65,22 +64,22 @@ def write(store: Store, *lines: str) -> list[str]:
 
 
 def known(store: Store) -> list[str] | None:
-    """What is kept."""
+    """What is saved."""
     data = store.cache_get(LOG)
     return None if data is None else json.loads(data)["state"]
 
 
-def test_what_was_kept_without_a_place_in_the_log_is_not_used(store: Store) -> None:
+def test_a_snapshot_without_a_cursor_is_not_used(store: Store) -> None:
     write(store, *"abcdef")
-    kept = {"version": Heard.VERSION, "cursor": "", "state": list("abcdef")}
-    store.cache_put(LOG, json.dumps(kept).encode())
-    mine = LogFold(store, LOG, Heard)
+    saved = {"version": Lines.VERSION, "cursor": "", "state": list("abcdef")}
+    store.cache_put(LOG, json.dumps(saved).encode())
+    mine = LogFold(store, LOG, Lines)
     mine.read()
     assert mine.state.lines == list("abcdef")
 
 
-def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
-    mine = LogFold(store, LOG, Heard)
+def test_read_applies_each_new_line_once(store: Store) -> None:
+    mine = LogFold(store, LOG, Lines)
     write(store, *"abcdef")
     mine.read()
     write(store, "g")
@@ -91,7 +90,7 @@ def test_a_look_takes_in_what_is_new_and_nothing_twice(store: Store) -> None:
 
 
 def test_append_returns_whether_the_line_changed_the_state(store: Store) -> None:
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     write(store, "a")
     assert mine.append(b"b") is True
     write(store, "c", "d")
@@ -112,7 +111,7 @@ def counted_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_append_reads_the_log_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     write(store, "a")
     mine.read()
     write(store, "b")
@@ -123,8 +122,8 @@ def test_append_reads_the_log_once(store: Store, monkeypatch: pytest.MonkeyPatch
     assert mine.state.folded == list("abcdc")
 
 
-def test_what_others_wrote_comes_before_a_line_of_ones_own(store: Store) -> None:
-    mine, other = LogFold(store, LOG, Heard), LogFold(store, LOG, Heard)
+def test_append_applies_lines_of_others_before_its_own(store: Store) -> None:
+    mine, other = LogFold(store, LOG, Lines), LogFold(store, LOG, Lines)
     assert mine.append(b"a") and other.append(b"b")
     assert other.state.folded == ["a", "b"]
     assert mine.append(b"a") is False
@@ -132,17 +131,17 @@ def test_what_others_wrote_comes_before_a_line_of_ones_own(store: Store) -> None
     assert other.append(b"c") and other.state.folded == ["a", "b", "a", "c"]
 
 
-def test_a_line_of_ones_own_comes_after_all_that_was_kept(store: Store) -> None:
+def test_append_applies_its_line_after_the_snapshot(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).read()
-    mine = LogFold(store, LOG, Heard)
+    LogFold(store, LOG, Lines).read()
+    mine = LogFold(store, LOG, Lines)
     assert mine.append(b"a") is False
     assert mine.state.lines == list("abcda") and mine.state.folded == ["a"]
 
 
-def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) -> None:
+def test_append_notices_that_the_log_was_replaced(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     assert mine.append(b"a") and mine.append(b"b")
     shutil.rmtree(tmp_path / "s")
     write(FileStore(str(tmp_path / "s")), "x")
@@ -153,7 +152,7 @@ def test_a_log_that_was_replaced_is_noticed_by_whoever_writes(tmp_path: Path) ->
 def test_each_process_saves_a_snapshot_after_so_many_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
     monkeypatch.setattr(store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"])))
-    first, second = LogFold(store, LOG, Heard), LogFold(store, LOG, Heard)
+    first, second = LogFold(store, LOG, Lines), LogFold(store, LOG, Lines)
     for number in range(16):
         first.append(b"%d" % (number % 7))
     assert saved == [4, 8, 12, 16]
@@ -165,10 +164,10 @@ def test_of_two_processes_that_save_at_once_one_does(tmp_path: Path) -> None:
     """The draft of a snapshot is a file that only one process can create."""
     store = FileStore(str(tmp_path / "s"))
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).read()
+    LogFold(store, LOG, Lines).read()
     draft = tmp_path / "s" / ".cache" / f"{LOG}.draft"
     draft.write_bytes(b"of another process")
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     write(store, *"efgh")
     mine.read()
     assert mine.state.lines == list("abcdefgh") and known(store) == list("abcd")
@@ -176,33 +175,33 @@ def test_of_two_processes_that_save_at_once_one_does(tmp_path: Path) -> None:
 
 
 def test_a_large_state_is_saved_less_often_than_a_small_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: kept.append(len(json.loads(data)["state"])))
-    mine = LogFold(store, LOG, Heard)
+    saved: list[int] = []
+    monkeypatch.setattr(store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"])))
+    mine = LogFold(store, LOG, Lines)
     for number in range(64):
         mine.append(b"%d" % number)
-    assert kept == [4, 8, 15, 29, 57], "after four lines, or half as many as there are items"
+    assert saved == [4, 8, 15, 29, 57], "after four lines, or half as many as there are items"
 
 
 def test_of_two_equal_lines_the_first_is_the_one_appended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that appends the very same line at the same moment changes nothing more."""
-    mine, append = LogFold(store, LOG, Heard), store.append
+    mine, append = LogFold(store, LOG, Lines), store.append
     monkeypatch.setattr(store, "append", lambda log, line: [append(log, line), append(log, line)][0])
     assert mine.append(b"a") is True and mine.state.folded == ["a", "a"]
 
 
-def test_the_next_process_begins_where_the_picture_was_kept(store: Store) -> None:
+def test_the_next_process_starts_from_the_snapshot(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).read()
+    LogFold(store, LOG, Lines).read()
     write(store, "e", "f")
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     mine.read()
     assert mine.state.folded == ["e", "f"]
     assert mine.state.lines == list("abcdef")
 
 
-def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> None:
-    mine = LogFold(store, LOG, Heard)
+def test_a_snapshot_is_saved_after_enough_lines(store: Store) -> None:
+    mine = LogFold(store, LOG, Lines)
     read: list[str] = []
 
     def is_kept_after(*lines: str) -> bool:
@@ -216,11 +215,11 @@ def test_it_is_kept_when_that_spares_the_next_process_enough(store: Store) -> No
     assert [is_kept_after("a") for _ in range(8)] == [False] * 7 + [True]
 
 
-def test_what_another_version_kept_is_not_used(store: Store) -> None:
+def test_a_snapshot_of_another_version_is_not_loaded(store: Store) -> None:
     write(store, *"abcd")
-    LogFold(store, LOG, Heard).read()
+    LogFold(store, LOG, Lines).read()
 
-    class Later(Heard):
+    class Later(Lines):
         VERSION = 4
 
     mine = LogFold(store, LOG, Later)
@@ -229,7 +228,7 @@ def test_what_another_version_kept_is_not_used(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "saved",
     [
         {"version": 3, "cursor": "", "state": ["x"]},
         {"version": 3, "cursor": None, "state": ["x"]},
@@ -242,22 +241,22 @@ def test_what_another_version_kept_is_not_used(store: Store) -> None:
         ["x"],
     ],
 )
-def test_what_was_kept_without_a_place_in_this_log_is_not_used(store: Store, kept: Any) -> None:
-    store.cache_put(LOG, json.dumps(kept).encode())
+def test_a_snapshot_with_an_invalid_cursor_is_not_used(store: Store, saved: Any) -> None:
+    store.cache_put(LOG, json.dumps(saved).encode())
     write(store, "a", "b")
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     mine.read()
     assert mine.state.lines == ["a", "b"]
 
 
-def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_cannot_be_saved_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(name: str, data: bytes) -> None:
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(store, "cache_put", full)
     write(store, *"abcd")
     for _ in range(2):
-        mine = LogFold(store, LOG, Heard)
+        mine = LogFold(store, LOG, Lines)
         mine.read()
         assert mine.state.folded == list("abcd")
 
@@ -266,15 +265,15 @@ def test_what_cannot_be_kept_is_read_again_by_the_next(store: Store, monkeypatch
 @pytest.mark.parametrize("lines", [0, 4])
 def test_the_garbage_collector_is_left_as_it_was(store: Store, enabled: bool, lines: int, collecting: None) -> None:
     write(store, *"abcd"[:lines])
-    LogFold(store, LOG, Heard).read()
+    LogFold(store, LOG, Lines).read()
     (gc.enable if enabled else gc.disable)()
-    LogFold(store, LOG, Heard).read()
+    LogFold(store, LOG, Lines).read()
     assert gc.isenabled() == enabled
 
 
-def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_path: Path) -> None:
+def test_a_replaced_log_is_read_from_its_beginning_in_one_read(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     write(store, *"abc")
     mine.read()
     shutil.rmtree(tmp_path / "s")
@@ -289,7 +288,7 @@ def test_another_log_in_its_place_is_read_from_its_beginning_in_one_look(tmp_pat
 
 def test_a_line_that_is_lost_with_its_log_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(str(tmp_path / "s"))
-    mine, append = LogFold(store, LOG, Heard), store.append
+    mine, append = LogFold(store, LOG, Lines), store.append
     write(store, "a")
 
     def replaced(log: str, line: bytes) -> str:
@@ -304,15 +303,15 @@ def test_a_line_that_is_lost_with_its_log_is_an_error(tmp_path: Path, monkeypatc
     assert mine.state.lines == ["b"]
 
 
-def test_a_long_look_tells_how_far_it_is(store: Store) -> None:
+def test_a_long_read_reports_its_progress(store: Store) -> None:
     write(store, *("x" * 600_000 + str(number) for number in range(5)))
-    told: list[int] = []
-    LogFold(store, LOG, Heard).read(told.append)
-    assert len(told) > 1 and told == sorted(told) and told[0] > 0 and told[-1] == 5
+    reported: list[int] = []
+    LogFold(store, LOG, Lines).read(reported.append)
+    assert len(reported) > 1 and reported == sorted(reported) and reported[0] > 0 and reported[-1] == 5
 
 
 def test_waiting_ends_when_there_is_more_than_was_read(store: Store) -> None:
-    mine = LogFold(store, LOG, Heard)
+    mine = LogFold(store, LOG, Lines)
     write(store, "a")
     assert mine.wait(5.0) is True
     mine.read()
