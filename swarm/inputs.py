@@ -44,12 +44,12 @@ def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: s
     raise BadInput(f"{what} is {text[:40]!r}, but must be {kind}{limits}.")
 
 
-def parse_token(text: str) -> int:
+def parse_token(text: str, what: str = "--token") -> int:
     """Return the fencing token that a user typed.
 
     Raise BadInput if it is not a whole number.
     """
-    return whole(text, "--token")
+    return whole(text, what)
 
 
 def parse_ttl(text: str, what: str) -> int:

@@ -82,9 +82,13 @@ def web_token() -> str:
     return variable("SWARM_WEB_TOKEN")
 
 
-def token_for(task: str) -> str:
-    """Return the token of the assigned task, "" if `task` is not the assigned one."""
-    return variable("SWARM_TOKEN") if variable("SWARM_TASK_ID") == task else ""
+def token_for(task: str) -> int | None:
+    """Return the token of the assigned task, None if `task` is not the assigned one.
+
+    Raise BadInput if the token is not a number.
+    """
+    text = variable("SWARM_TOKEN") if variable("SWARM_TASK_ID") == task else ""
+    return parse_token(text, "SWARM_TOKEN") if text else None
 
 
 def agent_config_dir(agent: str) -> str:
@@ -100,7 +104,7 @@ def assigned_task() -> tuple[str, int] | None:
     a number.
     """
     task, token = variable("SWARM_TASK_ID"), variable("SWARM_TOKEN")
-    return (check_name(task, "SWARM_TASK_ID"), parse_token(token)) if task and token.isdigit() else None
+    return (check_name(task, "SWARM_TASK_ID"), parse_token(token, "SWARM_TOKEN")) if task and token.isdigit() else None
 
 
 def user() -> str:

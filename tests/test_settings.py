@@ -33,7 +33,7 @@ def test_a_variable_that_a_program_sets_is_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_name_is_decoded_as_the_system_encodes_it(tmp_path: Path) -> None:
-    """In somebody's program; the command itself runs in UTF-8 whatever the locale."""
+    """A program that imports swarm may run in any locale; the command itself runs in UTF-8."""
     program = "import os, sys; from swarm import settings; assert sys.getfilesystemencoding() == 'iso8859-1'\n"
     program += "assert settings.state_dir()[0] == os.environ['SWARM_STATE_DIR'] == '/tmp/\\xe9'"
     environment = {**os.environ, **latin_1(tmp_path), "SWARM_STATE_DIR": os.fsdecode(b"/tmp/\xe9"), "AI_SWARM_DIR": ""}
@@ -43,5 +43,5 @@ def test_a_name_is_decoded_as_the_system_encodes_it(tmp_path: Path) -> None:
 
 
 def test_an_environ_that_a_program_replaced_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"SWARM_WORKER": "somebody"})
-    assert settings.worker() == "somebody"
+    monkeypatch.setattr(os, "environ", {"SWARM_WORKER": "other"})
+    assert settings.worker() == "other"

@@ -8,7 +8,7 @@ from swarm import settings
 from swarm.agents import identity
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, LockHeld
-from swarm.inputs import check_name, parse_token
+from swarm.inputs import check_name
 from swarm.locks.path_pattern import checked_pattern, names_of, project_root
 from swarm.locks.reservations import Reservation, Reservations
 from swarm.queue.queue import TaskQueue
@@ -16,10 +16,6 @@ from swarm.stores.default import default_store
 from swarm.system import process
 from swarm.terminal import output
 from swarm.terminal.text import shown
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 
 def reserve(call: Call) -> int:
@@ -130,8 +126,7 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     """
     task = call.options.get("--task") or settings.task()
     if task:
-        token = settings.token_for(task)
-        return check_name(task, "task_id"), parse_token(token) if token else None
+        return check_name(task, "task_id"), settings.token_for(task)
     if "--ttl" in call.options:
         return "", None
     mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]

@@ -216,8 +216,8 @@ def _token(call: Call) -> int | None:
     """Return the token of --token, else SWARM_TOKEN if this task is the assigned one,
     else None.
     """
-    text = call.options.get("--token", settings.token_for(call.get(0)))
-    return parse_token(text) if text else None
+    text = call.options.get("--token")
+    return parse_token(text) if text else settings.token_for(call.get(0))
 
 
 def _text(call: Call, index: int) -> str:

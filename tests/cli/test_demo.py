@@ -41,7 +41,7 @@ def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_p
 
 
 def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str], tmp_path: Path) -> None:
-    """Looked at as a picture, by a real terminal of 80 columns and 24 lines."""
+    """Check the screens on a real terminal of 80 columns and 24 lines."""
     socket = tmp_path / "tmux"
 
     def tmux(*args: str) -> str:
@@ -80,14 +80,14 @@ def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str],
         end = tmux("capture-pane", "-p", "-t", "demo", "-S", "-100")
     finally:
         tmux("kill-server")
-    waits = [picture for picture in seen if "WAITS  drop-old-table" in picture and "At work" in picture]
-    assert waits, "nobody saw who waits"
+    waits = [screen_text for screen_text in seen if "WAITS  drop-old-table" in screen_text and "At work" in screen_text]
+    assert waits, "no screen showed the waiting agent"
     lines = waits[-1].splitlines()
     assert lines[0].startswith("swarm  ") and "at work" in lines[0]
     assert any(re.fullmatch(r"Queue  12 tasks · .*", line) for line in lines)
     assert any(re.fullmatch(r"  worker-\d  drop-old-table .* may I really drop it\?", line) for line in lines)
     assert re.fullmatch("─{79}", lines[16]) and re.match(r" +\d+\.\d s  ", lines[17])
-    assert any("taken over from worker-" in picture for picture in seen)
+    assert any("taken over from worker-" in screen_text for screen_text in seen)
     assert "✔ 12 of 12 tasks were done exactly once" in end and "▶ START  schema" in end
     assert os.listdir(tmp_path / "demo") == []
 
@@ -119,7 +119,7 @@ def test_a_demo_ended_by_two_signals_leaves_nothing_behind(
         (home,) = tmp_path.iterdir()
         demo.send_signal(number)
         time.sleep(0.05)
-        demo.send_signal(signal.SIGTERM)  # somebody is impatient
+        demo.send_signal(signal.SIGTERM)  # the user sends a second signal
         _, err = demo.communicate(timeout=30)
     assert demo.returncode == 128 + number and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`swarm run`: the command has the task while it runs, and nobody works on it without."""
+"""`swarm run`: the command holds the task while it runs, and does not run without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import pytest
 
 from swarm.inputs import check_name
-from tests.support.at_a_terminal import PATIENCE, SWARM, environment, wait_until
+from tests.support.at_a_terminal import SWARM, TIMEOUT, environment, wait_until
 from tests.support.wrapped_command import LISTENER, PYTHON, Place, finish, is_alive, line, processes_with, state_of
 
 CAT = ("sh", "-c", "echo ready; exec cat")
@@ -48,8 +48,8 @@ class TestCommand:
         assert done.stderr.startswith(f"Error: cannot run {name}: {why}")
         assert [(state, meta.get("exit_code")) for state, _, meta in place.records] == [("START", None), ("ERROR", code)]
         assert place.is_free
-        told = json.loads(place.run(name, options=("--json",)).stdout)
-        assert (told["schema_version"], told["exit_code"], told["error"]) == (1, code, done.stderr[7:].strip())
+        answer = json.loads(place.run(name, options=("--json",)).stdout)
+        assert (answer["schema_version"], answer["exit_code"], answer["error"]) == (1, code, done.stderr[7:].strip())
 
     def test_a_command_finds_its_task_worker_token_and_state_directory(self, place: Place) -> None:
         show = 'cat "$SWARM_STATE_DIR/locks/t.lock"; env'
@@ -118,34 +118,34 @@ class TestWorkerName:
 
 class TestHeld:
     def test_a_run_of_a_held_task_runs_nothing_and_logs_skip(self, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody", "600")
+        place.swarm("lock", "acquire", "t", "other", "600")
         before = (place.state / "locks" / "t.lock").read_bytes()
         done = place.run("touch", "ran", options=("--worker", "me"))
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: Lock already exists for t: held by somebody since ")
+        assert done.stderr.startswith("Error: Lock already exists for t: held by other since ")
         assert done.stderr.endswith(". Wait with --wait SECONDS, or see: swarm lock why t\n")
         assert not place.ran
         ((state, reason, meta),) = place.records
-        assert (state, meta) == ("SKIP", {"held_by": "somebody"})
-        assert reason.startswith("Lock already exists for t: held by somebody since ")
+        assert (state, meta) == ("SKIP", {"held_by": "other"})
+        assert reason.startswith("Lock already exists for t: held by other since ")
         assert (place.state / "locks" / "t.lock").read_bytes() == before
 
     @pytest.mark.parametrize("code", [0, 75, 255])
     def test_the_exit_code_for_a_held_task_can_be_chosen(self, code: int, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody")
+        place.swarm("lock", "acquire", "t", "other")
         assert place.run("touch", "ran", options=("--held-exit", str(code))).returncode == code
         assert not place.ran
         assert place.run("false", options=("--held-exit", str(code)), task="u").returncode == 1, "and only for that"
 
     def test_the_json_answer_for_a_held_task_names_the_holder(self, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody")
+        place.swarm("lock", "acquire", "t", "other")
         done = place.run("touch", "ran", options=("--json",))
-        told = json.loads(done.stdout)
-        assert list(told) == ["schema_version", "acquired", "task_id", "reason", "lock"]
-        assert (told["acquired"], told["task_id"], told["lock"]["worker"]) == (False, "t", "somebody")
+        answer = json.loads(done.stdout)
+        assert list(answer) == ["schema_version", "acquired", "task_id", "reason", "lock"]
+        assert (answer["acquired"], answer["task_id"], answer["lock"]["worker"]) == (False, "t", "other")
 
     def test_a_held_task_is_exit_1_also_where_the_reader_of_the_answer_is_gone(self, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody")
+        place.swarm("lock", "acquire", "t", "other")
         words = place.command("touch", "ran", options=("--json",))
         done = place.call(["bash", "-c", '"$@" | true; exit "${PIPESTATUS[0]}"', "bash", *words])
         assert done.returncode == 1
@@ -167,7 +167,7 @@ class TestHeld:
             )
             for _ in range(6)
         ]
-        outs = [process.communicate(timeout=PATIENCE)[0] for process in crowd]
+        outs = [process.communicate(timeout=TIMEOUT)[0] for process in crowd]
         codes = [process.returncode for process in crowd]
         assert outs == [b""] * 6
         assert set(codes) == {0, 1}
@@ -186,7 +186,7 @@ class TestWaiting:
         assert [state for state, _, _ in place.records] == ["START", "DONE", "START", "DONE"]
 
     def test_a_waiting_run_gives_up_in_time(self, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody")
+        place.swarm("lock", "acquire", "t", "other")
         before = time.monotonic()
         assert place.run("touch", "ran", options=("--wait", "0.4")).returncode == 1
         assert time.monotonic() - before >= 0.4
@@ -194,15 +194,15 @@ class TestWaiting:
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name)
     def test_a_waiting_run_that_is_ended_runs_nothing_and_acquires_nothing(self, number: signal.Signals, place: Place) -> None:
-        place.swarm("lock", "acquire", "t", "somebody")
+        place.swarm("lock", "acquire", "t", "other")
         with place.started("touch", str(place.root / "ran"), options=("--wait", "60")) as wrapper:
             wait_until(lambda: len(processes_with(str(place.state))) == 2)
             time.sleep(0.1)
             wrapper.send_signal(number)
-            code = wrapper.wait(PATIENCE)
+            code = wrapper.wait(TIMEOUT)
             assert code == (-number if number == signal.SIGKILL else 128 + number)
         wait_until(lambda: not processes_with(str(place.state)))
-        assert place.lock["worker"] == "somebody" and not place.ran
+        assert place.lock["worker"] == "other" and not place.ran
 
 
 class TestSignals:
@@ -235,7 +235,7 @@ class TestSignals:
         with place.started(*CAT) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
-            assert wrapper.wait(PATIENCE) == 128 + number
+            assert wrapper.wait(TIMEOUT) == 128 + number
         assert place.records[-1][:2] == ("ERROR", f"ended by {number.name}")
         assert place.is_free
 
@@ -268,23 +268,23 @@ class TestLost:
             token = place.lock["token"]
             self.lose(how, place)
             assert line(wrapper) == "SIGTERM"
-            assert wrapper.wait(PATIENCE) == 4
+            assert wrapper.wait(TIMEOUT) == 4
             assert wrapper.stderr is not None
-            said = wrapper.stderr.read()
-        assert said.startswith("Error: The") and said.endswith(" The command was stopped.\n")
+            message = wrapper.stderr.read()
+        assert message.startswith("Error: The") and message.endswith(" The command was stopped.\n")
         state, reason, meta = place.records[-1]
         assert (state, meta) == ("SKIP", {"lost": True, "token": token})
-        assert reason and reason in said
+        assert reason and reason in message
         assert place.lock["worker"] == "other" if how == "taken" else place.is_free
 
     def test_a_lost_lease_has_a_json_answer(self, place: Place) -> None:
         with place.started("sh", "-c", "exec sleep 600", options=("--ttl", "1", "--json")) as wrapper:
             wait_until((place.state / "locks" / "t.lock").exists)
             self.lose("removed", place)
-            assert wrapper.wait(PATIENCE) == 4
+            assert wrapper.wait(TIMEOUT) == 4
             assert wrapper.stdout is not None
-            told = json.loads(wrapper.stdout.read())
-        assert told["exit_code"] == 4 and told["error"].endswith(" The command was stopped.")
+            answer = json.loads(wrapper.stdout.read())
+        assert answer["exit_code"] == 4 and answer["error"].endswith(" The command was stopped.")
 
     def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(self, place: Place) -> None:
         stubborn = "trap 'echo terminated' TERM; echo ready; sleep 600 & echo $!; while :; do sleep 0.05; done"
@@ -294,7 +294,7 @@ class TestLost:
             self.lose("taken", place)
             assert line(wrapper) == "terminated"
             terminated = time.monotonic()
-            assert wrapper.wait(PATIENCE) == 4
+            assert wrapper.wait(TIMEOUT) == 4
             assert time.monotonic() - terminated >= 1.0, "the shell may have printed late, but the grace is two seconds"
             assert not is_alive(group) and not is_alive(other)
 
@@ -306,16 +306,16 @@ class TestLost:
             assert place.swarm("lock", "acquire", "t", "other").returncode == 0
             wrapper.send_signal(signal.SIGCONT)
             assert line(wrapper) == "SIGTERM"
-            assert wrapper.wait(PATIENCE) == 4
+            assert wrapper.wait(TIMEOUT) == 4
         assert place.lock["worker"] == "other"
 
     def test_a_lease_found_lost_only_at_the_end_is_reported(self, place: Place) -> None:
         with place.started("sh", "-c", "echo ready; cat; exit 3") as wrapper:
             assert line(wrapper) == "ready"
             self.lose("taken", place)
-            code, _, said = finish(wrapper)
+            code, _, message = finish(wrapper)
         assert code == 4
-        assert said.endswith(" The command had ended by then.\n")
+        assert message.endswith(" The command had ended by then.\n")
         state, _, meta = place.records[-1]
         assert (state, meta["lost"], meta["exit_code"]) == ("SKIP", True, 3)
         assert place.lock["worker"] == "other"
@@ -337,7 +337,7 @@ class TestKilled:
             command = place.lock["holder"]["group"]
             os.killpg(command, signal.SIGSTOP)  # also one who is stopped
             wrapper.kill()
-            wrapper.wait(PATIENCE)
+            wrapper.wait(TIMEOUT)
             wait_until(lambda: not is_alive(command))
             for pid in processes_with(str(place.state)):  # the sleep, which was not ours to bind
                 os.kill(pid, signal.SIGKILL)
@@ -349,7 +349,7 @@ class TestKilled:
             left = int(line(wrapper))
             command = place.lock["holder"]["group"]
             wrapper.kill()
-            wrapper.wait(PATIENCE)
+            wrapper.wait(TIMEOUT)
             wait_until(lambda: not is_alive(command))
             assert is_alive(left)
             assert place.verdict == "t: Active"
@@ -377,7 +377,7 @@ class TestKilled:
             assert line(wrapper) == "ready"
             token = place.lock["token"]
             wrapper.kill()
-            wrapper.wait(PATIENCE)
+            wrapper.wait(TIMEOUT)
             assert place.verdict == "t: Active"
             wait_until(lambda: place.verdict == "t: Expired")
             assert place.swarm("lock", "acquire", "t", "me", "600").returncode == 0, "even under the same name"
@@ -438,11 +438,11 @@ class TestStore:
         assert not place.ran
         assert place.is_free
 
-    @pytest.mark.parametrize(("code", "told"), [(0, 3), (7, 7)])
-    def test_a_run_whose_end_cannot_be_logged_reports_it_and_frees_the_task(self, code: int, told: int, place: Place) -> None:
+    @pytest.mark.parametrize(("code", "answer"), [(0, 3), (7, 7)])
+    def test_a_run_whose_end_cannot_be_logged_reports_it_and_frees_the_task(self, code: int, answer: int, place: Place) -> None:
         spoil = f'rm "$SWARM_STATE_DIR/status.log"; mkdir "$SWARM_STATE_DIR/status.log"; exit {code}'
         done = place.run("sh", "-c", spoil)
-        assert done.returncode == told
+        assert done.returncode == answer
         assert done.stderr.startswith("Error: ")
         assert place.is_free
 

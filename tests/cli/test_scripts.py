@@ -309,9 +309,9 @@ class TestLockCommands:
     def test_why_explains_what_frees_a_lock(self, lock: Run, isolated_swarm_dir: Path) -> None:
         assert "there is no lock" in lock("why", "t").stdout
         lock("acquire", "t", "w", "90")
-        told = lock("why", "t").stdout
-        assert "w holds t (token 1)." in told and "last heartbeat" in told
-        assert re.search(r"lease ends in 1 min \d+ s, at 2\S+Z", told) and "swarm lock break t --yes" in told
+        text = lock("why", "t").stdout
+        assert "w holds t (token 1)." in text and "last heartbeat" in text
+        assert re.search(r"lease ends in 1 min \d+ s, at 2\S+Z", text) and "swarm lock break t --yes" in text
         lock("acquire", "u", "w")
         assert "Its lease never ends." in lock("why", "u").stdout
         (isolated_swarm_dir / "locks" / "v.lock").write_text("?")

@@ -1,6 +1,6 @@
 """`swarm sprint run`: the command is the sprint.
 
-It has the lock while it runs, and nobody has it afterwards, however it ends.
+It has the lock while it runs, and the lock is gone afterwards, however it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.at_a_terminal import PATIENCE, SWARM, Terminal, environment, terminal, wait_until
+from tests.support.at_a_terminal import SWARM, TIMEOUT, Terminal, environment, terminal, wait_until
 from tests.support.wrapped_command import LISTENER, PYTHON, child_of, finish, line, started, state_of
 
 SPRINT = ("--session-id", "mine", "--epic-spec", "epic6")
@@ -33,16 +33,16 @@ class Project:
         return [*SWARM, "sprint", "run", *SPRINT, "--project-root", str(self.root), *options, "--", *command]
 
     def run(self, *command: str, options: tuple[str, ...] = (), **settings: Any) -> subprocess.CompletedProcess[str]:
-        usual = {"capture_output": True, "text": True, "timeout": PATIENCE, "env": environment(), "stdin": subprocess.DEVNULL}
+        usual = {"capture_output": True, "text": True, "timeout": TIMEOUT, "env": environment(), "stdin": subprocess.DEVNULL}
         if "input" in settings:
             del usual["stdin"]
         done: subprocess.CompletedProcess[str] = subprocess.run(self.command(*command, options=options), **{**usual, **settings})
         return done
 
     def swarm(self, *args: str) -> Any:
-        """What `swarm sprint` answers somebody else."""
+        """Return what `swarm sprint` answers another process."""
         call = [*SWARM, "sprint", *args, "--json", "--project-root", str(self.root)]
-        return json.loads(subprocess.run(call, env=environment(), capture_output=True, text=True, timeout=PATIENCE).stdout)
+        return json.loads(subprocess.run(call, env=environment(), capture_output=True, text=True, timeout=TIMEOUT).stdout)
 
     def is_locked_by(self, pid: int, session: str = "theirs") -> bytes:
         self.lock.write_text(
@@ -195,7 +195,7 @@ class TestSignals:
         with started(*project.command("sh", "-c", "ulimit -c 0; echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
-            assert wrapper.wait(PATIENCE) == 128 + number
+            assert wrapper.wait(TIMEOUT) == 128 + number
             assert project.is_as_it_was()
 
     @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestSignals:
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 wrapper.send_signal(number)
                 assert line(wrapper) == number.name
-            assert wrapper.wait(PATIENCE) == 9
+            assert wrapper.wait(TIMEOUT) == 9
             assert project.is_as_it_was()
 
     def test_ctrl_c_reaches_the_command_once(self, project: Project, tty: Terminal) -> None:
@@ -327,7 +327,7 @@ class TestTheLock:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.kill()
-            wrapper.wait(PATIENCE)
+            wrapper.wait(TIMEOUT)
             found = project.swarm("check")
             assert (found["status"], found["lock_info"]["is_zombie"], found["lock_info"]["pid_alive"]) == ("blocked", False, True)
             assert wrapper.stdin is not None
@@ -353,7 +353,7 @@ class TestTheLock:
         tty.start(*project.command("touch", str(tmp_path / "ran")), cwd=project.root)
         tty.wait_for("[y/N] ")
         os.kill(tty.pid, signal.SIGKILL)
-        assert tty.wait().code == -signal.SIGKILL, "and whoever had standard output open is gone"
+        assert tty.wait().code == -signal.SIGKILL, "and every process with standard output open is gone"
         assert not (tmp_path / "ran").exists()
         assert project.lock.read_bytes() == before
 
@@ -408,7 +408,7 @@ class TestTheLock:
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         os.close(writer)
         assert done.returncode == 1
@@ -454,7 +454,7 @@ class TestInput:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert "Usage: swarm sprint run --session-id S --epic-spec E " in done.stderr
@@ -480,7 +480,7 @@ class TestInput:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         assert done.returncode == 2
         answer = yaml.safe_load(done.stdout)

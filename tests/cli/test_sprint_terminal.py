@@ -1,5 +1,5 @@
 """`swarm sprint acquire` in front of a person: what is asked, what counts as a yes, and
-when nobody is asked at all.
+when no question is asked at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from swarm.sprint import mutex
-from tests.support.at_a_terminal import PATIENCE, SWARM, Ended, Terminal, environment, terminal
+from tests.support.at_a_terminal import SWARM, TIMEOUT, Ended, Terminal, environment, terminal
 
 NOBODY = 99_999_999  # no system has so many processes
 MINE = ("sprint", "acquire", "--session-id", "mine", "--epic-spec", "epic6", "--json")
@@ -69,9 +69,9 @@ ENGLISH: list[dict[str, str]] = [
     {"LANG": "de_DE.UTF-8"},
 ]
 
-# The command with another time to answer in, since nobody wants to wait for half a
+# The command with another time to answer in, since a test cannot wait for half a
 # minute.
-IMPATIENT = (
+SHORT_TIMEOUT = (
     sys.executable,
     "-c",
     (
@@ -102,14 +102,14 @@ class Project:
         return self.lock.read_bytes()
 
     def swarm(self, *args: str) -> Any:
-        """What somebody else's `swarm sprint` answers."""
+        """Return what `swarm sprint` answers another process."""
         done = subprocess.run(
             [*SWARM, "sprint", *args, "--json"],
             cwd=self.root,
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         return json.loads(done.stdout)
 
@@ -338,14 +338,14 @@ class TestNoAnswer:
 
     def test_no_answer_within_the_time_is_a_no(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
-        tty.start(*IMPATIENT, "0.3", *MINE, cwd=project.root)
+        tty.start(*SHORT_TIMEOUT, "0.3", *MINE, cwd=project.root)
         ended = tty.wait()
         expect_blocked(project, ended, before)
         assert "[y/N] \nError: Zombie lock not overwritten" in ended.shown
 
     def test_half_an_answer_is_a_no_and_does_not_reach_the_shell(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(NOBODY)
-        tty.start(*IMPATIENT, "2", *MINE, cwd=project.root)
+        tty.start(*SHORT_TIMEOUT, "2", *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
         tty.type("y")
         expect_blocked(project, tty.wait(), before)
@@ -354,7 +354,7 @@ class TestNoAnswer:
 
     def test_no_answer_to_the_second_question_is_a_no_too(self, project: Project, tty: Terminal) -> None:
         before = project.is_locked_by(os.getpid())
-        tty.start(*IMPATIENT, "0.3", *MINE, "--force", cwd=project.root)
+        tty.start(*SHORT_TIMEOUT, "0.3", *MINE, "--force", cwd=project.root)
         ended = tty.wait()
         expect_blocked(project, ended, before)
         assert "Overwrite it? [y/N]" in ended.shown
@@ -419,7 +419,7 @@ class TestNoQuestion:
 
 
 class TestTheJudgedFileIsTheReplacedFile:
-    """Somebody thinks about the answer, and meanwhile the world goes on."""
+    """The lock changes while the user thinks about the answer."""
 
     def test_a_sprint_that_began_during_the_question_keeps_its_lock(self, project: Project, tty: Terminal) -> None:
         project.is_locked_by(NOBODY)

@@ -109,24 +109,24 @@ class TestLayout:
 
 
 class TestColumns:
-    @pytest.mark.parametrize(("said", "columns"), [("abc", 3), ("中文", 4), ("🙂", 2), ("e\u0301", 1), ("", 0)])
-    def test_text_is_as_wide_as_a_terminal_shows_it(self, said: str, columns: int) -> None:
-        assert width(said) == columns
+    @pytest.mark.parametrize(("text", "columns"), [("abc", 3), ("中文", 4), ("🙂", 2), ("e\u0301", 1), ("", 0)])
+    def test_text_is_as_wide_as_a_terminal_shows_it(self, text: str, columns: int) -> None:
+        assert width(text) == columns
 
     @given(st.text(), st.integers(0, 30))
-    def test_cut_text_fits_and_text_that_fits_is_not_cut(self, said: str, columns: int) -> None:
-        assert width(cut(said, columns)) <= columns
-        assert cut(said, width(said)) == said
-        assert width(fill(said, columns)) == columns
+    def test_cut_text_fits_and_text_that_fits_is_not_cut(self, text: str, columns: int) -> None:
+        assert width(cut(text, columns)) <= columns
+        assert cut(text, width(text)) == text
+        assert width(fill(text, columns)) == columns
 
     def test_a_wide_character_is_not_cut_in_half(self) -> None:
         assert [cut("中文字", n) for n in range(7)] == ["", "…", "…", "中…", "中…", "中文…", "中文字"]
 
     @pytest.mark.parametrize(
-        ("seconds", "said"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")]
+        ("seconds", "text"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")]
     )
-    def test_a_duration_has_at_most_two_units(self, seconds: float, said: str) -> None:
-        assert duration(seconds) == said
+    def test_a_duration_has_at_most_two_units(self, seconds: float, text: str) -> None:
+        assert duration(seconds) == text
 
 
 class TestCommand:
@@ -274,7 +274,7 @@ def test_the_terminal_is_as_before_however_watch_ends(isolated_swarm_dir: Path, 
 def test_a_signal_whose_exception_gets_lost_still_ends_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "out", lambda text: None)
     with LiveScreen() as screen:
-        with pytest.raises(SystemExit):  # and nobody passes it on, as in a finalizer
+        with pytest.raises(SystemExit):  # and no caller sees it, as in a finalizer
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(SystemExit) as ended:
             screen.pause(time.sleep, 20)

@@ -139,6 +139,14 @@ def test_the_token_of_the_environment_counts_for_its_task_alone(monkeypatch: pyt
     assert run("task", "done", "a").code == 0
 
 
+def test_an_invalid_token_of_the_environment_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("task", "add", "a", "--prompt", "x")
+    monkeypatch.setenv("SWARM_TASK_ID", "a")
+    monkeypatch.setenv("SWARM_TOKEN", "x")
+    answer = run("task", "done", "a", "--worker", "w")
+    assert answer.code == 2 and answer.err.startswith(b"Error: SWARM_TOKEN is 'x'")
+
+
 def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "t.jsonl"
     file.write_text('{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "x", "after": ["a"]}\n')

@@ -30,7 +30,7 @@ from tests.support.lock_files import HOLDER
 
 @pytest.fixture
 def store(live_store: Store) -> Store:
-    """On the real clock: what is tested is that somebody wakes up."""
+    """Use the real clock: the tests check that a waiting process wakes up."""
     return live_store
 
 
@@ -204,11 +204,11 @@ class TestStates:
 
 class TestUnknown:
     def test_a_task_that_does_not_exist_is_waited_for_with_one_warning(self, store: Store) -> None:
-        told: list[int] = []
+        calls: list[int] = []
         timer = after_a_while(lambda: say(store, "DONE"))
-        assert wait_for(store, "t", timeout=20, unknown=lambda: told.append(1)).met
+        assert wait_for(store, "t", timeout=20, unknown=lambda: calls.append(1)).met
         timer.join()
-        assert told == [1]
+        assert calls == [1]
 
     def test_wait_notices_an_unknown_task_that_is_added(self, store: Store) -> None:
         timer = after_a_while(lambda: TaskQueue(store).add("t", "x"))
@@ -247,9 +247,9 @@ class TestCommand:
         assert b"Only a user can change this" in answer.err
 
     def test_waiting_for_a_task_that_does_not_exist_warns_on_standard_error(self, isolated_swarm_dir: Path) -> None:
-        answer = run("wait", "nobody", "--timeout", "0.05", "--json")
+        answer = run("wait", "unknown", "--timeout", "0.05", "--json")
         assert answer.code == 1 and answer.json["met"] is False
-        assert b"no task nobody yet: waiting for it.\n" in answer.err
+        assert b"no task unknown yet: waiting for it.\n" in answer.err
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ class TestCommand:
         assert run("wait", *args).code == 2
 
     def test_help_of_wait_names_every_condition(self) -> None:
-        said = run("wait", "--help").out.decode()
-        assert all(word in said for word in CONDITIONS)
+        text = run("wait", "--help").out.decode()
+        assert all(word in text for word in CONDITIONS)

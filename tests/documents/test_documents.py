@@ -73,8 +73,8 @@ def as_pattern(expected: str) -> str:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Path:
-    """A directory that looks like a checkout to whoever types the examples."""
+def checkout(tmp_path: Path) -> Path:
+    """Return a directory that looks like a checkout to the examples."""
     place = tmp_path / "checkout"
     place.mkdir()
     for name in ("scripts", "swarm"):
@@ -82,9 +82,11 @@ def ground(tmp_path: Path) -> Path:
     return place
 
 
-def run(args: list[str], text: str, ground: Path) -> subprocess.CompletedProcess[str]:
-    environment = script_environment(SWARM_STATE_DIR=str(ground.parent / "state"), PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
-    return subprocess.run(args, input=text, cwd=ground, env=environment, capture_output=True, text=True, timeout=100)
+def run(args: list[str], text: str, checkout: Path) -> subprocess.CompletedProcess[str]:
+    environment = script_environment(
+        SWARM_STATE_DIR=str(checkout.parent / "state"), PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8"
+    )
+    return subprocess.run(args, input=text, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100)
 
 
 # The examples -------------------------------------------------------------------------
@@ -93,7 +95,7 @@ SESSIONS = sorted({(block.document, block.section) for block in found("console")
 
 
 def dialogue(text: str) -> list[tuple[str, str]]:
-    """The commands of a console block, each with what it is said to print."""
+    """The commands of a console block, each with its expected output."""
     steps: list[tuple[str, str]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -107,43 +109,43 @@ def dialogue(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("document", "section"), SESSIONS, ids=[f"{name}: {section}" for name, section in SESSIONS])
-def test_what_the_documents_show_is_what_the_commands_print(document: str, section: str, ground: Path) -> None:
+def test_what_the_documents_show_is_what_the_commands_print(document: str, section: str, checkout: Path) -> None:
     here = [block for block in blocks(document) if block.section == section]
     for block in here:
         if named := re.match(r"# file: (\S+)\n", block.text):
-            (ground / named[1]).write_text(block.text)
+            (checkout / named[1]).write_text(block.text)
     steps = [step for block in here if block.info == "console" for step in dialogue(block.text)]
     # The mark keeps $?, so that a document may show `echo $?`.
     ended = f"ended() {{ local code=$?; printf '%s\\n' {shlex.quote(MARK)}; return $code; }}\nexec 2>&1\n"
-    script = ground.parent / "session.sh"
+    script = checkout.parent / "session.sh"
     script.write_text(ended + "".join(f"{command}\nended\n" for command, _ in steps))
-    done = run(["bash", "--norc", str(script)], "", ground)
+    done = run(["bash", "--norc", str(script)], "", checkout)
     printed = done.stdout.split(MARK + "\n")
     assert len(printed) == len(steps) + 1 and not printed[-1], done.stdout
     for (command, expected), output in zip(steps, printed, strict=False):
-        wanted, got = blurred(expected), blurred(output, ground.parent / "state")
+        wanted, got = blurred(expected), blurred(output, checkout.parent / "state")
         assert re.fullmatch(as_pattern(wanted), got), f"$ {command}\nThe document says:\n{wanted}\nIt printed:\n{got}"
 
 
-def test_a_program_that_appends_as_documented_loses_no_record_to_a_rotation(ground: Path) -> None:
+def test_a_program_that_appends_as_documented_loses_no_record_to_a_rotation(checkout: Path) -> None:
     (text,) = (block.text for block in found("sh") if block.text.startswith("# file: record.sh\n"))
     opened = '  exec 3>>"$log"\n'
     assert opened in text
     rotate_once = "  if [ ! -e rotated ]; then scripts/swarm_status_log.sh rotate && touch rotated; fi\n"
-    (ground / "record.sh").write_text(text.replace(opened, opened + rotate_once))
+    (checkout / "record.sh").write_text(text.replace(opened, opened + rotate_once))
     script = (
         "scripts/swarm_status_log.sh append START w before && sh record.sh DONE w mine && scripts/swarm_status_log.sh query mine"
     )
-    done = run(["bash", "--norc"], script, ground)
-    assert (ground / "rotated").exists()
+    done = run(["bash", "--norc"], script, checkout)
+    assert (checkout / "rotated").exists()
     assert [json.loads(line)["type"] for line in done.stdout.splitlines() if '"mine"' in line] == ["DONE"]
 
 
 @pytest.mark.parametrize("block", [block for block in found("python") if "# file:" not in block.text], ids=str)
-def test_what_the_python_examples_say_they_print_is_printed(block: Block, ground: Path) -> None:
+def test_what_the_python_examples_say_they_print_is_printed(block: Block, checkout: Path) -> None:
     expected = [comment for line in block.text.splitlines() if (comment := _printed(line)) is not None]
     assert expected, "an example prints something, so that it can be compared"
-    done = run([sys.executable, "-"], block.text, ground)
+    done = run([sys.executable, "-"], block.text, checkout)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == expected
 
@@ -222,8 +224,8 @@ def test_every_command_is_documented_with_its_usage_and_no_other() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_is_mentioned_exists(document: str) -> None:
     text = (ROOT / document).read_text().replace("swarm_lock.sh", "swarm lock").replace("swarm_status_log.sh", "swarm log")
-    for face, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", text):
-        assert f"swarm {face} {name}" in COMMANDS, f"{document} mentions swarm {face} {name}"
+    for group, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", text):
+        assert f"swarm {group} {name}" in COMMANDS, f"{document} mentions swarm {group} {name}"
 
 
 def test_every_environment_variable_is_documented_and_no_other() -> None:
@@ -339,10 +341,10 @@ def test_every_command_with_an_answer_of_its_own_is_in_the_json_table() -> None:
 
 @pytest.mark.parametrize("command", ANSWERS)
 def test_the_json_output_has_the_documented_keys(command: str, lock: Run, log: Run) -> None:
-    face: Callable[..., subprocess.CompletedProcess[str]] = log if command.startswith("swarm log") else lock
+    group: Callable[..., subprocess.CompletedProcess[str]] = log if command.startswith("swarm log") else lock
     answer = ""
     for args in ANSWERS[command]:
-        answer = face(*args, "--json").stdout
+        answer = group(*args, "--json").stdout
     named = quoted(re.split(r"[;:]", _answer_rows()[command])[0])
     assert list(json.loads(answer)) == ["schema_version", *named]
 

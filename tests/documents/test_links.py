@@ -44,7 +44,7 @@ def broken_links(document: Path) -> Iterator[str]:
 
 
 def links(text: str) -> Iterator[str]:
-    """The targets of all links and pictures that name no host."""
+    """The targets of all links and images that name no host."""
     prose = re.sub(r"`[^`\n]*`", "``", BLOCK.sub("", text))
     inline = re.findall(r"\]\(<?([^()\s<>]+)>?(?:\s+\"[^\"]*\")?\)", prose)
     defined = re.findall(r"^ {0,3}\[[^\]]+\]:\s+<?([^\s<>]+)", prose, re.MULTILINE)

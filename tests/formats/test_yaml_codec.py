@@ -59,7 +59,7 @@ def readers() -> dict[str, Callable[[str], Any]]:
     try:
         found["ruamel.yaml"] = importlib.import_module("ruamel.yaml").YAML(typ="safe").load
     except ImportError:
-        pass  # a reader of YAML 1.2, asked where somebody has it
+        pass  # a reader of YAML 1.2, used where it is installed
     return found
 
 
@@ -78,7 +78,7 @@ def as_written(value: Any) -> Any:
 def test_written_yaml_is_read_as_the_same_value(reader: Callable[[str], Any], value: dict[str, Any]) -> None:
     found = reader(yaml_codec.dumps(value))
     assert found == value
-    assert repr(found) == repr(value), "also 1, 1.0 and true are told apart"
+    assert repr(found) == repr(value), "also 1, 1.0 and true stay different"
 
 
 @MANY

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tests.conftest import ROOT, script_environment
 
-PATIENCE = 60  # seconds, for what takes a moment on a machine that is not busy
+TIMEOUT = 60  # seconds; an idle machine needs a moment only
 _LAST = b"\0the end\0"
 SWARM = (sys.executable, "-m", "swarm")
 
@@ -183,7 +183,7 @@ class Terminal:
     def _ready(self, wanted: int = -1) -> bool:
         """Waits for something to be shown or for `wanted` to have something; whether it has."""
         fds = [fd for fd in (self._person, wanted) if fd >= 0]
-        found = select.select(fds, [], [], PATIENCE)[0]
+        found = select.select(fds, [], [], TIMEOUT)[0]
         assert found, f"nothing happens at the terminal, which shows {self.shown!r}"
         if self._person in found:
             self._shown += os.read(self._person, 65536)
@@ -216,7 +216,7 @@ def end_group(pid: int) -> None:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.01)

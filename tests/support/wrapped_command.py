@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.at_a_terminal import PATIENCE, SWARM, end_group, environment
+from tests.support.at_a_terminal import SWARM, TIMEOUT, end_group, environment
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
@@ -63,17 +63,17 @@ def line(process: subprocess.Popen[str]) -> str:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Ends its standard input, and waits: its exit code, the rest of its output, and its complaints."""
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=TIMEOUT)
     return process.returncode, out, err
 
 
 def state_of(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
+    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=TIMEOUT).stdout.strip()
 
 
 def child_of(pid: int) -> int:
     """The one child of a process."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=PATIENCE).stdout
+    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=TIMEOUT).stdout
     (child,) = [int(line.split()[0]) for line in found.splitlines() if line.split()[1] == str(pid)]
     return child
 
@@ -104,7 +104,7 @@ class Place:
     def call(self, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
         settings = environment(**{**self.env, **env})
         return subprocess.run(
-            words, env=settings, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+            words, env=settings, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
         )
 
     @property
