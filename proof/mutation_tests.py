@@ -38,7 +38,7 @@ _LEFT_OUT = {
     "test_many_parts_are_read_at_once",
     "test_the_shell_that_calls_is_the_sprint",
     "test_an_answer_that_cannot_be_written_is_no_lock",
-    "test_a_crash_while_nobody_but_a_check_comes_by",
+    "test_check_removes_nothing_that_a_crash_left_and_release_does",
     "test_one_claim_of_many_that_go_for_it_at_once",
     "test_what_was_confirmed_is_there_after_a_loss_of_power",
     "test_a_task_never_has_two_workers_however_many_go_for_it",

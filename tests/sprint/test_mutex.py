@@ -173,7 +173,7 @@ class TestInputs:
         assert (answer["status"], answer["errors"]) == ("failure", ["Unknown input: sesion_id"])
 
     @pytest.mark.parametrize("text", ["x" * 1001, "a\ud800b"])
-    def test_texts_that_cannot_be_kept_are_refused(self, text: str, mutex: SprintMutex, project: Path) -> None:
+    def test_texts_that_cannot_be_written_are_refused(self, text: str, mutex: SprintMutex, project: Path) -> None:
         for inputs in ((text, "e"), ("s", text)):
             with pytest.raises(BadInput):
                 mutex.acquire(*inputs)
@@ -278,21 +278,21 @@ class TestOutput:
 class TestLockFile:
     """Its format and its place."""
 
-    def test_it_has_the_five_keys_of_the_document_first(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_lock_file_starts_with_the_five_keys_of_the_document(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
         found = yaml.safe_load(lock_file.read_bytes())
         assert list(found)[:5] == ["pid", "session_id", "started_at", "epic_spec", "lock_version"]
         assert (found["pid"], found["lock_version"], found["started_at"]) == (os.getpid(), 1, NOW)
         assert lock_file.read_text().splitlines()[1] == 'session_id: "mine"', "quoted, so that every reader agrees"
 
-    def test_it_says_who_the_process_is(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_lock_file_names_the_identity_of_the_process(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
         found = yaml.safe_load(lock_file.read_bytes())
         assert found["start"] == int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         assert found["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         assert found["pid_ns"] == os.readlink("/proc/self/ns/pid")
 
-    def test_it_is_the_only_thing_in_the_project(self, mutex: SprintMutex, project: Path) -> None:
+    def test_the_lock_file_is_the_only_file_that_is_left(self, mutex: SprintMutex, project: Path) -> None:
         (project / "mine.txt").touch()
         take(mutex)
         assert sorted(os.listdir(project)) == [".sprint-running", "mine.txt"]
@@ -309,7 +309,7 @@ class TestLockFile:
             mutex.release()
         assert len(seen) == 3
 
-    def test_it_can_be_read_by_others(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_lock_file_can_be_read_by_other_users(self, mutex: SprintMutex, lock_file: Path) -> None:
         take(mutex)
         assert stat.S_IMODE(lock_file.stat().st_mode) == 0o644
 
@@ -325,7 +325,7 @@ class TestStep1Detection:
     def test_none_there_and_check(self, mutex: SprintMutex) -> None:
         assert mutex.check()["status"] == "clean"
 
-    def test_it_is_read_also_with_comments_and_in_the_documents_form(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_example_of_the_document_is_read_with_its_comments(self, mutex: SprintMutex, lock_file: Path) -> None:
         write(lock_file)
         info = mutex.check()["lock_info"]
         assert (info["pid"], info["session_id"], info["epic_spec"]) == (os.getppid(), "sprint-2026-02-07-001", "epic5")
@@ -341,14 +341,14 @@ class TestStep1Detection:
         assert taken["status"] == "acquired" and "Lock file exists but has invalid format" in taken["warnings"]
 
     @pytest.mark.parametrize("mode", ["acquire", "release", "check"])
-    def test_one_that_cannot_be_read(self, mode: str, shared: Path) -> None:
+    def test_a_lock_file_that_cannot_be_read_is_a_failure(self, mode: str, shared: Path) -> None:
         write(shared / ".sprint-running")
         (shared / ".sprint-running").chmod(0)
         answer = as_nobody(mode=mode, project_root=str(shared), session_id="s", epic_spec="e")
         assert (answer["status"], answer["errors"]) == ("failure", ["Cannot read lock file"])
         assert answer["lock_info"] == {"exists": True} and "Permission denied" in answer["message"]
 
-    def test_a_link_in_its_place_is_not_followed(self, mutex: SprintMutex, lock_file: Path, tmp_path: Path) -> None:
+    def test_a_link_in_place_of_the_lock_file_is_not_followed(self, mutex: SprintMutex, lock_file: Path, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").write_text("precious")
         lock_file.symlink_to(tmp_path / "elsewhere")
         for answer in (mutex.check(), take(mutex, force=True, yes=True), mutex.release()):
@@ -356,7 +356,7 @@ class TestStep1Detection:
         assert (tmp_path / "elsewhere").read_text() == "precious"
 
     @pytest.mark.parametrize("place", ["", "intents", "scratch"])
-    def test_a_link_that_came_with_the_project_leads_nobody_to_what_is_not_swarms(
+    def test_a_link_in_the_repository_does_not_lead_to_files_of_others(
         self, mutex: SprintMutex, lock_file: Path, tmp_path: Path, place: str
     ) -> None:
         for folder in ("", "intents", "scratch/s0123456789abcdef"):
@@ -449,7 +449,7 @@ class TestStep3AcquireDecision:
         write(lock_file)
         assert take(mutex, force=True, yes=True)["status"] == "acquired"
 
-    def test_the_workflow_asks_whom_it_is_told_to(self, project: Path, lock_file: Path) -> None:
+    def test_concurrency_control_calls_the_ask_that_is_passed(self, project: Path, lock_file: Path) -> None:
         data = zombie(lock_file)
         asked: list[str] = []
 
@@ -461,7 +461,7 @@ class TestStep3AcquireDecision:
         assert concurrency_control(**inputs, ask=ask)["status"] == "blocked" and lock_file.read_bytes() == data
         assert concurrency_control(**inputs, ask=ask)["status"] == "acquired" and len(asked) == 2
 
-    def test_what_is_overwritten_is_what_was_judged(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+    def test_only_the_lock_that_was_judged_is_overwritten(self, project: Path, lock_file: Path, clock: HandClock) -> None:
         """While somebody thinks about a zombie, another sprint begins: the yes was not meant for that one."""
         other = SprintMutex(project, clock=clock)
 
@@ -494,7 +494,9 @@ class TestStep4Write:
         assert mutex.release()["status"] == "released"
         assert take(mutex, pid=os.getppid())["lock_info"]["pid"] == os.getppid()
 
-    def test_it_is_shown_whole_or_not_at_all(self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_lock_file_appears_complete_or_not_at_all(
+        self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         seen: list[bytes | None] = []
 
         class Watched(Filesystem):
@@ -509,7 +511,7 @@ class TestStep4Write:
         assert take(SprintMutex(project))["status"] == "acquired"
         assert seen == [None]
 
-    def test_interrupted_it_is_as_if_it_had_not_begun(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_after_the_write_leaves_no_lock(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C after the lock was written: nobody was told, so nobody has it."""
 
         class Interrupted(Filesystem):
@@ -529,7 +531,7 @@ class TestStep5Release:
         answer = mutex.release("mine")
         assert (answer["status"], answer["warnings"]) == ("released", []) and not lock_file.exists()
 
-    def test_it_is_idempotent(self, mutex: SprintMutex) -> None:
+    def test_release_without_a_lock_is_released(self, mutex: SprintMutex) -> None:
         take(mutex)
         assert [mutex.release("mine")["status"] for _ in range(3)] == ["released"] * 3
 
@@ -567,7 +569,7 @@ class TestStep5Release:
         assert answer["status"] == "released" and "Another sprint has acquired the lock" in answer["warnings"][0]
         assert lock_file.read_bytes().startswith(b"#")
 
-    def test_what_was_released_is_not_held_any_more(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
+    def test_a_released_lock_is_not_held_any_more(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
         take(mutex)
         SprintMutex(project, clock=clock).release()
         assert mutex.holds, "which it cannot know"
@@ -576,7 +578,9 @@ class TestStep5Release:
         mutex.release()
         assert not mutex.holds
 
-    def test_giving_back_touches_nobody_elses(self, mutex: SprintMutex, project: Path, clock: HandClock) -> None:
+    def test_release_own_does_not_remove_the_lock_of_another_sprint(
+        self, mutex: SprintMutex, project: Path, clock: HandClock
+    ) -> None:
         assert (mutex.release_own(), mutex.holds) == (False, False)
         take(mutex)
         assert (mutex.holds, "mine") == (True, mutex.check()["lock_info"]["session_id"])
@@ -706,7 +710,7 @@ class TestWords:
     """What is said, exactly: people and programs go by it."""
 
     @pytest.mark.parametrize("mode", ["acquire", "release", "check"])
-    def test_a_failure_names_its_mode_and_the_place(self, mode: str, tmp_path: Path, project: Path, lock_file: Path) -> None:
+    def test_a_failure_names_its_mode_and_the_path(self, mode: str, tmp_path: Path, project: Path, lock_file: Path) -> None:
         inputs = {"session_id": "s", "epic_spec": "e"}
         answer = concurrency_control(mode=mode, project_root=tmp_path / "missing", **inputs)
         assert (answer["mode"], answer["message"]) == (mode, f"Project root not accessible: {tmp_path}/missing")
@@ -717,14 +721,14 @@ class TestWords:
         answer = concurrency_control(mode=mode, project_root=project, one=1, two=2)
         assert (answer["mode"], answer["message"]) == (mode, "Unknown input: one, two")
 
-    def test_of_a_check(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_message_of_a_check(self, mutex: SprintMutex, lock_file: Path) -> None:
         assert mutex.check()["message"] == "No sprint is running"
         zombie(lock_file)
         pid = yaml.safe_load(lock_file.read_bytes())["pid"]
         named = f"PID: {pid}, session: sprint-2026-02-07-001, started: {NOW}"
         assert mutex.check()["message"] == f"Zombie lock detected: its process is gone ({named})"
 
-    def test_of_a_zombie_that_stays(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+    def test_the_message_for_a_zombie_that_is_not_overwritten(self, project: Path, lock_file: Path, clock: HandClock) -> None:
         lock_file.write_bytes(b"")
         mutex, asked = answering(project, clock, False)
         answer = take(mutex)
@@ -734,7 +738,9 @@ class TestWords:
         assert answer["warnings"] == ["Lock file exists but has invalid format"]
         assert asked[0].startswith("Zombie lock detected:\n- PID: ?")
 
-    def test_of_a_running_sprint_that_stays(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+    def test_the_message_for_a_running_sprint_that_is_not_overwritten(
+        self, project: Path, lock_file: Path, clock: HandClock
+    ) -> None:
         write(lock_file)
         mutex, asked = answering(project, clock, False)
         named = f"PID: {os.getppid()}, session: sprint-2026-02-07-001, started: {NOW}"
@@ -742,7 +748,7 @@ class TestWords:
         assert take(mutex, force=True)["message"] == f"Sprint already running ({named}). {cure}"
         assert asked[0].startswith(f"Warning: a sprint is running!\n- PID: {os.getppid()} ")
 
-    def test_of_a_release(self, mutex: SprintMutex, lock_file: Path) -> None:
+    def test_the_message_of_a_release(self, mutex: SprintMutex, lock_file: Path) -> None:
         assert mutex.release()["message"] == "There is no lock to release"
         write(lock_file)
         assert mutex.release()["message"] == "Lock released successfully"
@@ -756,7 +762,7 @@ class TestWords:
             (errno.ENOSPC, "Cannot delete lock file", "No space left on device. Free some space, or remove {} yourself"),
         ],
     )
-    def test_of_a_file_that_cannot_be_deleted(
+    def test_the_message_for_a_file_that_cannot_be_deleted(
         self, number: int, error: str, detail: str, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def failing(source: str, target: str) -> None:
@@ -769,7 +775,7 @@ class TestWords:
         assert (answer["status"], answer["errors"], answer["lock_info"]) == ("failure", [error], {"exists": True})
         assert answer["message"] == error + (detail and ": " + detail.format(lock_file))
 
-    def test_of_a_file_that_changes_all_the_time(
+    def test_the_message_for_a_file_that_changes_all_the_time(
         self, mutex: SprintMutex, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write(lock_file)
@@ -778,7 +784,7 @@ class TestWords:
         assert answer["message"] == "Failed to write lock file: it changes faster than it can be read"
         assert answer["errors"] == ["Failed to write lock file"]
 
-    def test_of_a_project_that_goes_away_meanwhile(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_message_for_a_project_that_is_removed_meanwhile(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Removed(Filesystem):
             def mkdir(self, path: str) -> None:
                 if project.exists():
@@ -790,17 +796,17 @@ class TestWords:
         assert answer["message"] == f"Failed to write lock file: is not a directory any more: {project}"
         assert not project.exists() and answer["lock_info"] == {"exists": False}
 
-    def test_of_something_else_in_the_way(self, project: Path, mutex: SprintMutex) -> None:
+    def test_the_message_for_a_directory_in_place_of_the_lock(self, project: Path, mutex: SprintMutex) -> None:
         (project / ".sprint-running.work").write_text("a file")
         answer = take(mutex)
         assert answer["message"].startswith("Failed to write lock file: ") and ".sprint-running.work" in answer["message"]
 
     @pytest.mark.parametrize("root", [None, 7, b"bytes"])
-    def test_of_a_root_that_is_no_path(self, root: object) -> None:
+    def test_the_message_for_a_root_that_is_no_path(self, root: object) -> None:
         answer = concurrency_control(mode="check", project_root=root)
         assert answer["errors"] == ["project_root must be the path of a directory"]
 
-    def test_of_a_session_that_is_no_text(self, project: Path) -> None:
+    def test_the_message_for_a_session_that_is_no_text(self, project: Path) -> None:
         answer = concurrency_control(mode="release", project_root=project, session_id=7)
         assert answer["errors"] == ["session_id must be text"]
 
@@ -840,9 +846,7 @@ class TestWords:
 class TestWhatIsKept:
     """Whatever fails, nothing goes that was there before."""
 
-    def test_a_lock_that_is_held_while_it_cannot_be_overwritten(
-        self, mutex: SprintMutex, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_held_lock_stays_if_it_cannot_be_overwritten(self, mutex: SprintMutex, monkeypatch: pytest.MonkeyPatch) -> None:
         take(mutex, "first")
 
         def failing(*args: object) -> None:
@@ -866,7 +870,7 @@ class TestWhatIsKept:
         assert take(mutex, force=True)["errors"] == ["Failed to write lock file"]
         assert lock_file.exists()
 
-    def test_a_crash_while_nobody_but_a_check_comes_by(self, project: Path) -> None:
+    def test_check_removes_nothing_that_a_crash_left_and_release_does(self, project: Path) -> None:
         (project / ".sprint-running.work" / "scratch").mkdir(parents=True)
         command = [sys.executable, "-m", "swarm", "sprint", "check"]
         with open("/dev/full", "wb") as full:
@@ -874,7 +878,9 @@ class TestWhatIsKept:
         assert os.listdir(project) == [".sprint-running.work"]
         assert run("sprint", "release", "--project-root", str(project)).code == 0 and os.listdir(project) == []
 
-    def test_a_sprint_whose_process_ends_while_somebody_is_asked(self, project: Path, lock_file: Path, clock: HandClock) -> None:
+    def test_a_sprint_whose_process_ends_during_the_question_is_refused(
+        self, project: Path, lock_file: Path, clock: HandClock
+    ) -> None:
         data = zombie(lock_file)
         child = subprocess.Popen(["sleep", "100"])
 
@@ -895,12 +901,12 @@ class TestWhatIsKept:
         ] == ("acquired")
         assert sorted(os.listdir(tmp_path / "other")) == [".sprint-running", "sub"]
 
-    def test_a_file_that_is_no_lock_is_warned_of(self, project: Path) -> None:
+    def test_an_invalid_lock_file_gives_a_warning(self, project: Path) -> None:
         (project / "Makefile").write_text("all:\n\ttrue\n")
         answer = concurrency_control(mode="release", project_root=project, lock_file_name="Makefile")
         assert answer["warnings"] == ["Lock file exists but has invalid format"]
 
-    def test_interrupted_before_it_could_tell_nobody_has_it(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_before_the_answer_leaves_no_lock(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def interrupted(*args: object) -> None:
             raise KeyboardInterrupt
 

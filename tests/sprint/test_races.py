@@ -33,7 +33,7 @@ def zombie(project: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["nothing", "a zombie", "a broken file"])
-def test_of_sixteen_that_start_at_once_one_gets_it_and_the_others_are_told_who(before: str, tmp_path: Path) -> None:
+def test_of_sixteen_sprints_that_start_at_once_one_acquires_and_the_others_learn_its_name(before: str, tmp_path: Path) -> None:
     for number in range(ROUNDS):
         (tmp_path / str(number)).mkdir()
         if before == "a zombie":
@@ -138,7 +138,7 @@ def stopped_everywhere(place: Path, operation: str) -> Iterator[tuple[Path, Stop
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whoever_is_killed_anywhere_leaves_nothing_once_the_next_has_run(
+def test_a_process_killed_at_any_step_leaves_nothing_after_the_next_run(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.05)
@@ -154,7 +154,7 @@ def test_whoever_is_killed_anywhere_leaves_nothing_once_the_next_has_run(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whoever_is_stopped_anywhere_is_told_the_truth_when_it_goes_on(operation: str, tmp_path: Path) -> None:
+def test_a_process_stopped_at_any_step_gets_a_true_answer(operation: str, tmp_path: Path) -> None:
     """Meanwhile another has taken the lock, over what was there: the sleeper's change must not touch it."""
     for project, sleeper in stopped_everywhere(tmp_path, operation):
         other = SprintMutex(project)

@@ -134,7 +134,7 @@ class TestDecode:
         assert decode(lines({**FIVE, "pid": wrong})) is None
 
     @pytest.mark.parametrize(("written", "pid"), [("1", 1), ("  7  ", 7), ("'7'", 7), ("007", 7), ("9" * 18, 10**18 - 1)])
-    def test_however_it_is_written(self, written: str, pid: int) -> None:
+    def test_every_yaml_form_of_the_lock_is_read(self, written: str, pid: int) -> None:
         sprint = decode(lines({**FIVE, "pid": written}))
         assert sprint is not None
         assert sprint.pid == pid and sprint.who == {"pid": pid}
@@ -142,7 +142,7 @@ class TestDecode:
     @pytest.mark.parametrize(
         "wrong", ["", "now", "yesterday", "1770000000", "2026-02-30", "2026-13-01", "22:30", "true", "~", "''"]
     )
-    def test_a_start_that_is_no_time_makes_no_sense(self, wrong: str) -> None:
+    def test_a_file_whose_started_at_is_no_time_is_invalid(self, wrong: str) -> None:
         assert decode(lines({**FIVE, "started_at": wrong})) is None
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestDecode:
         assert decode(of(MAX_BYTES)) is not None
         assert decode(of(MAX_BYTES + 1)) is None
 
-    def test_a_start_that_is_no_number_is_left_out(self) -> None:
+    def test_a_start_time_that_is_no_number_is_ignored(self) -> None:
         for start, known in (
             ("5", {"start": 5}),
             ("0", {"start": 0}),
@@ -191,7 +191,7 @@ class TestDecode:
             assert sprint is not None
             assert sprint.who == {"pid": 12345, **known}
 
-    def test_where_only_a_missing_reader_could_tell_it_does_not_guess(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_that_needs_a_missing_yaml_reader_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "yaml", None)
         with pytest.raises(StoreError, match=r"Run: \S+ -m pip install PyYAML$"):
             decode(b"{pid: 1}")
@@ -200,7 +200,7 @@ class TestDecode:
 
 
 class TestEncode:
-    def test_it_begins_with_the_five_keys_of_the_workflow(self, clock: HandClock) -> None:
+    def test_an_encoded_sprint_starts_with_the_five_keys_of_the_workflow(self, clock: HandClock) -> None:
         data = new_sprint(os.getpid(), "sprint-001", "epic5", clock).encode()
         assert data.decode().splitlines()[:5] == [
             f"pid: {os.getpid()}",
@@ -210,7 +210,7 @@ class TestEncode:
             "lock_version: 1",
         ]
 
-    def test_it_says_who_the_process_is_and_when_it_began(self, child: int, clock: HandClock) -> None:
+    def test_an_encoded_sprint_names_its_process_and_start(self, child: int, clock: HandClock) -> None:
         found = yaml.safe_load(written(child, clock))
         boot, time_ns = clock.identity()
         assert {key: found[key] for key in process.identity(child)} == process.identity(child)
@@ -221,7 +221,7 @@ class TestEncode:
     def test_no_two_files_are_the_same(self, clock: HandClock) -> None:
         assert len({written(os.getpid(), clock) for _ in range(200)}) == 200
 
-    def test_where_the_boot_has_no_name_there_is_no_stamp(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_boot_id_there_is_no_stamp(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clock, "identity", lambda: ("", ""))
         data = written(os.getpid(), clock)
         assert yaml.safe_load(data)["stamp"] == ""
@@ -313,27 +313,27 @@ class TestItsProcess:
             assert (verdict.pid_alive, verdict.is_zombie, verdict.warning) == (True, False, "")
             assert verdict.why == "its process is running"
 
-    def test_so_it_is_where_the_file_has_only_a_pid(self, child: int, clock: HandClock) -> None:
+    def test_a_file_with_only_a_pid_is_judged_by_the_pid(self, child: int, clock: HandClock) -> None:
         data = lines({**FIVE, "pid": str(child), "started_at": to_iso(clock.now())})
         assert judged(data, clock).pid_alive is True
         end(child)
         assert judged(data, clock).pid_alive is False
 
-    def test_a_process_that_ended_is_none(self, child: int, clock: HandClock) -> None:
+    def test_a_sprint_whose_process_has_ended_is_a_zombie(self, child: int, clock: HandClock) -> None:
         data = written(child, clock)
         end(child)
         verdict = judged(data, clock)
         assert (verdict.pid_alive, verdict.is_zombie, verdict.warning) == (False, True, "")
         assert verdict.why == "its process is gone"
 
-    def test_nor_while_nobody_has_reaped_it(self, child: int, clock: HandClock) -> None:
+    def test_a_dead_process_that_was_not_reaped_is_a_zombie_sprint(self, child: int, clock: HandClock) -> None:
         data = written(child, clock)
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         os.kill(child, 0)  # the number is still taken
         assert judged(data, clock).pid_alive is False
 
-    def test_another_process_under_its_number_is_not_the_sprint(self, child: int, clock: HandClock) -> None:
+    def test_a_reused_pid_is_not_the_sprint(self, child: int, clock: HandClock) -> None:
         data = written(child, clock)
         verdict = judged(edited(data, start=yaml.safe_load(data)["start"] - 1), clock)
         assert (verdict.pid_alive, verdict.is_zombie) == (False, True)
@@ -358,7 +358,7 @@ class TestItsProcess:
         assert os.waitpid(fork(judge_as_nobody), 0)[1] == 0
 
     @pytest.mark.parametrize("pid", [2**31, 2**40, 10**18 - 1])
-    def test_where_the_system_cannot_be_asked_it_is_a_zombie_with_a_warning(self, pid: int, clock: HandClock) -> None:
+    def test_a_process_that_cannot_be_looked_up_is_a_zombie_with_a_warning(self, pid: int, clock: HandClock) -> None:
         with pytest.raises(OverflowError):
             os.kill(pid, 0)
         verdict = judged(lines({**FIVE, "pid": str(pid), "started_at": to_iso(clock.now())}), clock)
@@ -366,7 +366,7 @@ class TestItsProcess:
         assert verdict.why == "its process could not be looked up"
         assert verdict.warning == f"PID check failed for PID {pid}"
 
-    def test_nothing_survives_a_restart_of_the_machine(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sprint_from_before_a_restart_is_a_zombie(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         verdict = judged(edited(written(os.getpid(), clock), boot="an earlier boot"), clock)
         assert (verdict.pid_alive, verdict.is_zombie) == (False, True)
@@ -456,7 +456,7 @@ class TestItsAge:
         assert (verdict.pid_alive, verdict.is_zombie) == (True, True)
         assert verdict.why == "its process is running, and it is older than 24 hours"
 
-    def test_so_it_is_by_the_wall_clock(self, clock: HandClock) -> None:
+    def test_without_a_stamp_the_wall_clock_gives_the_age(self, clock: HandClock) -> None:
         data = lines({**FIVE, "pid": str(os.getpid()), "started_at": "2026-02-01T02:40:00Z"})
         assert judged(data, clock).age_hours == 24.0
         assert not judged(data, clock).is_zombie
@@ -467,14 +467,14 @@ class TestItsAge:
         data = lines({**FIVE, "pid": str(os.getpid()), "started_at": "1970-01-01T00:00:00Z"})
         assert judged(data, HandClock(now=HOUR)).age_hours == 1.0
 
-    def test_of_a_process_that_is_gone_age_says_nothing_more(self, child: int, clock: HandClock) -> None:
+    def test_the_reason_for_a_gone_process_does_not_mention_age(self, child: int, clock: HandClock) -> None:
         data = written(child, clock)
         end(child)
         clock.pass_time(2 * DAY)
         verdict = judged(data, clock)
         assert (verdict.age_hours, verdict.why) == (48.0, "its process is gone")
 
-    def test_what_is_shown_is_rounded_and_what_is_judged_is_not(self, clock: HandClock, tmp_path: Path, child: int) -> None:
+    def test_the_shown_age_is_rounded_and_the_judged_age_is_not(self, clock: HandClock, tmp_path: Path, child: int) -> None:
         mutex = SprintMutex(tmp_path, clock=clock, ask=lambda question: False)
         assert mutex.acquire("s", "e", pid=child)["status"] == "acquired"
         clock.pass_time(24.04 * HOUR)
@@ -547,13 +547,11 @@ class TestItsAge:
         *((False, None, True), (None, 24.0, False), (None, 25.0, True), (None, None, False)),
     ],
 )
-def test_a_zombie_is_whose_process_is_gone_or_who_is_older_than_24_hours(
-    alive: bool | None, age: float | None, zombie: bool
-) -> None:
+def test_a_zombie_has_no_process_or_is_older_than_24_hours(alive: bool | None, age: float | None, zombie: bool) -> None:
     assert Verdict(alive, age, "").is_zombie is zombie
 
 
-def test_a_new_sprint_says_what_its_file_will_say() -> None:
+def test_a_new_sprint_equals_what_its_file_decodes_to() -> None:
     made = new_sprint(os.getppid(), "s", "e", Clock())
     read = decode(made.encode())
     assert read is not None

@@ -72,7 +72,7 @@ def lines_of(path: Path, count: int) -> list[str]:
 
 
 class TestBeginning:
-    def test_nothing_happens_before_it_is_told(self, make: Make, tmp_path: Path) -> None:
+    def test_no_command_runs_before_exec(self, make: Make, tmp_path: Path) -> None:
         child = make()
         time.sleep(0.05)
         assert child.poll() is None
@@ -90,7 +90,7 @@ class TestBeginning:
                 os.kill(child.pid, 0)
             assert child.is_over()
 
-    def test_one_whose_parent_was_killed_while_it_told_never_runs(self, tmp_path: Path) -> None:
+    def test_a_process_whose_parent_was_killed_during_exec_never_runs_the_command(self, tmp_path: Path) -> None:
         """Half of what it was told is in the pipe."""
         ready, told = os.pipe()
 
@@ -111,9 +111,7 @@ class TestBeginning:
         wait_until(lambda: state_of(waiting)[:1] in ("", "Z"))
         assert not (tmp_path / "ran").exists()
 
-    def test_its_environment_is_what_it_was_told_or_ours(
-        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_environment_is_the_one_passed_or_ours(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORD", "ours")
         for told, seen in (
             (None, "ours"),
@@ -125,7 +123,7 @@ class TestBeginning:
             assert code_of(child) == 0
             assert os.fsdecode((tmp_path / "out").read_bytes()) == seen
 
-    def test_it_is_looked_for_in_the_path_that_it_was_told(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_is_looked_up_in_the_path_of_its_environment(self, make: Make, tmp_path: Path) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\nexit 6\n")
         (tmp_path / "tool").chmod(0o755)
         child = make()
@@ -133,23 +131,21 @@ class TestBeginning:
         assert code_of(child) == 6
 
     @pytest.mark.parametrize(("name", "code"), [("nowhere-at-all", 127), ("", 127), ("/", 126)])
-    def test_one_that_cannot_be_run_says_so_and_has_ended(self, name: str, code: int, make: Make) -> None:
+    def test_a_command_that_cannot_be_run_raises_and_its_process_has_ended(self, name: str, code: int, make: Make) -> None:
         child = make(group=True)
         with pytest.raises(CannotRun) as refused:
             child.exec([name])
         assert refused.value.exit_code == code
         assert child.is_over()
 
-    def test_one_that_was_killed_before_tells_it_with_its_exit_code(self, make: Make) -> None:
+    def test_a_process_killed_before_exec_reports_it_in_its_exit_code(self, make: Make) -> None:
         child = make()
         os.kill(child.pid, signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         child.exec(["true"], {"X": "x" * 100_000})
         assert (code_of(child), child.ended_by) == (137, signal.SIGKILL)
 
-    def test_where_no_process_can_be_made_that_is_told_and_nothing_stays_open(
-        self, make: Make, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_fork_raises_and_leaves_no_descriptor_open(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object, **__: object) -> int:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -161,7 +157,7 @@ class TestBeginning:
         assert os.listdir("/dev/fd") == before
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
 
-    def test_nothing_stays_open_after_it_has_begun(self, make: Make) -> None:
+    def test_no_descriptor_stays_open_after_exec(self, make: Make) -> None:
         before = os.listdir("/dev/fd")
         make().exec(["true"])
         make().discard()
@@ -169,7 +165,7 @@ class TestBeginning:
 
 
 class TestItself:
-    def test_its_streams_are_those_that_were_given(self, make: Make, tmp_path: Path) -> None:
+    def test_the_standard_streams_are_those_that_were_passed(self, make: Make, tmp_path: Path) -> None:
         (tmp_path / "in").write_text("hello\n")
         with (tmp_path / "in").open() as given, (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
             child = make(stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno())
@@ -190,7 +186,7 @@ class TestItself:
         done = subprocess.run([sys.executable, "-c", swap], capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("err\n", "out\n")
 
-    def test_handlers_of_ours_are_not_its_own(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_does_not_inherit_signal_handlers(self, make: Make, tmp_path: Path) -> None:
         heard = tmp_path / "heard"
         before = signal.signal(signal.SIGUSR1, lambda *_: heard.touch())
         try:
@@ -201,7 +197,7 @@ class TestItself:
             signal.signal(signal.SIGUSR1, before)
         assert not heard.exists()
 
-    def test_it_finds_the_signals_that_any_child_would_find(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_has_the_signal_state_of_any_child(self, make: Make, tmp_path: Path) -> None:
         look = ["grep", "Sig[BIC]", "/proc/self/status"]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
         ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -217,7 +213,7 @@ class TestItself:
 
         assert masks(found) == masks(usual) and masks(found)[0] and masks(found)[1]
 
-    def test_it_finds_the_descriptors_and_variables_that_any_child_would_find(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_has_the_descriptors_and_variables_of_any_child(self, make: Make, tmp_path: Path) -> None:
         look = ["sh", "-c", "env | sort; cd /proc/$$/fd; echo *"]
         number = os.open(tmp_path, os.O_RDONLY)
         os.set_inheritable(number, True)
@@ -228,7 +224,7 @@ class TestItself:
             os.close(number)
         assert str(number) in found.split() and found == usual
 
-    def test_one_who_waits_holds_nothing_of_another(self, make: Make) -> None:
+    def test_a_waiting_process_holds_no_pipe_of_another(self, make: Make) -> None:
         """Else the other would wait for it."""
         first, second, third = make(), make(), make()
         second.exec(["true"])
@@ -237,12 +233,12 @@ class TestItself:
         first.exec(["true"])
         assert code_of(first) == 0
 
-    def test_a_group_of_its_own_is_there_before_it_begins(self, make: Make) -> None:
+    def test_the_process_group_exists_before_the_command_starts(self, make: Make) -> None:
         assert os.getpgid(make().pid) == os.getpgid(0)
         child = make(group=True)
         assert os.getpgid(child.pid) == child.pid
 
-    def test_it_works_in_a_thread(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_can_be_created_in_a_thread(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()  # it sees for itself that there is another thread …
         monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked beside another thread"))
         codes = []
@@ -260,7 +256,7 @@ class TestItself:
         thread.join(30)
         assert codes == [3, True]
 
-    def test_where_no_other_interpreter_can_be_started_it_is_forked(
+    def test_without_a_second_interpreter_the_process_is_forked(
         self, way: str, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As in a program that has Python built in."""
@@ -272,7 +268,7 @@ class TestItself:
         child.exec(["sh", "-c", "exit 5"])
         assert code_of(child) == 5
 
-    def test_without_ctypes_it_is_not_bound_to_its_parent_and_works(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_ctypes_a_process_is_not_bound_to_its_parent(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "ctypes", None)
         assert child_side.binding(os.getpid()) is None
         child = make(die_with_parent=True)
@@ -305,7 +301,7 @@ class TestItself:
 
 
 class TestEnding:
-    def test_it_gets_sigterm_and_may_tidy_up(self, make: Make, tmp_path: Path) -> None:
+    def test_end_sends_sigterm_and_lets_the_command_clean_up(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         tidy = f"trap 'echo tidy >> {out}; exit 9' TERM; echo ready >> {out}; while :; do sleep 0.02; done"
@@ -315,7 +311,7 @@ class TestEnding:
         assert (child.poll(), child.ended_by) == (9, 0)
         assert lines_of(out, 2) == ["ready", "tidy"]
 
-    def test_who_does_not_mind_is_killed_earlier_when_there_is_less_time_than_the_grace(self, make: Make, tmp_path: Path) -> None:
+    def test_a_command_that_ignores_sigterm_is_killed_earlier_if_less_time_is_left(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
@@ -324,7 +320,7 @@ class TestEnding:
         assert child.end(60, lambda: before + 0.3 - time.monotonic())
         assert 0.3 <= time.monotonic() - before < 10
 
-    def test_who_does_not_mind_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
+    def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
@@ -334,7 +330,7 @@ class TestEnding:
         assert 0.3 <= time.monotonic() - before < 5
         assert child.ended_by == signal.SIGKILL
 
-    def test_so_is_all_of_its_group(self, make: Make, tmp_path: Path) -> None:
+    def test_the_whole_group_is_ended(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         child.exec(["sh", "-c", f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep 600 & wait"])
@@ -343,7 +339,7 @@ class TestEnding:
         assert child.end(0.2)
         assert process.group_has_ended(child.pid)
 
-    def test_also_when_it_has_ended_itself(self, make: Make) -> None:
+    def test_the_rest_of_the_group_is_ended_after_its_leader_has_ended(self, make: Make) -> None:
         child = make(group=True)
         child.exec(["sh", "-c", "sleep 600 >/dev/null 2>&1 & exit 4"])
         assert code_of(child) == 4
@@ -351,7 +347,7 @@ class TestEnding:
         assert child.end(10)
         assert child.poll() == 4
 
-    def test_also_those_who_are_stopped(self, make: Make) -> None:
+    def test_stopped_processes_of_the_group_are_ended(self, make: Make) -> None:
         child = make(group=True)
         child.exec(["sleep", "600"])
         child.send(signal.SIGSTOP)
@@ -360,7 +356,7 @@ class TestEnding:
         assert child.end(10)
         assert (child.ended_by, time.monotonic() - before < 5) == (signal.SIGTERM, True)
 
-    def test_one_without_a_group_is_ended_alone(self, make: Make, tmp_path: Path) -> None:
+    def test_a_process_without_a_group_is_ended_alone(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make()
         child.exec(["sh", "-c", f"sleep 600 >/dev/null 2>&1 & echo $! >> {out}; wait"])
@@ -369,7 +365,7 @@ class TestEnding:
         assert not state_of(other).startswith("Z")
         os.kill(other, signal.SIGKILL)
 
-    def test_one_that_is_over_is_sent_nothing(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_signal_is_sent_to_a_process_that_is_over(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its number may be another's."""
         sent: list[int] = []
         for group in (True, False):
@@ -383,7 +379,7 @@ class TestEnding:
             monkeypatch.undo()
         assert sent == []
 
-    def test_where_somebody_cannot_be_ended_that_is_told(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_end_returns_false_if_a_process_cannot_be_ended(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         child = make(group=True)
         child.exec(["sleep", "600"])
         monkeypatch.setattr("swarm.system.child._SIGKILL_TIMEOUT", 0.05)
@@ -395,7 +391,7 @@ class TestEnding:
         assert not child.end(0.05)
         monkeypatch.undo()
 
-    def test_how_one_ended_whom_another_has_reaped_nobody_knows(self, make: Make) -> None:
+    def test_the_exit_code_of_a_process_reaped_elsewhere_is_255(self, make: Make) -> None:
         child = make()
         child.exec(["true"])
         os.waitpid(child.pid, 0)

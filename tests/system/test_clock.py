@@ -33,7 +33,7 @@ class TestWriting:
     def test_utc_with_milliseconds_that_are_cut_and_not_rounded(self, moment: float, text: str) -> None:
         assert to_iso(moment) == text
 
-    def test_what_was_written_is_read_without_the_library_for_dates(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_our_own_form_is_read_without_datetime(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Importing it would take longer than the rest of a command."""
         monkeypatch.setitem(sys.modules, "datetime", None)
         rng = random.Random(1)
@@ -68,7 +68,7 @@ class TestReading:
     def test_a_moment_in_any_iso_form(self, text: str, moment: float) -> None:
         assert from_iso(text) == moment
 
-    def test_without_a_zone_it_is_utc_wherever_we_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_time_without_a_zone_is_utc_in_every_time_zone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setenv("TZ", "America/New_York")
             time.tzset()
@@ -99,12 +99,12 @@ class TestReading:
             [],
         ],
     )
-    def test_what_names_no_moment(self, text: Any) -> None:
+    def test_a_text_that_is_no_time_is_none(self, text: Any) -> None:
         assert from_iso(text) is None
 
 
 class TestClock:
-    def test_what_it_writes_is_what_to_iso_writes_and_it_keeps_few_seconds(self) -> None:
+    def test_written_equals_to_iso_and_caches_few_seconds(self) -> None:
         clock = Clock()
         for number in range(100):
             for moment in (1_770_000_000.0 + number, 1_770_000_000.9995 + number, 0.25 * number):
@@ -120,7 +120,7 @@ class TestClock:
         assert clock.identity() == (process.boot_id(), process.namespace("time"))
         assert clock.boot() == process.boot_id() != ""
 
-    def test_it_is_looked_up_once_a_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_identity_of_the_clock_is_looked_up_once_per_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = Clock()
         before = clock.identity()
         monkeypatch.setattr(process, "boot_id", lambda: "another")
@@ -136,7 +136,7 @@ class TestClock:
         clock.pass_time(0.12345678)
         assert clock.stamp() == {"boot": boot, "time_ns": time_ns, "at": 5000.123457}
 
-    def test_where_no_boot_has_a_name_there_are_no_stamps(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_boot_id_there_are_no_stamps(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
         stamp = clock.stamp()
         monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
         assert clock.stamp() == {} and clock.since(stamp) is None

@@ -73,7 +73,7 @@ def failing(number: int) -> Callable[[str], str]:
 
 
 class TestIdentity:
-    def test_it_names_host_machine_namespace_pid_and_start(self, child: int) -> None:
+    def test_an_identity_names_host_machine_namespace_pid_and_start(self, child: int) -> None:
         mine, other = process.identity(), process.identity(child)
         for who, pid in ((mine, os.getpid()), (other, child)):
             machine = Path("/etc/machine-id")
@@ -97,14 +97,14 @@ class TestIdentity:
         process.identity()
         assert open_descriptors() == before
 
-    def test_of_a_process_that_is_not_there_the_start_is_not_known(self, child: int) -> None:
+    def test_the_start_of_a_missing_process_is_unknown(self, child: int) -> None:
         end(child)
         assert process.identity(child)["start"] == 0
 
     def test_the_boot_has_a_name(self) -> None:
         assert process.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
-    def test_where_the_system_does_not_tell_names_are_empty(self) -> None:
+    def test_names_that_the_system_does_not_have_are_empty(self) -> None:
         assert process.namespace("nonsense") == "" and process._read("/nonsense") == "" and process._read("/") == ""
 
     @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM])
@@ -138,7 +138,7 @@ class TestGone:
         assert process.has_ended(who, BOOT, TIME_NS)
 
     @pytest.mark.parametrize(("state", "threads", "gone"), [("Z", 1, True), ("X", 1, True), ("Z", 2, False), ("S", 1, False)])
-    def test_not_while_one_of_its_threads_goes_on(
+    def test_a_process_with_a_living_thread_has_not_ended(
         self, state: str, threads: int, gone: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         who = stamped()
@@ -153,7 +153,7 @@ class TestGone:
         assert not process.has_ended({**stamped(child), "start": 1, "time_ns": "time:[1]"}, BOOT, TIME_NS)
 
     @pytest.mark.parametrize("start", [0, None, ""])
-    def test_nor_does_a_start_time_that_nobody_knew(self, start: object, child: int) -> None:
+    def test_a_start_time_of_zero_proves_nothing(self, start: object, child: int) -> None:
         assert process.has_ended({**stamped(child), "start": start}, BOOT, TIME_NS) is False
 
     def test_a_process_from_before_a_restart_has_ended(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ class TestGone:
             assert process.has_ended(who, boot, TIME_NS) is False
 
     @pytest.mark.parametrize("pid", [None, "1", True, 0, -1, 1.5, 10**30])
-    def test_what_is_no_pid_is_nobody_who_could_be_gone(self, pid: Any) -> None:
+    def test_a_number_that_is_no_pid_has_not_ended(self, pid: Any) -> None:
         assert process.has_ended({**stamped(), "pid": pid}, BOOT, TIME_NS) is False
 
     def test_pid_one_is_a_process_like_any_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ class TestGroup:
         end(group)
         assert process.group_has_ended(group)
 
-    def test_also_while_its_leader_is_dead(self, group: int) -> None:
+    def test_a_group_with_a_dead_leader_is_not_empty(self, group: int) -> None:
         member = fork(time.sleep, 60)
         try:
             os.setpgid(member, group)
@@ -241,7 +241,7 @@ class TestGroup:
             end(member)
         assert process.group_has_ended(group)
 
-    def test_the_dead_whom_nobody_reaps_are_nobody(self, group: int) -> None:
+    def test_a_group_of_dead_processes_is_empty(self, group: int) -> None:
         member = fork(time.sleep, 60)
         try:
             os.setpgid(member, group)
@@ -253,7 +253,7 @@ class TestGroup:
         finally:
             os.waitpid(member, 0)
 
-    def test_one_whose_first_thread_has_ended_is_left(self) -> None:
+    def test_a_group_with_a_process_whose_first_thread_has_ended_is_not_empty(self) -> None:
         ready, told = os.pipe()
         pid = fork(_lead_a_group_without_a_first_thread, told)
         os.close(told)
@@ -266,7 +266,7 @@ class TestGroup:
             end(pid)
 
     @pytest.mark.parametrize("group", [None, "1", True, 0, -1, 1.5, 10**30, 2**31])
-    def test_of_what_is_no_group_nothing_is_proven(self, group: Any) -> None:
+    def test_a_number_that_is_no_group_proves_nothing(self, group: Any) -> None:
         assert process.group_has_ended(group) is False
 
     def test_a_group_of_another_user_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ class TestGroup:
         die(group)
         assert process.group_has_ended(group), "as /proc tells"
 
-    def test_where_the_system_does_not_tell_it_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_that_cannot_be_looked_up_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         end(group)
         monkeypatch.setattr(posix, "killpg", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
         assert not process.group_has_ended(group)
@@ -297,12 +297,12 @@ class TestGroup:
         monkeypatch.setattr(posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
         assert not process.group_has_ended(group)
 
-    def test_nor_one_that_may_not_be_read(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_whose_processes_cannot_be_read_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         die(group)
         monkeypatch.setattr(process, "_load", failing(errno.EACCES))
         assert not process.group_has_ended(group)
 
-    def test_nor_one_that_changes_while_it_is_looked_at(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_that_changes_during_the_look_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
         die(group)
         found = iter([["1"], ["1", "2"]])
         monkeypatch.setattr(process, "_all_dead", lambda group: next(found))
@@ -323,7 +323,7 @@ class TestGroup:
         finally:
             os.waitpid(member, 0)
 
-    def test_who_ends_while_it_is_looked_at_proves_nothing_about_the_others(
+    def test_a_process_that_ends_during_the_look_proves_nothing_about_its_group(
         self, group: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         reaped = fork(time.sleep, 60)
@@ -339,7 +339,7 @@ class TestGroup:
         assert not process.group_has_ended(group)
         assert asked == [(group, 0)]
 
-    def test_a_process_that_ended_is_gone_once_its_group_is(self, child: int, group: int) -> None:
+    def test_a_process_has_ended_once_its_group_has(self, child: int, group: int) -> None:
         who = {**stamped(child), "group": group}
         assert not process.has_ended(who, BOOT, TIME_NS)
         end(child)
@@ -348,12 +348,12 @@ class TestGroup:
         end(group)
         assert process.has_ended(who, BOOT, TIME_NS)
 
-    def test_a_process_that_lives_is_not_gone_with_its_group(self, child: int, group: int) -> None:
+    def test_a_living_process_has_not_ended_with_its_group(self, child: int, group: int) -> None:
         who = {**stamped(child), "group": group}
         end(group)
         assert not process.has_ended(who, BOOT, TIME_NS)
 
-    def test_a_group_that_makes_no_sense_keeps_it(self, child: int) -> None:
+    def test_an_invalid_group_proves_nothing(self, child: int) -> None:
         who = stamped(child)
         end(child)
         for nonsense in (None, 0, "x", True):
@@ -382,14 +382,14 @@ class TestProbe:
         end(child)
         assert process.probe(who, BOOT, TIME_NS) == "gone"
 
-    def test_so_is_one_that_nobody_has_reaped(self, child: int) -> None:
+    def test_a_dead_process_that_was_not_reaped_is_gone(self, child: int) -> None:
         who = stamped(child)
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         assert process.probe(who, BOOT, TIME_NS) == "gone"
         assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", "whoever it was"
 
-    def test_one_whose_first_thread_has_ended_is_alive(self) -> None:
+    def test_a_process_whose_first_thread_has_ended_is_alive(self) -> None:
         ready, told = os.pipe()
         pid = fork(_end_the_first_thread, told)
         os.close(told)
@@ -405,13 +405,13 @@ class TestProbe:
             os.close(ready)
             end(pid)
 
-    def test_another_process_under_its_number_has_reused_it(self, child: int) -> None:
+    def test_a_pid_with_another_start_time_was_reused(self, child: int) -> None:
         start = process.identity(child)["start"]
         assert isinstance(start, int)
         for other in (1, start - 1, start + 1):
             assert process.probe({**stamped(child), "start": other}, BOOT, TIME_NS) == "reused"
 
-    def test_a_start_that_nobody_knew_proves_nothing(self, child: int) -> None:
+    def test_an_unknown_start_time_proves_nothing(self, child: int) -> None:
         for start in (0, -1, None, "", "1", 1.5, [1]):
             assert process.probe({**stamped(child), "start": start}, BOOT, TIME_NS) == "alive"
         assert process.probe({"pid": child, "time_ns": TIME_NS}, BOOT, TIME_NS) == "alive"
@@ -429,7 +429,7 @@ class TestProbe:
         for boot in (BOOT, ""):
             assert process.probe({"pid": child}, boot, TIME_NS) == "gone"
 
-    def test_a_start_beside_a_pid_alone_tells_whether_it_is_reused(self, child: int) -> None:
+    def test_a_start_time_beside_a_pid_shows_whether_the_pid_was_reused(self, child: int) -> None:
         assert process.probe({"pid": child, "start": 1, "time_ns": TIME_NS}, "", TIME_NS) == "reused"
 
     def test_a_process_of_an_earlier_boot_of_this_machine_was_restarted(
@@ -456,7 +456,7 @@ class TestProbe:
             assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "elsewhere"
             assert process.probe({**who, "pid_ns": ""}, BOOT, TIME_NS) == "elsewhere"
 
-    def test_who_names_a_boot_and_no_pid_namespace_is_elsewhere(self, child: int) -> None:
+    def test_an_identity_with_a_boot_and_without_a_pid_namespace_is_elsewhere(self, child: int) -> None:
         assert process.probe({"pid": child, "boot": BOOT}, BOOT, TIME_NS) == "elsewhere"
 
     def test_another_host_is_elsewhere_where_no_boot_is_named(self, child: int) -> None:
@@ -482,7 +482,7 @@ class TestProbe:
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "reused"
         monkeypatch.undo()
 
-    def test_where_the_system_does_not_tell_it_is_unknown(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_that_cannot_be_looked_up_is_unknown(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         for pid in (2**31, 2**40, 10**30):
             assert process.probe({"pid": pid}, BOOT, TIME_NS) == "unknown"
 
@@ -493,7 +493,7 @@ class TestProbe:
         assert process.probe(stamped(child), BOOT, TIME_NS) == "unknown"
         monkeypatch.undo()
 
-    def test_of_a_proc_that_shows_nothing_only_the_signal_is_believed(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_proc_only_the_signal_counts(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(process, "_stat", lambda pid: [])
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "alive"
         end(child)
@@ -508,7 +508,7 @@ class TestProbe:
         assert sent == [(child, 0)]
         assert open_descriptors() == before
 
-    def test_elsewhere_nobody_is_looked_for(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_elsewhere_is_not_looked_up(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[int] = []
         monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append(pid))
         for change in ({"boot": "another"}, {"pid_ns": "pid:[1]"}, {"boot": "", "host": "another"}):

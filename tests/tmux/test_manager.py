@@ -109,7 +109,7 @@ class TestStarting:
             assert agent.pid is not None
             os.kill(agent.pid, 0)
 
-    def test_nothing_is_up_at_first(self, manager: TmuxSwarmManager) -> None:
+    def test_no_agents_are_listed_before_the_first_start(self, manager: TmuxSwarmManager) -> None:
         assert manager.agents() == []
 
     def test_a_pane_knows_its_swarm_and_its_worker_and_begins_where_it_was_started(
@@ -123,7 +123,7 @@ class TestStarting:
         wait_for_file(workplace / "worker", f"{manager.state_dir}|{manager.state_dir}|worker-1|".encode())
         wait_for_file(workplace / "master", f"{manager.state_dir}|{manager.state_dir}||".encode())
 
-    def test_every_pane_has_the_store_of_whoever_started_it_and_no_command_line_shows_it(
+    def test_every_pane_has_the_store_of_the_caller_and_no_command_line_shows_it(
         self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may hold a password, and everybody may read command lines."""
@@ -208,7 +208,7 @@ class TestStarting:
         assert all(int(width) >= 60 and int(height) >= 10 for width, height in sizes)
 
     @pytest.mark.parametrize("workers", [0, 65, -1, True, 1.5, "3"])
-    def test_a_number_of_workers_that_makes_no_sense_is_refused(self, manager: TmuxSwarmManager, workers: int) -> None:
+    def test_an_invalid_number_of_workers_is_refused(self, manager: TmuxSwarmManager, workers: int) -> None:
         with pytest.raises(BadInput, match="from 1 to 64"):
             manager.start(workers)
 
@@ -222,7 +222,7 @@ class TestStatus:
             ("kill -KILL $$", (AgentStatus.DEAD, None, int(signal.SIGKILL))),
         ],
     )
-    def test_how_an_agent_ended_is_told(
+    def test_the_status_shows_how_an_agent_ended(
         self, manager: TmuxSwarmManager, script: str, expected: tuple[AgentStatus, int | None, int | None]
     ) -> None:
         start(manager, script)
@@ -307,7 +307,7 @@ class TestOnlyItsOwnPanes:
         assert tmux(manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}") == layout
         assert len(manager.agents()) == 5
 
-    def test_who_looks_keeps_looking_at_the_same_pane_while_workers_come(self, manager: TmuxSwarmManager) -> None:
+    def test_an_attached_user_stays_at_the_same_pane_while_workers_are_added(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000", "exec sleep 1000")
         tmux(manager, "select-pane", "-t", manager.agent(1).pane_id)
 
@@ -416,7 +416,7 @@ class TestSending:
         assert not list(Path(manager.socket).parent.glob(f"{Path(manager.socket).name}.[0-9]*"))
 
     @pytest.mark.parametrize("text", ["a\x1b[A", "a\x03", "a\rb", "\0", "\x7f", "\x9b1A", "\ud800"])
-    def test_what_would_not_arrive_as_text_is_refused(self, manager: TmuxSwarmManager, text: str) -> None:
+    def test_text_that_would_not_arrive_as_it_is_is_refused(self, manager: TmuxSwarmManager, text: str) -> None:
         with pytest.raises(BadInput):
             manager.send(1, text)
 
@@ -440,7 +440,7 @@ class TestSending:
 
 
 class TestCapturing:
-    def test_what_a_pane_shows_is_captured(self, manager: TmuxSwarmManager) -> None:
+    def test_capture_returns_what_a_pane_shows(self, manager: TmuxSwarmManager) -> None:
         start(manager, r"printf '\033[31mred 任务\033[0m\n\n  indented\n'; exec cat")
         wait_for_screen(manager, "worker-1", "indented")
 
@@ -466,20 +466,20 @@ class TestCapturing:
 
         assert manager.capture(1) == f"{7:01000d}\n"
 
-    def test_what_an_agent_said_last_can_be_read_when_it_is_dead(self, manager: TmuxSwarmManager) -> None:
+    def test_the_last_output_of_a_dead_agent_can_be_captured(self, manager: TmuxSwarmManager) -> None:
         start(manager, "echo no such model; exit 3")
         wait_for_end(manager, "worker-1")
 
         assert manager.capture(1) == manager.capture(1, lines=9) == "no such model\n"
 
     @pytest.mark.parametrize("lines", [0, -1, True, 1.5])
-    def test_a_number_of_lines_that_makes_no_sense_is_refused(self, manager: TmuxSwarmManager, lines: int) -> None:
+    def test_an_invalid_number_of_lines_is_refused(self, manager: TmuxSwarmManager, lines: int) -> None:
         with pytest.raises(BadInput, match="1 or more"):
             manager.capture(1, lines)
 
 
 class TestRestarting:
-    def test_a_dead_worker_is_started_again_in_its_place(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_dead_worker_is_restarted_in_its_pane(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, 'echo "$SWARM_WORKER" >> starts; [ -e fixed ] || exit 3; exec sleep 1000')
         dead = wait_for_end(manager, "worker-1")
         (workplace / "fixed").touch()
@@ -490,7 +490,7 @@ class TestRestarting:
         assert again.pid != dead.pid
         wait_for_file(workplace / "starts", b"worker-1\nworker-1\n")
 
-    def test_one_that_runs_is_not_restarted(self, manager: TmuxSwarmManager) -> None:
+    def test_a_running_agent_is_not_restarted(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000")
         before = places(manager)
 
@@ -498,7 +498,7 @@ class TestRestarting:
             manager.restart(1)
         assert places(manager) == before
 
-    def test_one_that_runs_is_ended_gracefully_first_when_forced(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_restart_with_force_ends_a_running_agent_gracefully_first(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, "trap 'echo given back >> log; exit 0' TERM; echo begun >> log; while :; do sleep 0.05; done")
         wait_for_file(workplace / "log", b"begun\n")
 
@@ -508,7 +508,7 @@ class TestRestarting:
 
 
 class TestStopping:
-    def test_workers_are_told_to_end_and_waited_for(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_stop_sends_sigterm_to_workers_and_waits_for_them(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         start(manager, "trap 'sleep 0.5; touch given-back; exit 0' TERM; touch begun; while :; do sleep 0.05; done")
         wait_until((workplace / "begun").exists)
 
@@ -518,7 +518,7 @@ class TestStopping:
         assert (worker.agent.status, worker.killed) == (AgentStatus.EXITED, False)
         assert (master.agent.status, master.agent.signal, master.killed) == (AgentStatus.DEAD, int(signal.SIGTERM), False)
 
-    def test_a_worker_of_swarms_own_gives_its_task_back(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_swarm_worker_releases_its_task_when_it_is_stopped(self, manager: TmuxSwarmManager, workplace: Path) -> None:
         assert run("task", "add", "task-1", "--prompt", "begun").code == 0
         manager.start(1, agent="sh -c 'touch {prompt}; exec sleep 1000'", master_command=IDLE)
         wait_until((workplace / "begun").exists)
@@ -541,13 +541,13 @@ class TestStopping:
         assert worker.killed and worker.agent.signal == signal.SIGKILL
         wait_until(lambda: all(process.probe({"pid": pid}, "", "") == process.GONE for pid in pids))
 
-    def test_what_had_ended_before_is_told_as_it_ended(self, manager: TmuxSwarmManager) -> None:
+    def test_stop_reports_an_agent_that_had_ended_before(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exit 3")
         wait_for_end(manager, "worker-1")
 
         assert [(one.agent.name, one.agent.exit_code, one.killed) for one in manager.stop()][1] == ("worker-1", 3, False)
 
-    def test_nothing_is_left_and_a_new_swarm_can_start_at_once(self, manager: TmuxSwarmManager) -> None:
+    def test_after_stop_no_server_is_left_and_a_new_swarm_can_start_at_once(self, manager: TmuxSwarmManager) -> None:
         for _ in range(3):
             start(manager, "exec sleep 1000")
             manager.stop()
@@ -557,7 +557,7 @@ class TestStopping:
     def test_stopping_what_is_not_up_does_nothing(self, manager: TmuxSwarmManager) -> None:
         assert manager.stop() == []
 
-    def test_a_grace_that_makes_no_sense_is_refused_before_anything_ends(self, manager: TmuxSwarmManager) -> None:
+    def test_an_invalid_grace_is_refused_before_any_agent_ends(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000")
 
         with pytest.raises(BadInput, match="grace"):
@@ -594,7 +594,7 @@ class TestItsServer:
         finally:
             _end_server(other.socket)
 
-    def test_it_can_be_managed_from_one_of_its_own_panes(
+    def test_a_swarm_can_be_managed_from_one_of_its_own_panes(
         self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         start(manager, "exec sleep 1000")
@@ -627,7 +627,9 @@ class TestItsServer:
         finally:
             _end_server(manager.socket)
 
-    def test_who_looks_sees_the_name_of_each_agent_and_which_has_ended(self, manager: TmuxSwarmManager, tmp_path: Path) -> None:
+    def test_an_attached_user_sees_the_name_of_each_agent_and_which_has_ended(
+        self, manager: TmuxSwarmManager, tmp_path: Path
+    ) -> None:
         """The picture is that of a client in a pane of another tmux, as a person has it."""
         start(manager, "echo hello from one; exec cat", "echo last words; exit 3", "kill -KILL $$", "true")
         for number in (2, 3, 4):
@@ -683,7 +685,9 @@ class TestTrouble:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
-    def test_without_tmux_its_install_is_named(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_tmux_the_error_names_its_installation(
+        self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
 
         with pytest.raises(TmuxSwarmError, match=r"no tmux in PATH\. Install tmux"):
@@ -723,7 +727,7 @@ class TestTrouble:
             os.kill(pid, signal.SIGCONT)
         assert len(manager.agents()) == 2
 
-    def test_what_is_there_and_is_not_tmux_is_not_a_swarm_that_is_down(self, manager: TmuxSwarmManager) -> None:
+    def test_a_socket_that_is_not_of_tmux_is_an_error_and_not_a_swarm_that_is_down(self, manager: TmuxSwarmManager) -> None:
         TmuxServer(manager.state_dir).prepare()
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(manager.socket)
@@ -746,7 +750,7 @@ class TestTrouble:
                 thread.join()
 
     @pytest.mark.parametrize("place", ["open to others", "a link"])
-    def test_a_socket_that_somebody_may_have_planted_is_not_used(self, tmp_path: Path, place: str) -> None:
+    def test_a_socket_that_another_user_may_have_planted_is_not_used(self, tmp_path: Path, place: str) -> None:
         folder = tmp_path / f"tmux-{os.getuid()}"
         if place == "a link":
             (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -761,12 +765,12 @@ class TestTrouble:
         with pytest.raises(TmuxSwarmError, match=r"only you may enter.*chmod 700"):
             server.prepare()
 
-    def test_the_directory_of_its_socket_is_made_for_its_user_alone(self, tmp_path: Path) -> None:
+    def test_the_directory_of_the_socket_is_created_for_its_user_alone(self, tmp_path: Path) -> None:
         TmuxServer("/state", base=str(tmp_path)).prepare()
 
         assert stat.S_IMODE((tmp_path / f"tmux-{os.getuid()}").stat().st_mode) == 0o700
 
-    def test_what_tmux_refuses_is_told_in_its_words(self, manager: TmuxSwarmManager) -> None:
+    def test_an_error_of_tmux_is_reported_in_its_words(self, manager: TmuxSwarmManager) -> None:
         start(manager, "exec sleep 1000")
 
         with pytest.raises(TmuxSwarmError, match="can't find pane: %99"):

@@ -78,7 +78,9 @@ def group_of(lock: Path) -> int:
 
 
 class TestDoing:
-    def test_a_task_is_done_by_the_agent_and_its_output_is_kept(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_a_task_is_done_by_the_agent_and_its_output_is_in_results(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", "say hello")
         worker = work(store, ["sh", "-c", 'echo "I was told: $1"; echo noise >&2', "sh", "{prompt}"])
         assert worker.tally.done == 1
@@ -187,7 +189,7 @@ class TestDoing:
     @pytest.mark.parametrize(
         "command", ["head -c 3000000 /dev/urandom", "head -c 3000000 /dev/zero", "printf 'a\\0b\\377\\r\\n'"]
     )
-    def test_any_output_is_kept_byte_by_byte(self, store: Store, queue: TaskQueue, results: Path, command: str) -> None:
+    def test_any_output_is_written_byte_by_byte(self, store: Store, queue: TaskQueue, results: Path, command: str) -> None:
         queue.add("a", command=command)
         assert work(store).tally.done == 1
         written = (results / "a.1.out").stat().st_size
@@ -238,7 +240,7 @@ class TestFailing:
         assert work(store, ["printf", "%s", os.fsdecode(b"\xff")]).tally.done == 1
         assert (results / "a.1.out").read_bytes() == b"\xff"
 
-    def test_what_is_no_plain_file_takes_no_output(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_output_is_not_written_to_a_pipe(self, store: Store, queue: TaskQueue, results: Path) -> None:
         results.mkdir(parents=True)
         os.mkfifo(results / "a.1.out")
         queue.add("a", command="true")
@@ -251,7 +253,7 @@ class TestFailing:
         worker.run(until_empty=True)
         assert worker.tally.lost == 1
 
-    def test_an_agent_that_cannot_be_run_uses_up_no_attempt(self, store: Store, queue: TaskQueue) -> None:
+    def test_an_agent_that_cannot_be_run_costs_no_attempt(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", "x")
         with pytest.raises(CannotRun, match="/nowhere/agent"):
             work(store, "/nowhere/agent {prompt}")
@@ -259,14 +261,14 @@ class TestFailing:
         assert (task.state, task.attempts) == ("ready", 0)
         assert not LockTable(store).status("a").exists
 
-    def test_where_no_output_can_be_kept_nothing_is_begun(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+    def test_no_task_is_claimed_if_output_cannot_be_written(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         queue.add("a", command="true")
         with pytest.raises(StoreError, match="cannot write the agent's output"):
             work(store, results=str(tmp_path / "file" / "results"))
         assert records(store, "a") == []
 
-    def test_output_that_cannot_be_kept_uses_up_no_attempt(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_output_that_cannot_be_written_costs_no_attempt(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="true")
         results.mkdir(parents=True)
         (results / "a.1.err").symlink_to("/dev/null")
@@ -282,13 +284,13 @@ class TestFailing:
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
         assert group_has_ended(int((results / "a.1.out").read_text()))
 
-    def test_who_ignores_sigterm_is_killed(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_that_ignores_sigterm_is_killed(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.1; done", max_attempts=1)
         work(store, timeout=0.3, grace=0.3)
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
         assert group_has_ended(int((results / "a.1.out").read_text()))
 
-    def test_what_the_agent_leaves_running_is_ended_before_the_task_is(
+    def test_processes_that_an_agent_leaves_are_ended_before_its_task_is(
         self, store: Store, queue: TaskQueue, results: Path
     ) -> None:
         queue.add("a", command="sleep 60 & echo $$")
@@ -314,14 +316,14 @@ class TestTroubleWithTheStore:
         assert work(store).tally.done == 1
         assert [record["state"] for record in records(store, "a")] == ["START", "WAIT", "HELP", "DONE"] and failed
 
-    def test_an_agent_is_not_left_alone_when_its_worker_fails(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_is_ended_when_its_worker_fails(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="echo $$; sleep 60")
         worker = SmartWorker("w", store=store, on_line=lambda line: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             worker.run(until_empty=True)
         assert group_has_ended(int((results / "a.1.out").read_text()))
 
-    def test_a_claim_that_cannot_be_kept_is_given_back(
+    def test_a_claim_whose_lease_cannot_be_renewed_is_released(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", command="true")
@@ -336,7 +338,7 @@ class TestTroubleWithTheStore:
             worker.work_on(claim)
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
-    def test_a_stop_that_comes_too_late_writes_to_nobodys_file(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+    def test_a_late_stop_writes_to_no_other_file(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
         queue.add("a", command="true")
         attempt = Attempt(
             queue,
@@ -356,7 +358,7 @@ class TestTroubleWithTheStore:
         for fd in reused:
             os.close(fd)
 
-    def test_what_was_done_is_not_thrown_away_because_it_cannot_be_written_down_at_once(
+    def test_a_result_that_cannot_be_recorded_at_once_is_recorded_later(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("swarm.workers.attempt._RETRY_INTERVAL", 0.05)
@@ -374,7 +376,7 @@ class TestTroubleWithTheStore:
         assert worker.run(until_empty=True).done == 1 and len(tries) == 3
         assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
 
-    def test_a_prompt_that_cannot_be_put_down_uses_up_no_attempt(
+    def test_a_prompt_that_cannot_be_written_costs_no_attempt(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse() -> Any:
@@ -395,12 +397,12 @@ class TestFlood:
     def store(self, isolated_swarm_dir: Path) -> Store:
         return FileStore(str(isolated_swarm_dir))
 
-    def test_it_ends_when_its_time_is_up(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_flooding_agent_ends_when_its_time_is_up(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", command="yes '' | head -c 40000000; sleep 60", max_attempts=1, timeout=0.5)
         assert work(store, on_line=lambda line: None).tally.failed == 1
         assert queue.get("a").reason == "timed out after 0.5 seconds"
 
-    def test_it_ends_when_its_worker_is_stopped(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_flooding_agent_ends_when_its_worker_is_stopped(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", command="yes '' | head -c 200000000; sleep 60")
         worker = SmartWorker("worker-1", store=store, on_line=lambda line: None)
         thread = threading.Thread(target=worker.run)
@@ -441,7 +443,7 @@ class TestLosing:
         found = LockTable(store).status("a")
         assert found.lock is not None and found.lock.token == held.token
 
-    def test_an_agent_that_does_not_want_to_end_has_ended_before_others_may_take_over(
+    def test_an_agent_that_ignores_sigterm_has_ended_before_its_lease_is_over(
         self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.02; done")
@@ -475,7 +477,7 @@ class TestLosing:
         assert worker.work_on(claim) == "lost"
         assert worker.tally.lost == 1
 
-    def test_an_agent_is_stopped_also_while_what_it_says_cannot_be_logged(
+    def test_an_agent_is_stopped_even_while_its_markers_cannot_be_logged(
         self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         append, silent, answer = StatusLog.append, threading.Event(), threading.Event()
@@ -502,7 +504,7 @@ class TestLosing:
             worker.stop()
             thread.join(timeout=20)
 
-    def test_no_agent_begins_when_the_lease_was_over_before_that_was_told(
+    def test_no_agent_starts_if_the_lease_ended_during_its_first_heartbeat(
         self, store: Store, queue: TaskQueue, results: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         heartbeat = LockTable.heartbeat
@@ -531,7 +533,7 @@ class TestLosing:
 
 
 class TestStopping:
-    def test_stop_gives_the_task_back(self, store: Store, queue: TaskQueue) -> None:
+    def test_stop_releases_the_task(self, store: Store, queue: TaskQueue) -> None:
         queue.add("a", command="sleep 60")
         worker = SmartWorker("worker-1", store=store)
         thread = threading.Thread(target=worker.run)
@@ -544,9 +546,7 @@ class TestStopping:
         last = records(store, "a")[-1]
         assert last["state"] == "SKIP" and "the worker was stopped" in last["message"]
 
-    def test_an_agent_that_is_told_to_stop_has_not_finished_whatever_its_exit_code(
-        self, store: Store, queue: TaskQueue, results: Path
-    ) -> None:
+    def test_a_stopped_agent_has_not_finished_whatever_its_exit_code(self, store: Store, queue: TaskQueue, results: Path) -> None:
         queue.add("a", command="trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
         worker = SmartWorker("worker-1", store=store)
         thread = threading.Thread(target=worker.run)
@@ -618,7 +618,7 @@ class TestStopping:
         ({"grace": -1}, "0 or more"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], rule: str) -> None:
+def test_an_invalid_option_of_a_worker_is_refused_at_once(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(BadInput, match=rule):
         SmartWorker(**{"worker_id": "w", **options}, store=MemoryStore())
 
@@ -644,7 +644,9 @@ class TestCommand:
             process.kill()
             process.communicate()
 
-    def test_it_works_until_nothing_is_left(self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path) -> None:
+    def test_the_command_works_until_no_task_is_left(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
         queue = TaskQueue()
         queue.add("a", command="echo hello")
         queue.add("b", "x", max_attempts=1)
@@ -661,7 +663,9 @@ class TestCommand:
         assert queue.get("a").worker == "worker-3"
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-    def test_a_signal_gives_the_task_back(self, start: Callable[..., subprocess.Popen[str]], number: signal.Signals) -> None:
+    def test_a_signal_to_the_command_releases_its_task(
+        self, start: Callable[..., subprocess.Popen[str]], number: signal.Signals
+    ) -> None:
         queue = TaskQueue()
         queue.add("a", command="sleep 60")
         worker = start("--id", "1", "--json")
