@@ -1,6 +1,8 @@
-"""A swarm at one moment, as plain data: problems first, then who works on what, then the queue.
+"""A swarm at one moment, as plain data: problems first, then who works on what, then
+the queue.
 
-`board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the board:
+`board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the
+board:
 
     waiting     the task waits for a user: its latest record is WAIT or HELP
     gone        the holder of the task has ended, or let its lease run out
@@ -20,12 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_TIMELESS = ("waiting", "error", "failed")  # kinds of problem whose text has no age in it
+# Kinds of problem whose text has no age in it.
+_TIMELESS = ("waiting", "error", "failed")
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
 
 class Problem(FrozenRecord):
-    """A line that asks a user to act. `fix` is the command that helps or shows more. `since` is "" if unknown."""
+    """A line that asks a user to act.
+
+    `fix` is the command that helps or shows more. `since` is "" if unknown.
+    """
 
     kind: str
     task_id: str
@@ -38,8 +44,9 @@ class Problem(FrozenRecord):
 class ActiveTask(FrozenRecord):
     """A held task and its worker.
 
-    Times are in seconds, None if the lease has no end or its beginning is unknown. `state`, `text`
-    and `said_at` are of the task's latest status record, "" if there is none.
+    Times are in seconds, None if the lease has no end or its beginning is unknown.
+    `state`, `text` and `said_at` are of the task's latest status record, "" if there is
+    none.
     """
 
     worker: str
@@ -55,7 +62,10 @@ class ActiveTask(FrozenRecord):
 
 
 class LockRow(FrozenRecord):
-    """A lock. `status` is Active, Expired or Unknown (it cannot be read); `why` says more."""
+    """A lock.
+
+    `status` is Active, Expired or Unknown (it cannot be read); `why` says more.
+    """
 
     task_id: str
     status: str
@@ -91,14 +101,16 @@ class Board(FrozenRecord):
     records: int
     damaged: int
     cursor: str
-    """The position after the last record on this board: `swarm log follow --since` goes on there."""
+    """The position after the last record on this board: `swarm log follow --since` goes
+    on there.
+    """
 
     @property
     def is_empty(self) -> bool:
         return not (self.records or self.damaged or self.locks or sum(self.queue.values()))
 
     def fingerprint(self) -> object:
-        """Return a value that differs between two boards if more than time has passed."""
+        """Return a value that differs if more than time lies between two boards."""
         problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "") for p in self.problems]
         work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
         return problems, work, self.queue, self.blocked, self.is_empty

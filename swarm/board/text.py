@@ -1,7 +1,9 @@
-"""A board as lines of text for a screen: problems first, then who works on what, then the queue.
+"""A board as lines of text for a screen: problems first, then who works on what, then
+the queue.
 
-No line is wider than `columns`. With a height, there are never more lines than that: a section that
-does not fit is cut, and says how much is missing and which command shows it.
+No line is wider than `columns`. With a height, there are never more lines than that: a
+section that does not fit is cut, and says how much is missing and which command shows
+it.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class _Screen:
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
         return [("swarm", "bold"), ("  ", ""), state, (f" · {work}", ""), *clock]
 
-    # Problems --------------------------------------------------------------------------------------------------
+    # Problems -------------------------------------------------------------------------
 
     def _problems(self, rows: int) -> list[Line]:
         groups: dict[str, list[Problem]] = {}
@@ -115,7 +117,7 @@ class _Screen:
         head: Line = [(fill(label, indent), colour), (cut(shown(problem.task_id), 32), "bold"), (f"{who}{age}: ", "")]
         return [[*head, (shown(problem.text), "")], [(" " * indent, ""), (shown(problem.fix), "dim")]]
 
-    # ActiveTask ------------------------------------------------------------------------------------------------------
+    # Active tasks ---------------------------------------------------------------------
 
     def _work(self, rows: int) -> list[Line]:
         work = self._board.workers
@@ -140,7 +142,7 @@ class _Screen:
         message = work.text or ("" if work.state == "START" else work.state)
         return shown(work.worker), shown(work.task_id), held, lease, shown(message)
 
-    # The queue and the log -------------------------------------------------------------------------------------
+    # The queue and the log ------------------------------------------------------------
 
     def _foot(self) -> list[Line]:
         board = self._board
@@ -181,7 +183,10 @@ def _shares(sizes: Sequence[int], rows: int) -> list[int]:
 
 
 def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
-    """Return the widths of the parts of a bar, in proportion. A count that is not 0 has at least one column."""
+    """Return the widths of the parts of a bar, in proportion.
+
+    A count that is not 0 has at least one column.
+    """
     sizes = [max(1, count * room // total) if count else 0 for count in counts]
     largest = sizes.index(max(sizes))
     sizes[largest] -= max(0, sum(sizes) - room)
@@ -189,7 +194,9 @@ def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
 
 
 def _painted(line: Line, columns: int, paint: Paint) -> str:
-    """Return a line with its colours, cut to the width of the screen before they are added."""
+    """Return a line with its colours, cut to the width of the screen before they are
+    added.
+    """
     while line and not line[-1][0].strip():
         line = line[:-1]
     done, left = [], columns

@@ -1,7 +1,8 @@
-"""Make a board: read a store's status log, its queue and its locks, one after the other.
+"""Make a board: read a store's status log, its queue and its locks, one after the
+other.
 
-A change that happens meanwhile shows at the next look. A lock that cannot be read is a problem on
-the board; a store that cannot be read at all raises StoreError.
+A change that happens meanwhile shows at the next look. A lock that cannot be read is a
+problem on the board; a store that cannot be read at all raises StoreError.
 """
 
 from __future__ import annotations
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
 
     Look = LockStatus | StoreError
 
-# A lease is about to end if less than both of these is left. Heartbeats keep two thirds of it.
+# A lease is about to end if less than both of these is left. Heartbeats keep two thirds
+# of it.
 _ENDING_SECONDS, _ENDING_SHARE = 30.0, 0.2
-_SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL  # seconds without a heartbeat from a process that sends them
+# Seconds without a heartbeat from a process that sends them.
+_SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL
 
 
 class Viewer:
-    """Looks at a store again and again, and reads only new lines each time. Not for two threads at once."""
+    """Looks at a store again and again, and reads only new lines each time.
+
+    Not for two threads at once.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -58,21 +64,28 @@ class Viewer:
         return effective_state(entry, lock_is_free=entry.id in self._dead)
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
-        """Return the board as of now. Call `progress` with the number of status records read so far."""
+        """Return the board as of now.
+
+        Call `progress` with the number of status records read so far.
+        """
         self._status.read(progress)
         self._tasks.read()
         before = {name: entry.token for name, entry in self.queue.running.items()}
         locks = self._locks()
         self._tasks.read()
-        # A worker acquires, claims, ends the claim, releases. So it is dead if its claim stood before the
-        # locks were read, its lock was free, and its claim stands still.
+        # A worker acquires, claims, ends the claim, releases. So it is dead if its
+        # claim stood before the locks were read, its lock was free, and its claim
+        # still stands.
         running = self.queue.running
         dead = {name for name, token in before.items() if name in running and running[name].token == token}
         self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
         return _BoardBuilder(self._store, self._status, self.queue, locks, self._dead).board()
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a new status record. Return False if time is up. Other changes show at the next look."""
+        """Wait for a new status record.
+
+        Return False if time is up. Other changes show at the next look.
+        """
         return self._status.wait(timeout)
 
     def _locks(self) -> dict[str, Look]:
@@ -121,7 +134,7 @@ class _BoardBuilder:
             cursor=self._cursor,
         )
 
-    # Problems --------------------------------------------------------------------------------------------------
+    # Problems -------------------------------------------------------------------------
 
     def _waiting(self) -> list[Problem]:
         found = []
@@ -210,7 +223,7 @@ class _BoardBuilder:
             found.append(Problem("blocked", tasks[0], "", entry.since if entry else "", text, fix))
         return found
 
-    # The rest --------------------------------------------------------------------------------------------------
+    # The rest -------------------------------------------------------------------------
 
     def _workers(self) -> list[ActiveTask]:
         found = []
@@ -267,7 +280,9 @@ class _BoardBuilder:
         return entry.id in self._dead and entry.is_last_attempt
 
     def _has_ended(self, task: str) -> bool:
-        """Return whether the queue says that a task has ended, whatever its latest status record says."""
+        """Return whether the queue says that a task has ended, whatever its latest
+        status record says.
+        """
         entry = self._queue.entries.get(task)
         return entry is not None and (entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry))
 
@@ -300,5 +315,9 @@ def _is_free(look: Look | None) -> bool:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """Round for JSON. Return None for infinity, which server stores report as the age of an unreadable record."""
+    """Round for JSON.
+
+    Return None for infinity, which server stores report as the age of an unreadable
+    record.
+    """
     return None if seconds is None or abs(seconds) == float("inf") else round(seconds, 3)

@@ -1,4 +1,5 @@
-"""The report about a claim, for users and language models: claimed or not, who holds what, what next.
+"""The report about a claim, for users and language models: claimed or not, who holds
+what, what next.
 
 It gives the next step as a command that can be pasted, so that it cannot be misread.
 """
@@ -64,7 +65,10 @@ def text(claimed: Claim) -> str:
 
 
 def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]) -> dict[str, Any]:
-    """Return the report about a refused claim. `to_wait` says how to wait for a task for some seconds."""
+    """Return the report about a refused claim.
+
+    `to_wait` says how to wait for a task for some seconds.
+    """
     why, holders, ready_in = "state", {}, None
     if isinstance(error, NoTask):
         why, holders, ready_in = error.why, dict(error.holders), error.ready_in

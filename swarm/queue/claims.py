@@ -1,8 +1,9 @@
 """Claiming tasks and ending claims.
 
-To claim is to acquire the task's lock, then to append an event, then to log START. The worker of a
-task is the holder of its lock whose claim is in the log. An event that ends a claim carries its
-token. The event in the log decides; the status record and the release that follow only inform.
+To claim is to acquire the task's lock, then to append an event, then to log START. The
+worker of a task is the holder of its lock whose claim is in the log. An event that ends
+a claim carries its token. The event in the log decides; the status record and the
+release that follow only inform.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from swarm.queue.state import TaskState
 from swarm.queue.task import Task
 from swarm.status.events import is_from_agent, is_informational, refused
 
-_STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}  # by the event that ends a claim
-_MAX_UNUSABLE_LOCKS = 3  # after so many locks that cannot be read or written, believe that none can
+# The status record of each event that ends a claim.
+_STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
+# After so many locks that cannot be read or written, believe that none can.
+_MAX_UNUSABLE_LOCKS = 3
 _CHOICES = 8  # ready tasks among which a worker chooses while others are at work
-_POLL_INTERVAL = 1.0  # seconds between looks at the locks of others: nothing reports the end of a process
+# Seconds between looks at the locks of others: nothing reports the end of a process.
+_POLL_INTERVAL = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,15 @@ class Claims:
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
-        self._held: dict[str, tuple[float, str]] = {}  # ready tasks with held locks: when to look again, the holder
+        # Ready tasks with held locks: when to look again, the holder.
+        self._held: dict[str, tuple[float, str]] = {}
         self._looked_at_running = -math.inf
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
-        """Claim the best ready task whose lock is free. Raise NoTask, and StoreError if unusable locks prevent it."""
+        """Claim the best ready task whose lock is free.
+
+        Raise NoTask, and StoreError if unusable locks prevent it.
+        """
         tried: dict[str, tuple[float, str]] = {}  # as `_held` has them
         errors: list[StoreError] = []
         while len(errors) < _MAX_UNUSABLE_LOCKS:
@@ -97,8 +105,8 @@ class Claims:
     ) -> Task:
         """End a claim: done, fail or release. Return the task after it.
 
-        Raise LockLost, and log it, if the claim is not this worker's any more. A repeated call does
-        no harm, and completes a call that was cut off.
+        Raise LockLost, and log it, if the claim is not this worker's any more. A
+        repeated call does no harm, and completes a call that was cut off.
         """
         ending = self._find(op, task_id, worker, token, fields, meta)
         lock = self._check_lock(ending)
@@ -111,21 +119,27 @@ class Claims:
         return self._log.current(task_id).task()
 
     def record_death(self, entry: TaskState) -> None:
-        """Log that a task has failed whose worker died at its last attempt, by a claim that fails."""
+        """Log that a task has failed whose worker died at its last attempt, by a claim
+        that fails.
+        """
         try:
             claim = self._claim(entry, "swarm", 60.0, bound=True)
         except (LockHeld, WrongState):
             return
-        self.end("release", entry.id, "swarm", claim.token, {}, {})  # another process has made it ready meanwhile
+        # Another process has made it ready meanwhile.
+        self.end("release", entry.id, "swarm", claim.token, {}, {})
 
-    # Claiming ------------------------------------------------------------------------------------------------------
+    # Claiming -------------------------------------------------------------------------
 
     def _next(self, tried: dict[str, tuple[float, str]], commands_only: bool) -> TaskState | None:
-        """Return the task to claim: a ready one, or one whose worker is dead if its priority is not lower."""
+        """Return the task to claim: a ready one, or one whose worker is dead if its
+        priority is not lower.
+        """
         state, clock = self._log.state, self._log.clock
         now = clock.steady()
         held = self._held
-        while held and held[name := next(iter(held))][0] <= now:  # the oldest come first
+        # The oldest come first.
+        while held and held[name := next(iter(held))][0] <= now:
             del held[name]
         # While others are at work, not all workers should try for the first task.
         choices = _CHOICES if state.running else 1
@@ -170,13 +184,18 @@ class Claims:
         return Claim(entry.task(), worker, lock.token, lock)
 
     def _check_lease(self, task_id: str, began: float, ttl: float) -> None:
-        """Raise WrongState if the lease may be over: another worker may have the task already."""
+        """Raise WrongState if the lease may be over: another worker may have the task
+        already.
+        """
         if self._log.clock.steady() - began >= ttl:
             text = f"{task_id} was claimed, but its lease of {ttl:g} seconds ended before the claim was complete."
             raise WrongState(task_id, text)
 
     def _undo(self, task_id: str, worker: str, token: int) -> None:
-        """Release a claim that its worker never learns of, so that it costs no attempt. Ignore a StoreError."""
+        """Release a claim that its worker never learns of, so that it costs no attempt.
+
+        Ignore a StoreError.
+        """
         try:
             self._log.append(event("release", at=self._log.now(), id=task_id, worker=worker, token=token))
         except StoreError:
@@ -203,24 +222,30 @@ class Claims:
         text = f"No task is free now: the next attempt at a failed task may begin in {seconds:.0f} seconds."
         return NoTask("busy", text, holders, seconds)
 
-    # Ending --------------------------------------------------------------------------------------------------------
+    # Ending ---------------------------------------------------------------------------
 
     def _find(
         self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> _Ending:
-        """Return the claim to end. Without a token, it is the worker's last claim of the task. Raise LockLost, NoTask."""
+        """Return the claim to end.
+
+        Without a token, it is the worker's last claim of the task. Raise LockLost,
+        NoTask.
+        """
         if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
             raise BadInput(f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and give its path.")
         known = self._log.state.entries.get(task_id)
         if token is not None and known is not None:
-            return _Ending(op, task_id, worker, token, fields, meta)  # the event that ends it brings the latest state
+            # The event that ends it brings the latest state.
+            return _Ending(op, task_id, worker, token, fields, meta)
         entry = self._log.entry(task_id)
         if token is None and (entry.worker != worker or not (entry.state == RUNNING or entry.ended_by)):
             raise self._refusal(op, entry, worker, None)
         return _Ending(op, task_id, worker, entry.token if token is None else token, fields, meta)
 
     def _check_lock(self, ending: _Ending) -> Lock | None:
-        """Return the lock, None if it is not held any more: that alone does not waste the work.
+        """Return the lock, None if it is not held any more: that alone does not waste
+        the work.
 
         Raise LockLost if it is held by another worker, or with another token.
         """
@@ -236,7 +261,11 @@ class Claims:
         raise self._refusal(ending.op, entry, ending.worker, ending.token, why)
 
     def _append(self, ending: _Ending) -> bool:
-        """Append the event. Return False if the claim had been ended this way before. Raise LockLost if it is lost."""
+        """Append the event.
+
+        Return False if the claim had been ended this way before. Raise LockLost if it
+        is lost.
+        """
         log, task_id = self._log, ending.task_id
         line = event(ending.op, at=log.now(), id=task_id, worker=ending.worker, token=ending.token, **ending.fields)
         accepted = log.append(line)

@@ -1,8 +1,8 @@
 """The queue's log: how one event is written and read, and the states of a task.
 
-A line is one event: a task was added, claimed, done, failed, released, retried or cancelled. A claim
-and an event that ends it carry the fencing token of the task's lock. `swarm.queue.state` defines
-what the events change.
+A line is one event: a task was added, claimed, done, failed, released, retried or
+cancelled. A claim and an event that ends it carry the fencing token of the task's lock.
+`swarm.queue.state` defines what the events change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ CANCELLED = "cancelled"
 STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
 ENDED = (DONE, FAILED, CANCELLED)
 
-MAX_REASON_BYTES = 1 << 20  # of a worker's text about a task: the status log has it too, twice
+# The longest text of a worker about a task. The status log has it too, twice.
+MAX_REASON_BYTES = 1 << 20
 
 _PYTHON_TYPES = {"string": (str,), "array": (list,), "integer": (int,), "number": (int, float), "object": (dict,)}
 _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
@@ -43,7 +44,10 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
 
 
 def event(op: str, **fields: Any) -> bytes:
-    """Return one line of the log. Fields that are None or "" are left out. Raises BadInput if it is too long."""
+    """Return one line of the log.
+
+    Fields that are None or "" are left out. Raise BadInput if it is too long.
+    """
     given = {"op": op, **{name: value for name, value in fields.items() if value is not None and value != ""}}
     line = json_codec.dumps(given).encode()
     if len(line) > MAX_RECORD_BYTES:
@@ -58,7 +62,10 @@ def add_event(spec: TaskSpec, at: str) -> bytes:
 
 
 def parse_event(line: bytes | str) -> dict[str, Any]:
-    """Return the event in a line. Raises ValueError or TypeError for a line that swarm has not written."""
+    """Return the event in a line.
+
+    Raise ValueError or TypeError for a line that swarm has not written.
+    """
     record: dict[str, Any] = json_codec.loads(line)
     if not isinstance(record, dict):
         raise TypeError

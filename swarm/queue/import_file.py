@@ -1,4 +1,5 @@
-"""Read tasks from a file: JSON Lines, a JSON list or YAML, with the names of a task's fields.
+"""Read tasks from a file: JSON Lines, a JSON list or YAML, with the names of a task's
+fields.
 
 Nothing is guessed: an entry that is not a task is an error that says where it stands.
 """
@@ -15,7 +16,8 @@ from swarm.queue.task import TaskSpec, spec_from
 
 
 def parse(text: str, name: str) -> list[TaskSpec]:
-    """Return the tasks in a file. The ending of its `name` says its format, else the first character does.
+    """Return the tasks in a file. The ending of its `name` says its format, else the
+    first character does.
 
     Raise BadInput, and StoreError for YAML without PyYAML.
     """

@@ -1,7 +1,8 @@
-"""The queue of one store as its parts see it: the log with its state, the locks, the status log.
+"""The queue of one store as its parts see it: the log with its state, the locks, the
+status log.
 
-The state is what the log says. Only a task's lock says whether its worker is alive; "cannot tell"
-is never "dead".
+The state is what the log says. Only a task's lock says whether its worker is alive;
+"cannot tell" is never "dead".
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class QueueLog:
         return self.clock.written(self.clock.now())
 
     def is_dead(self, entry: TaskState) -> bool:
-        """Return whether the lock of a running task is free. False if that cannot be read."""
+        """Return whether the lock of a running task is free.
+
+        False if that cannot be read.
+        """
         try:
             return not self.locks.status(entry.id).is_held
         except StoreError:
@@ -75,8 +79,13 @@ class QueueLog:
         return task if state == task.state else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
 
     def release_quietly(self, task_id: str, worker: str, token: int, known: Lock | None = None) -> None:
-        """Release a lock if it is still this worker's. `known`: the lock as it was last seen."""
+        """Release a lock if it is still this worker's.
+
+        `known`: the lock as it was last seen.
+        """
         try:
             self.locks.release(task_id, worker, token, known=known)
         except (NotYours, StoreError):
-            pass  # another worker has it, or it cannot be released now: then it ends with its lease
+            # Another worker has it, or it cannot be released now: then it ends with its
+            # lease.
+            pass

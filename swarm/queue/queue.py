@@ -1,13 +1,13 @@
 """A queue of tasks for many workers.
 
-`TaskQueue` adds tasks, lets each be claimed by one worker at a time, and takes the result. The queue
-is a log; `queue.state` defines the state that follows from it. The events done, fail and release
-carry the token of their claim. The queue refuses them with LockLost after a newer claim. When a
-worker dies, the lock of its task becomes free, at once or at the end of its lease, and the next
-worker that asks gets the task.
+`TaskQueue` adds tasks, lets each be claimed by one worker at a time, and takes the
+result. The queue is a log; `queue.state` defines the state that follows from it. The
+events done, fail and release carry the token of their claim. The queue refuses them
+with LockLost after a newer claim. When a worker dies, the lock of its task becomes
+free, at once or at the end of its lease, and the next worker that asks gets the task.
 
-Without a store, each call uses the state directory that the environment names. Threads may share
-the object.
+Without a store, each call uses the state directory that the environment names. Threads
+may share the object.
 """
 
 from __future__ import annotations
@@ -46,11 +46,14 @@ class TaskQueue:
         self._mutex = threading.RLock()
         self._opened: tuple[QueueLog, Claims] | None = None
 
-    # Filling it ------------------------------------------------------------------------------------------------
+    # Filling it -----------------------------------------------------------------------
 
     def add(self, task_id: str, prompt: str | None = None, **fields: Unpack[TaskFields]) -> Task:
-        """Add a task, with the fields of `TaskSpec` by name. Raises TaskExists if its id is taken, and
-        BadInput if a field is invalid or the task comes after one that does not exist."""
+        """Add a task, with the fields of `TaskSpec` by name.
+
+        Raise TaskExists if its id is taken, and BadInput if a field is invalid or the
+        task comes after one that does not exist.
+        """
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:
@@ -62,10 +65,12 @@ class TaskQueue:
     ) -> tuple[list[str], list[str]]:
         """Add tasks. They may come after each other in any order.
 
-        Return the ids that are new, and those that already existed with equal fields. A call that
-        was killed can be repeated. Raise BadInput or TaskExists before anything is written.
+        Return the ids that are new, and those that already existed with equal fields. A
+        call that was killed can be repeated. Raise BadInput or TaskExists before
+        anything is written.
         """
-        specs = [spec_from(spec.fields()) for spec in specs]  # a program may have made them without a check
+        # A program may have made them without a check.
+        specs = [spec_from(spec.fields()) for spec in specs]
         with self._mutex:
             log = self._log()
             _check_new(specs, log.read())
@@ -88,7 +93,7 @@ class TaskQueue:
             own = set(new)
             return new, [spec.id for spec in specs if spec.id not in own]
 
-    # Working on it ---------------------------------------------------------------------------------------------
+    # Working on it --------------------------------------------------------------------
 
     def claim(
         self,
@@ -102,10 +107,11 @@ class TaskQueue:
     ) -> Claim:
         """Claim the best ready task, or the named one: acquire its lock and log START.
 
-        `bound`: the lock is free as soon as this process ends. `commands_only`: only a task with a
-        command of its own. `wait`: try for so many seconds; a named task that is not in the queue is
-        not waited for. Raise NoTask if there is none to claim, LockHeld if another worker has the
-        named one, WrongState if the named one is not ready.
+        `bound`: the lock is free as soon as this process ends. `commands_only`: only a
+        task with a command of its own. `wait`: try for so many seconds; a named task
+        that is not in the queue is not waited for. Raise NoTask if there is none to
+        claim, LockHeld if another worker has the named one, WrongState if the named one
+        is not ready.
         """
         check_name(worker, "worker")
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
@@ -121,9 +127,11 @@ class TaskQueue:
         return self.retry_claim(claim_now, check_wait(wait))
 
     def retry_claim(self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False) -> Claim:
-        """Call `claim` until it succeeds, for up to `wait` seconds, or until soon after it was `stopped`.
+        """Call `claim` until it succeeds, for up to `wait` seconds, or until soon after
+        it was `stopped`.
 
-        Raise the last error of `claim`. A task that is not in the queue is not waited for.
+        Raise the last error of `claim`. A task that is not in the queue is not waited
+        for.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -138,10 +146,11 @@ class TaskQueue:
             self.wait(min(left, pause))
 
     def keep(self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None) -> Lease:
-        """Return a context manager that sends heartbeats for the claim while its block runs.
+        """Return a context manager that sends heartbeats for the claim while its block
+        runs.
 
-        `group`: a process group that works on the task. The end of the block does not release the
-        task: `done`, `fail` and `release` do. Raise LockLost.
+        `group`: a process group that works on the task. The end of the block does not
+        release the task: `done`, `fail` and `release` do. Raise LockLost.
         """
         locks = self._log().locks
         lock = locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
@@ -152,7 +161,8 @@ class TaskQueue:
     def done(self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any) -> Task:
         """End the claim: the task is done. `meta` goes to the status record.
 
-        Raise LockLost if the task is not this worker's any more. That is logged, and changes nothing.
+        Raise LockLost if the task is not this worker's any more. That is logged, and
+        changes nothing.
         """
         return self._end("done", task_id, worker, token, {"reason": result}, meta)
 
@@ -169,20 +179,26 @@ class TaskQueue:
     ) -> Task:
         """End the claim: the attempt failed. Raise LockLost as `done` does.
 
-        The task is ready again after `delay` seconds. It is failed if this was its last attempt, or
-        if the failure is `final`.
+        The task is ready again after `delay` seconds. It is failed if this was its last
+        attempt, or if the failure is `final`.
         """
         fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
         return self._end("fail", task_id, worker, token, fields, meta)
 
     def release(self, task_id: str, worker: str, token: int | None = None, reason: str = "") -> Task:
-        """End the claim unfinished. The attempt does not count. Raise LockLost as `done` does."""
+        """End the claim unfinished.
+
+        The attempt does not count. Raise LockLost as `done` does.
+        """
         return self._end("release", task_id, worker, token, {"reason": reason}, {})
 
-    # Directing it ----------------------------------------------------------------------------------------------
+    # Directing it ---------------------------------------------------------------------
 
     def retry(self, task_id: str, worker: str) -> Task:
-        """Make a failed or cancelled task ready again, with no attempts made. Raise WrongState for another task."""
+        """Make a failed or cancelled task ready again, with no attempts made.
+
+        Raise WrongState for another task.
+        """
         check_name(worker, "worker")
         with self._mutex:
             log = self._log()
@@ -196,7 +212,11 @@ class TaskQueue:
             return log.current(task_id).task()
 
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
-        """Cancel a task. A running one loses its lock, so that its worker stops. Raise WrongState if it has ended."""
+        """Cancel a task.
+
+        A running one loses its lock, so that its worker stops. Raise WrongState if it
+        has ended.
+        """
         check_name(worker, "worker")
         with self._mutex:
             log = self._log()
@@ -206,10 +226,11 @@ class TaskQueue:
             entry = log.current(task_id)
             log.status.append("SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled")
             if entry.token:
-                log.release_quietly(task_id, entry.worker, entry.token)  # of its last claim, if that still holds it
+                # The lock of its last claim, if that still holds it.
+                log.release_quietly(task_id, entry.worker, entry.token)
             return entry.task()
 
-    # Looking at it ---------------------------------------------------------------------------------------------
+    # Looking at it --------------------------------------------------------------------
 
     def get(self, task_id: str) -> Task:
         """Return a task. Raise NoTask."""
@@ -217,7 +238,11 @@ class TaskQueue:
             return self._log().task(self._log().entry(task_id))
 
     def tasks(self, state: str | None = None) -> list[Task]:
-        """Return all tasks in the order in which they were added, or those in one state. Raise BadInput."""
+        """Return all tasks in the order in which they were added, or those in one
+        state.
+
+        Raise BadInput.
+        """
         if state is not None and state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}.")
         with self._mutex:
@@ -226,7 +251,10 @@ class TaskQueue:
             return [log.task(entry) for entry in wanted]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tasks in each state. States without tasks are left out."""
+        """Return the number of tasks in each state.
+
+        States without tasks are left out.
+        """
         with self._mutex:
             log = self._log()
             found = log.read().counts()
@@ -236,7 +264,9 @@ class TaskQueue:
             return {state: found[state] for state in STATES if found.get(state)}
 
     def blocked(self) -> dict[str, str]:
-        """Return the tasks that wait for a failed, cancelled or missing one, each with that one."""
+        """Return the tasks that wait for a failed, cancelled or missing one, each with
+        that one.
+        """
         with self._mutex:
             return self._log().read().blocked()
 
@@ -246,17 +276,22 @@ class TaskQueue:
             return self._log().read().is_finished()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the queue has changed since the last call that read it. Return False if time is up."""
+        """Wait until the queue has changed since the last call that read it.
+
+        Return False if time is up.
+        """
         return self._log().fold.wait(timeout)
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a delayed task is ready again, None if there is none."""
+        """Return the seconds until a delayed task is ready again, None if there is
+        none.
+        """
         with self._mutex:
             log = self._log()
             due = log.state.next_due()
             return None if due is None else max(0.0, due - log.clock.now())
 
-    # Internals -------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------
 
     def _end(
         self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]

@@ -1,7 +1,9 @@
-"""The ready tasks in order: the highest priority first, then the one that has been ready longest.
+"""The ready tasks in order: the highest priority first, then the one that has been
+ready longest.
 
-To add, remove and choose costs the same among ten tasks and among a million. A task in the list costs
-two references. `queue.state` decides which tasks are ready, `queue.claims` which one a worker tries.
+To add, remove and choose costs the same among ten tasks and among a million. A task in
+the list costs two references. `queue.state` decides which tasks are ready,
+`queue.claims` which one a worker tries.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ class ReadyList:
     """Nodes in order. The priority of a node in the list does not change."""
 
     def __init__(self) -> None:
-        self._sentinels: dict[int, Node] = {}  # by priority: a node between the last and the first
+        # By priority: a node between the last and the first.
+        self._sentinels: dict[int, Node] = {}
         self._priorities: list[int] = []  # negative, so that the highest is first
 
     def add(self, node: Node, *, first: bool = False) -> None:
-        """Add a node after those of its priority, or with `first` before them. A node in the list moves only to be first."""
+        """Add a node after those of its priority, or with `first` before them.
+
+        A node in the list moves only to be first.
+        """
         if node.next is not None:
             if not first:
                 return

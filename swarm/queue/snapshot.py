@@ -1,7 +1,7 @@
 """The encoding of a queue's snapshot: column by column, compressed.
 
-That loads several times faster than task by task. In most columns all values are equal; then one
-value stands for all.
+That loads several times faster than task by task. In most columns all values are equal;
+then one value stands for all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-_LINES_PER_CHUNK = 4096  # lines that are compressed together: unpacking all at once would need twice the memory
+# Lines that are compressed together: unpacking all at once would need twice the memory.
+_LINES_PER_CHUNK = 4096
 
 
 def pack(lines: Sequence[bytes]) -> list[str]:
@@ -33,13 +34,17 @@ def encode_column(values: Sequence[Any]) -> list[Any] | str:
 
 
 def expand(saved: list[Any] | str, count: int) -> Iterable[Any]:
-    """Return the `count` values of a column. Raise ValueError if it has another number of them."""
+    """Return the `count` values of a column.
+
+    Raise ValueError if it has another number of them.
+    """
     if not isinstance(saved, str):
         return repeat(_fixed(saved[0]), count) if saved else ()
     values = json_codec.loads(_decompress(saved))
     if len(values) != count:
         raise ValueError
-    words: dict[str, str] = {}  # states and workers are few: equal texts share their memory
+    # States and workers are few: equal texts share their memory.
+    words: dict[str, str] = {}
     return [words.setdefault(value, value) if type(value) is str else _fixed(value) for value in values]
 
 
@@ -48,7 +53,8 @@ def _fixed(value: Any) -> Any:
 
 
 def _compress(data: bytes) -> str:
-    from binascii import b2a_base64  # here and below: only a queue with a snapshot needs them
+    # Here and below: only a queue with a snapshot needs them.
+    from binascii import b2a_base64
 
     try:
         from zlib import compress

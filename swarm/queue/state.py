@@ -1,19 +1,20 @@
 """The state of the queue: the rules by which events change it.
 
-    add      a new task                      a known id changes nothing
-    claim    ready -> running                only with a larger token than any before, and after all its
-                                             dependencies are done
-             running -> running              the claim before it is dead: its lock could be acquired
-             running -> failed               the same, but the attempts are used up
-    done     running -> done                 only with the token of the claim
-    fail     running -> ready, or failed     the same; failed after the last attempt, or if it is final
-    release  running -> ready                the same; the attempt does not count
-    retry    failed, cancelled -> ready      its attempts are counted from 0
+    add      a new task                    a known id changes nothing
+    claim    ready -> running              with a larger token than any before, after
+                                           all its dependencies are done
+             running -> running            the claim before it is dead: its lock was free
+             running -> failed             the same, but the attempts are used up
+    done     running -> done               only with the token of the claim
+    fail     running -> ready, failed      the same; failed if it is final, or the last
+    release  running -> ready              the same; the attempt does not count
+    retry    failed, cancelled -> ready    its attempts are counted from 0
     cancel   ready, running -> cancelled
 
 An event that does not fit changes nothing. So a worker that lost its lease cannot
-finish a task, however late it comes and whatever it checked before. All processes that have read
-equally far have the same state. Only a task's lock says whether its worker is alive.
+finish a task, however late it comes and whatever it checked before. All processes that
+have read equally far have the same state. Only a task's lock says whether its worker is
+alive.
 """
 
 from __future__ import annotations
@@ -34,11 +35,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DIED = "its worker {worker} was gone, at the last of {attempts} attempts"
-_ADDED = b'{"op": "add", "at": "'  # the beginning of a line that swarm wrote; 24 characters of time follow
+# The beginning of a line that swarm wrote; 24 characters of time follow.
+_ADDED = b'{"op": "add", "at": "'
 
 
 class TaskState(Node):
-    """A task in the queue. `line` is the event that added it: fields by which the queue does not decide are read there."""
+    """A task in the queue.
+
+    `line` is the event that added it: fields by which the queue does not decide are
+    read there.
+    """
 
     __slots__ = (
         "after",
@@ -82,15 +88,18 @@ class TaskState(Node):
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        self.changed_at = changed_at  # when it came into its state, None if that was when it was added
+        # When it came into its state, None if that was when it was added.
+        self.changed_at = changed_at
         self.state = state
         self.attempts = attempts
         self.token = token
         self.worker = worker
         self.reason = reason
         self.delay = delay
-        self.ended_by = ended_by  # the event with which its worker ended the last claim, "" if it did not
-        self.open_dependencies = 0  # the number of tasks it comes after that are not done
+        # The event with which its worker ended the last claim, "" if it did not.
+        self.ended_by = ended_by
+        # The number of tasks it comes after that are not done.
+        self.open_dependencies = 0
 
     @property
     def shown_state(self) -> str:
@@ -110,7 +119,10 @@ class TaskState(Node):
         return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self, before: Task | None = None) -> Task:
-        """Return the task as of now. `before`: an earlier `Task` to copy the immutable fields from."""
+        """Return the task as of now.
+
+        `before`: an earlier `Task` to copy the immutable fields from.
+        """
         if before is None:
             record = parse_event(self.line)
             spec, added_at = spec_in_log(record), str(record.get("at", ""))
@@ -155,8 +167,8 @@ _COLUMNS = (
 def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
     """Return the state of a task, given whether its lock is free.
 
-    A running task whose lock is free has lost its worker. It is ready, or failed after its last
-    attempt, even while no event says so yet.
+    A running task whose lock is free has lost its worker. It is ready, or failed after
+    its last attempt, even while no event says so yet.
     """
     if entry.state != RUNNING or not lock_is_free:
         return entry.shown_state
@@ -174,7 +186,8 @@ class QueueState:
         self.damaged = 0
         self._ready = ReadyList()
         self._delayed: list[tuple[float, str]] = []  # when, which
-        self._dependents: dict[str, list[str]] = {}  # by tasks that are not done, or do not exist yet
+        # By tasks that are not done, or do not exist yet.
+        self._dependents: dict[str, list[str]] = {}
         self._events = {
             "claim": self._claim,
             "done": self._done,
@@ -207,11 +220,15 @@ class QueueState:
         return found
 
     def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[TaskState]:
-        """Return the next ready tasks, at most `among` of one priority. `skip` has ids to leave out."""
+        """Return the next ready tasks, at most `among` of one priority.
+
+        `skip` has ids to leave out.
+        """
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
-            if entry.state == READY and moment == entry.due():  # else the delay was of an earlier attempt
+            # Else the delay was of an earlier attempt.
+            if entry.state == READY and moment == entry.due():
                 entry.delay = 0.0
                 self._ready.add(entry)
 
@@ -222,23 +239,32 @@ class QueueState:
         return found
 
     def is_finished(self, *, commands_only: bool = False) -> bool:
-        """Return whether no task is running or ready, now or after its delay. Then the rest wait for failed tasks."""
+        """Return whether no task is running or ready, now or after its delay.
+
+        Then the rest wait for failed tasks.
+        """
         delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY]
         if self.running or any(entry.has_command or not commands_only for entry in delayed):
             return False
         return not self._ready.best(lambda entry: entry.has_command or not commands_only)
 
     def next_due(self) -> float | None:
-        """Return the time at which the next delayed task is ready again, None if there is none."""
+        """Return the time at which the next delayed task is ready again, None if there
+        is none.
+        """
         return self._delayed[0][0] if self._delayed else None
 
     def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a cycle that there would be if these tasks were added, each after others; empty if there is none."""
-        # Known tasks have no cycle. They can be part of one only if one of them waits for a new task.
+        """Return a cycle that there would be if these tasks were added, each after
+        others; empty if there is none.
+        """
+        # Known tasks have no cycle. They can be part of one only if one of them waits
+        # for a new task.
         known = self.entries if any(name in self._dependents for name in asked) else {}
         checked: set[str] = set()
         for start in asked:
-            path = {} if start in checked else {start: iter(asked[start])}  # the path so far, each with the tasks left to try
+            # The path so far, each with the tasks left to try.
+            path = {} if start in checked else {start: iter(asked[start])}
             while path:
                 here = next(reversed(path))
                 name = next(path[here], None)
@@ -254,7 +280,9 @@ class QueueState:
         return []
 
     def blocked(self) -> dict[str, str]:
-        """Return the tasks that wait for a failed, cancelled or missing one, each with that one."""
+        """Return the tasks that wait for a failed, cancelled or missing one, each with
+        that one.
+        """
         found: dict[str, str] = {}
         culprits = [n for n in self._dependents if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)]
         for culprit in culprits:
@@ -266,7 +294,7 @@ class QueueState:
                         stack.append(name)
         return found
 
-    # Snapshots -------------------------------------------------------------------------------------------------
+    # Snapshots ------------------------------------------------------------------------
 
     def dump(self) -> Any:
         entries = list(self.entries.values())
@@ -288,7 +316,7 @@ class QueueState:
             if entry.state == READY:
                 self._make_ready(entry)
 
-    # The events ------------------------------------------------------------------------------------------------
+    # The events -----------------------------------------------------------------------
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
         task_id, after = check_name(record["id"], "id"), record.get("after", ())
@@ -363,7 +391,7 @@ class QueueState:
         self._end(entry, CANCELLED, record)
         return True
 
-    # Parts of the events -----------------------------------------------------------------------------------------
+    # Parts of the events --------------------------------------------------------------
 
     def _fits(self, entry: TaskState, record: dict[str, Any]) -> bool:
         return entry.state == RUNNING and bool(record["token"] == entry.token)
@@ -392,7 +420,9 @@ class QueueState:
             self._ready.add(entry, first=first)
 
     def _is_due(self, moment: float, task_id: str, now: float) -> bool:
-        """Return whether a delay is over, also if the clock was set back: no task waits longer than its delay."""
+        """Return whether a delay is over, also if the clock was set back: no task waits
+        longer than its delay.
+        """
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay
 

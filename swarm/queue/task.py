@@ -1,8 +1,9 @@
 """A task: what a user asks for (`TaskSpec`), and what has become of it (`Task`).
 
-Every field of a task is declared once, in `TaskSpec`. The check of input, the JSON form, the
-types in the queue's log, the options of `swarm task add` and the schema of the HTTP API follow
-from this declaration. `TaskFields` repeats it for type checkers; a test compares the two.
+Every field of a task is declared once, in `TaskSpec`. The check of input, the JSON
+form, the types in the queue's log, the options of `swarm task add` and the schema of
+the HTTP API follow from this declaration. `TaskFields` repeats it for type checkers; a
+test compares the two.
 
 A command that only counts tasks imports this module, so it does without `dataclasses`.
 """
@@ -30,10 +31,12 @@ MAX_ATTEMPTS = 1_000_000
 
 
 class Kind:
-    """A kind of value: its JSON types, its name in a usage line, and the check of input.
+    """A kind of value: its JSON types, its name in a usage line, and the check of
+    input.
 
-    `check` takes a value, the words that name it in an error, and its field. It returns the
-    value as a `TaskSpec` has it, and raises BadInput. `none_is_default`: null means "not given".
+    `check` takes a value, the words that name it in an error, and its field. It returns
+    the value as a `TaskSpec` has it, and raises BadInput. `none_is_default`: null means
+    "not given".
     """
 
     __slots__ = ("check", "json_types", "metavar", "none_is_default")
@@ -70,7 +73,9 @@ class TaskField(Field):
 
     @property
     def option(self) -> str:
-        """Its option of `swarm task add`, "" for the id and the command, which have none."""
+        """Its option of `swarm task add`, "" for the id and the command, which have
+        none.
+        """
         return "" if self.kind in (NAME, COMMAND) else "--" + self.name.replace("_", "-")
 
     @property
@@ -83,7 +88,7 @@ class TaskField(Field):
         return found | ({"minimum": self.least, "maximum": self.most} if self.kind is WHOLE else {})
 
     def check(self, given: Mapping[str, Any], where: str) -> Any:
-        """Return its value in `given`, or its default. Raises BadInput."""
+        """Return its value in `given`, or its default. Raise BadInput."""
         value = given.get(self.name, None if self.default is REQUIRED else self.default)
         if value is None and self.kind.none_is_default:
             return self.default
@@ -165,10 +170,11 @@ class _Declared(FrozenRecord):
 
 
 class TaskSpec(_Declared):
-    """A task as a user asks for it. It has a `prompt` for an agent, a `command`, or both.
+    """A task as a user asks for it. It has a `prompt` for an agent, a `command`, or
+    both.
 
-    With both, the command runs and finds the prompt in its environment. A command that is one
-    text goes to a shell. A command that is a list runs as it is.
+    With both, the command runs and finds the prompt in its environment. A command that
+    is one text goes to a shell. A command that is a list runs as it is.
     """
 
     id: str = task_field(NAME, "its name, unique in the queue")
@@ -276,10 +282,14 @@ def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
-    """Return the task that a user or a program describes. Raises BadInput that says what is wrong, and where."""
+    """Return the task that a user or a program describes.
+
+    Raise BadInput that says what is wrong, and where.
+    """
     if not hasattr(fields, "keys"):
         raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
-    known = (*_NAMES, "attempts")  # a list of tasks that was exported has attempts; a new task has none
+    # A list of tasks that was exported has attempts; a new task has none.
+    known = (*_NAMES, "attempts")
     unknown = [str(name) for name in fields if name not in known]
     if unknown:
         text = f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_NAMES)}."
@@ -293,7 +303,10 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
 
 
 def spec_in_log(record: Mapping[str, Any]) -> TaskSpec:
-    """Return the task that an `add` event of the log describes. It was checked before it was written."""
+    """Return the task that an `add` event of the log describes.
+
+    It was checked before it was written.
+    """
     given: dict[str, Any] = {name: record[name] for name in _NAMES if name in record}
     for name, value in given.items():
         if isinstance(value, list):

@@ -1,15 +1,15 @@
 """Wait until a task is in some condition, and notice when it never will be.
 
-    done                                      the queue says that it is done; for a task that is not in the
-                                              queue, its log has a DONE that no START follows
-    free                                      its lock is free
-    ready waiting running failed cancelled    its state in the queue
-    START DONE WAIT ERROR HELP SKIP           its latest status record, now or later
+    done                               the queue says that it is done; a task that is not in
+                                       the queue has a DONE that no START follows
+    free                               its lock is free
+    ready waiting running ...          its state in the queue
+    START DONE WAIT ERROR HELP SKIP    its latest status record, now or later
 
-Informational records do not count. A condition that only a user can bring about, such as "done" for
-a failed task, will `never` come: waiting for it ends at once. A task that does not exist yet is
-waited for. The store reports most changes; the end of a process, which nothing reports, is looked
-for every second.
+Informational records do not count. A condition that only a user can bring about, such
+as "done" for a failed task, will `never` come: waiting for it ends at once. A task that
+does not exist yet is waited for. The store reports most changes; the end of a process,
+which nothing reports, is looked for every second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _ENDLESS = 3600.0  # seconds of one sleep without a deadline
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether the condition is met, and a text that says how things are. `never`: only a user can bring it about."""
+    """Whether the condition is met, and a text that says how things are.
+
+    `never`: only a user can bring it about.
+    """
 
     met: bool
     text: str
@@ -50,10 +53,11 @@ def wait_for(
     unknown: Callable[[], object] = lambda: None,
     away: Callable[[Unreachable], object] | None = None,
 ) -> Answer:
-    """Wait until the condition is met, or never can be, or time is up. Return the answer then.
+    """Wait until the condition is met, or never can be, or time is up. Return the
+    answer then.
 
-    Call `unknown` once if there is no such task. With `away`, call it while the server is
-    unreachable and go on waiting; without it, raise Unreachable. Raise BadInput.
+    Call `unknown` once if there is no such task. With `away`, call it while the server
+    is unreachable and go on waiting; without it, raise Unreachable. Raise BadInput.
     """
     check_name(task, "task_id")
     if what not in CONDITIONS:
@@ -153,8 +157,9 @@ class _TaskQuestion:
 class _TaskRecords:
     """The status records of one task, as far as they were read.
 
-    `latest` is the state of the last one, "" if there is none; `done` says whether no START followed
-    the last DONE; `later` has the states that came after the first read, however short they lasted.
+    `latest` is the state of the last one, "" if there is none; `done` says whether no
+    START followed the last DONE; `later` has the states that came after the first read,
+    however short they lasted.
     """
 
     def __init__(self, store: Store, task: str) -> None:
@@ -170,7 +175,8 @@ class _TaskRecords:
     def read(self) -> None:
         while True:
             lines, after = self._store.read_log(LOG, self.cursor)
-            if not self._store.continues(self.cursor, after):  # another log has taken its place
+            # Another log has taken its place.
+            if not self._store.continues(self.cursor, after):
                 self.cursor, self.latest, self.worker, self.done = "", "", "", False
                 continue
             self.cursor = after

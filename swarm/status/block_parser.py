@@ -11,19 +11,22 @@ from swarm.status.log import NAME_LIMIT, STATES, parse_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    Row = tuple[str, str, str, str, str]  # timestamp, state, worker, task and text of a record
+    # Timestamp, state, worker, task and text of a record.
+    Row = tuple[str, str, str, str, str]
 
-AT, STATE, WORKER, TASK, TEXT = range(5)  # the positions in a row; a million records must be plain tuples
+# The positions in a row; a million records must be plain tuples.
+AT, STATE, WORKER, TASK, TEXT = range(5)
 ENDING = ("DONE", "SKIP")
 
-_FAST_PATH_BYTES = 1 << 15  # parsing fewer takes less time than compiling the patterns of the fast path
+# Parsing fewer takes less time than compiling the patterns of the fast path.
+_FAST_PATH_BYTES = 1 << 15
 
 
 class Rows:
     """The rows of some lines, in order.
 
-    `informational` has the indexes of the rows that change no task. `records` and `damaged` count
-    lines; a record without a known state or a task has no row.
+    `informational` has the indexes of the rows that change no task. `records` and
+    `damaged` count lines; a record without a known state or a task has no row.
     """
 
     __slots__ = ("damaged", "informational", "records", "rows")
@@ -79,7 +82,10 @@ def parse_block(block: bytes) -> Rows:
 
 
 def parse_lines(block: bytes) -> Rows:
-    """Return the rows of a block, each line parsed as JSON. The fast path must give the same."""
+    """Return the rows of a block, each line parsed as JSON.
+
+    The fast path must give the same.
+    """
     found = Rows([])
     for line in block.split(b"\n"):
         found.parse(line)
@@ -87,7 +93,8 @@ def parse_lines(block: bytes) -> Rows:
 
 
 def _parse_fast(text: str) -> Rows:
-    from swarm.status.plain_records import plain_rows, split_rows  # a look at few new lines needs no `re`
+    # A look at few new lines needs no `re`.
+    from swarm.status.plain_records import plain_rows, split_rows
 
     rows = plain_rows(text)
     if rows is not None:
@@ -137,7 +144,9 @@ def _last_of_workers(rows: list[Row]) -> list[Row]:
 
 
 def _text(value: object) -> str:
-    """Return a text that can be saved: lone surrogates, which JSON can spell, cannot be written."""
+    """Return a text that can be saved: lone surrogates, which JSON can spell, cannot be
+    written.
+    """
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else value.encode(errors="replace").decode()

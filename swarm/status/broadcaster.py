@@ -1,4 +1,5 @@
-"""The status log for Python programs: `StatusBroadcaster` writes records of one worker, and reads all.
+"""The status log for Python programs: `StatusBroadcaster` writes records of one worker,
+and reads all.
 
 Without a store, each call uses the state directory that the environment names.
 """
@@ -19,7 +20,10 @@ __all__ = ["BroadcastState", "StatusBroadcaster"]
 
 
 class BroadcastState(StrEnum):
-    """The six states. They are fixed; other facts go into `meta`. A member equals its string."""
+    """The six states.
+
+    They are fixed; other facts go into `meta`. A member equals its string.
+    """
 
     START = "START"
     DONE = "DONE"
@@ -30,7 +34,10 @@ class BroadcastState(StrEnum):
 
 
 class StatusBroadcaster:
-    """Writes and reads the status log. When a call returns, its record is in the log, whole and once."""
+    """Writes and reads the status log.
+
+    When a call returns, its record is in the log, whole and once.
+    """
 
     def __init__(self, worker_id: str, store: Store | None = None) -> None:
         self.worker_id = check_name(worker_id, "worker_id")
@@ -41,7 +48,10 @@ class StatusBroadcaster:
     def broadcast(
         self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Append a record and return it. Raise BadInput (a ValueError), with nothing written."""
+        """Append a record and return it.
+
+        Raise BadInput (a ValueError), with nothing written.
+        """
         _check_state(state)
         if not isinstance(message, str):
             raise BadInput(f"message must be text, not {type(message).__name__}.")
@@ -76,7 +86,10 @@ class StatusBroadcaster:
         return [record for _, record in self._log().query(check_name(task_id, "task_id"))]
 
     def read(self, cursor: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Return some records after the cursor, and the cursor after them. "" is the beginning."""
+        """Return some records after the cursor, and the cursor after them.
+
+        "" is the beginning.
+        """
         found, after = self._log().read(cursor)
         return [record for _, record in found], after
 
@@ -88,13 +101,17 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield records as they come, after the cursor `since`, else new ones. End after `timeout` seconds without one."""
+        """Yield records as they come, after the cursor `since`, else new ones.
+
+        End after `timeout` seconds without one.
+        """
         if task_id is not None:
             check_name(task_id, "task_id")
         if state is not None:
             _check_state(state)
         log = self._log()
-        start = log.end() if since is None else since  # now, and not at the first call of next()
+        # Now, and not at the first call of next().
+        start = log.end() if since is None else since
         return (record for _, record, _ in log.follow(start, task_id, None if state is None else str(state), timeout))
 
     def _get_status_log_path(self) -> str:

@@ -1,4 +1,5 @@
-"""Status records about events: which of them only inform, and the record of a broken lock.
+"""Status records about events: which of them only inform, and the record of a broken
+lock.
 
 An informational record says something about a task without changing its state:
 
@@ -26,7 +27,7 @@ INFORMATIONAL_KEYS = ("held_by", "refused", "lost")  # of the `meta` of a SKIP
 
 
 def from_agent(token: int | None = None) -> dict[str, Any]:
-    """Return the `meta` of a record that passes on what an agent printed or reported."""
+    """Return the `meta` of a record that an agent printed or reported."""
     return {"from": "output"} if token is None else {"from": "output", "token": token}
 
 
@@ -52,7 +53,7 @@ def is_from_agent(record: Mapping[str, Any]) -> bool:
 
 
 def is_informational(record: Mapping[str, Any]) -> bool:
-    """Return whether a record only informs, and does not change the state of its task."""
+    """Return whether a record only informs and does not change its task."""
     state, meta = record.get("state"), record.get("meta")
     if state not in ("START", "DONE", "SKIP") or not isinstance(meta, dict):
         return False
@@ -60,7 +61,8 @@ def is_informational(record: Mapping[str, Any]) -> bool:
 
 
 def log_break(store: Store, task: str, who: str, *, worker: str = "", token: int | None = None) -> None:
-    """Log that `who` broke the lock of a task, so that its holder and all readers of the log see it.
+    """Log that `who` broke the lock of a task, so that its holder and all readers of
+    the log see it.
 
     `worker` and `token` are the holder's, "" and None if the lock was unreadable.
     """

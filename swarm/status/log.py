@@ -1,8 +1,8 @@
 """The status log: how a record is written and read, on any store.
 
-A record has both names of its fields: `type` and `state`, `reason` and `message`. A reader accepts
-records with one of the two, `worker_id` for `worker`, unknown keys, and lines of other programs. It
-skips and counts a line that is not a JSON object.
+A record has both names of its fields: `type` and `state`, `reason` and `message`. A
+reader accepts records with one of the two, `worker_id` for `worker`, unknown keys, and
+lines of other programs. It skips and counts a line that is not a JSON object.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ STATES = ("START", "DONE", "WAIT", "ERROR", "HELP", "SKIP")
 
 
 _QUOTED = {state: f'"{state}"' for state in STATES}
-NAME_LIMIT = 800  # characters of a name that readers take in; names that swarm writes are shorter
+# Characters of a name that readers take in; names that swarm writes are shorter.
+NAME_LIMIT = 800
 _MAX_CACHED_NAMES = 1000
 
 
 class StatusLog:
-    """Writes and reads the log of one store. `damaged` counts the lines that reading has skipped."""
+    """Writes and reads the log of one store.
+
+    `damaged` counts the lines that reading has skipped.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -42,7 +46,11 @@ class StatusLog:
     def add(
         self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
     ) -> tuple[bytes, dict[str, Any]]:
-        """Append a record. Return its line, and the record as readers get it. Raise BadInput, with nothing written."""
+        """Append a record.
+
+        Return its line, and the record as readers get it. Raise BadInput, with nothing
+        written.
+        """
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
             return line, parse_record(line) or {}
@@ -88,7 +96,8 @@ class StatusLog:
         return self.store.tail(LOG, 0)[1]
 
     def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
-        """Return some records after the cursor, each as line and parsed, and the cursor after them.
+        """Return some records after the cursor, each as line and parsed, and the cursor
+        after them.
 
         If there is none, the cursor is the same.
         """
@@ -118,10 +127,11 @@ class StatusLog:
         silence: float | None = None,
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
-        """Yield records as they come, each with the cursor after it: those after `since`, else new ones.
+        """Yield records as they come, each with the cursor after it: those after
+        `since`, else new ones.
 
-        End after `silence` seconds without one. With `away`, call it while the server is unreachable
-        and go on; without it, raise Unreachable.
+        End after `silence` seconds without one. With `away`, call it while the server
+        is unreachable and go on; without it, raise Unreachable.
         """
         cursor = self.end() if since is None else since
         while True:
@@ -157,12 +167,17 @@ class StatusLog:
 
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
-    """Return texts of which every record of a task has one: its name, or an escape with which it may be written."""
+    """Return texts of which every record of a task has one: its name, or an escape with
+    which it may be written.
+    """
     return json_codec.dumps(task).encode(), b"\\u"
 
 
 def parse_record(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line, with both names of each field. Return None if it is not a JSON object."""
+    """Return the record in a line, with both names of each field.
+
+    Return None if it is not a JSON object.
+    """
     try:
         record = json_codec.loads(line)
     except ValueError:

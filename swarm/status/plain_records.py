@@ -1,9 +1,10 @@
 """A fast path for `block_parser`: read many plain records with one search.
 
-A record is *plain* if swarm could have written it, nothing in it is escaped, and its `meta` holds
-only whole numbers. Then its fields stand where the groups of a pattern are, and nothing else in the
-line can change its meaning. The first look at a log of a million records is four times as fast this
-way. `block_parser` parses all other lines, and a test compares the two ways.
+A record is *plain* if swarm could have written it, nothing in it is escaped, and its
+`meta` holds only whole numbers. Then its fields stand where the groups of a pattern
+are, and nothing else in the line can change its meaning. The first look at a log of a
+million records is four times as fast this way. `block_parser` parses all other lines,
+and a test compares the two ways.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ _ONE_LINE = r'[^"\\\n]'  # the same in any text
 
 
 def plain_rows(text: str) -> list[Row] | None:
-    """Return the rows of a text of whole lines, None if not all of them are plain or a SKIP is among them."""
+    """Return the rows of a text of whole lines, None if not all of them are plain or a
+    SKIP is among them.
+    """
     if "\\" in text:
         return None
     rows = re.compile(_ALL_PLAIN, re.MULTILINE).findall(text)
-    # Each match ends with a newline. If there are no more newlines than that, none stands within quotes.
+    # Each match ends with a newline. If there are no more newlines than that, none
+    # stands within quotes.
     return rows if len(rows) == text.count("\n") else None
 
 
@@ -40,10 +44,11 @@ def split_rows(text: str) -> Iterator[tuple[Row | None, str]]:
 
 
 def _pattern(inside: str, states: Sequence[str], key: str) -> str:
-    """Return the pattern of a plain record. `inside` is a character within quotes, `key` a key of `meta`.
+    """Return the pattern of a plain record. `inside` is a character within quotes,
+    `key` a key of `meta`.
 
-    Optional parts are in `(?>…|)` and every repeat is possessive: with backtracking it would take
-    twice as long.
+    Optional parts are in `(?>…|)` and every repeat is possessive: with backtracking it
+    would take twice as long.
     """
     name = f"({inside}{{1,{NAME_LIMIT}}}+)"
     number = rf'"{key}": (?>[1-9][0-9]{{0,9}}+|0)'
@@ -54,8 +59,8 @@ def _pattern(inside: str, states: Sequence[str], key: str) -> str:
     )
 
 
-# Whether a SKIP is informational depends on its `meta`, so the first pattern leaves it out, and the
-# second excludes the keys that matter.
+# Whether a SKIP is informational depends on its `meta`. So the first pattern leaves it
+# out, and the second excludes the keys that matter.
 _ALL_PLAIN = _pattern(_NO_ESCAPES, STATES[:-1], '[^"]++')
 _OTHER_KEY = rf'(?!(?:{"|".join(INFORMATIONAL_KEYS)})"){_ONE_LINE}++'
 _ANY_LINE = _pattern(_ONE_LINE, STATES, _OTHER_KEY) + "|^(.*)\n"

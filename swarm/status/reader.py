@@ -43,7 +43,10 @@ class StatusReader(LogFold[StatusSummary]):
         self.state.apply_block(b"\n".join([*lines, b""]))
 
     def _apply_blocks(self) -> Iterator[int]:
-        """Apply whole blocks if the store offers them. Yield the number of lines in each."""
+        """Apply whole blocks if the store offers them.
+
+        Yield the number of lines in each.
+        """
         for block, after in self._store.blocks(LOG, self.cursor) or ():
             if not self._store.continues(self.cursor, after):
                 self._restart()

@@ -1,15 +1,16 @@
 """The state of the status log: which tasks are open, and the latest record of each.
 
-    START            the task is worked on; ends what was waited for and what had gone wrong
+    START            the task is worked on; ends a wait and an error
     WAIT, HELP       the task waits for a user
-    ERROR            something went wrong, until the task is started again, done or skipped
+    ERROR            something went wrong, until a START, DONE or SKIP
     DONE, SKIP       the task is not open any more
 
 Informational records (`status.events`) change none of that.
 
-The state is bounded, whatever the log holds. It has the latest `LIMIT` open tasks of each kind and
-workers, and the beginning of each text. `dropped` counts the open tasks that did not fit. Lines of
-other programs may hold anything; invalid ones are counted and skipped.
+The state is bounded, whatever the log holds. It has the latest `LIMIT` open tasks of
+each kind and workers, and the beginning of each text. `dropped` counts the open tasks
+that did not fit. Lines of other programs may hold anything; invalid ones are counted
+and skipped.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class LastMessage(FrozenRecord):
 
 
 class StatusSummary:
-    """The open tasks: `started`, `waiting` for a user, and `errors`; the oldest record comes first.
+    """The open tasks: `started`, `waiting` for a user, and `errors`; the oldest record
+    comes first.
 
-    `workers` has the latest record of each worker. `records` and `damaged` count lines, `states`
-    counts records by state.
+    `workers` has the latest record of each worker. `records` and `damaged` count lines,
+    `states` counts records by state.
     """
 
     VERSION = 3
@@ -80,10 +82,12 @@ class StatusSummary:
         """Return the record that counts for a task, None if it is not open."""
         return self.waiting.get(task) or self.errors.get(task) or self.started.get(task)
 
-    # Snapshots -------------------------------------------------------------------------------------------------
+    # Snapshots ------------------------------------------------------------------------
 
     def dump(self) -> Any:
-        """Return the state column by column: that loads several times faster than task by task."""
+        """Return the state column by column: that loads several times faster than task
+        by task.
+        """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
         columns = [[[getattr(message, name) for message in table.values()] for name in names] for table in tables]
@@ -102,10 +106,12 @@ class StatusSummary:
             raise TypeError
         self.states.update(states)
 
-    # Applying --------------------------------------------------------------------------------------------------
+    # Applying -------------------------------------------------------------------------
 
     def _has_room(self, rows: int) -> bool:
-        """Return whether `rows` more rows fit without dropping a task: then only each task's last row counts."""
+        """Return whether `rows` more rows fit without dropping a task: then only each
+        task's last row counts.
+        """
         return max(len(self.started), len(self.waiting), len(self.errors)) + rows <= LIMIT
 
     def _apply_summary(self, block: BlockSummary) -> None:

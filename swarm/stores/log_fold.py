@@ -1,9 +1,10 @@
-"""The state that follows from reading a log line by line, and a snapshot of it between processes.
+"""The state that follows from reading a log line by line, and a snapshot of it between
+processes.
 
-The log is the truth. A snapshot holds a state and its position in the log, so that the next process
-starts there and not at the beginning. A snapshot may be missing, old or damaged: then the next
-process reads more, and finds the same state. Only lines change a state, in their order, so all
-processes that have read equally far have the same one.
+The log is the truth. A snapshot holds a state and its position in the log, so that the
+next process starts there and not at the beginning. A snapshot may be missing, old or
+damaged: then the next process reads more, and finds the same state. Only lines change a
+state, in their order, so all processes that have read equally far have the same one.
 """
 
 from __future__ import annotations
@@ -36,20 +37,29 @@ class Fold(Protocol):
     """The version of `dump`. A snapshot of another version is not loaded."""
 
     def apply(self, line: bytes) -> bool:
-        """Apply one line. Return whether it changed the state; an invalid line does not."""
+        """Apply one line.
+
+        Return whether it changed the state; an invalid line does not.
+        """
 
     def dump(self) -> Any:
         """Return the whole state as JSON values."""
 
     def load(self, data: Any) -> None:
-        """Take over the state that `dump` returned. Raise any error but a SwarmError for other data."""
+        """Take over the state that `dump` returned.
+
+        Raise any error but a SwarmError for other data.
+        """
 
     def __len__(self) -> int:
-        """Return the number of items in the state: they make up the cost of a snapshot."""
+        """Return the number of items, on which the cost of a snapshot depends."""
 
 
 class LogFold(Generic[F]):
-    """The state of one log, as far as this object has read it. Not for two threads at once."""
+    """The state of one log, as far as this object has read it.
+
+    Not for two threads at once.
+    """
 
     SNAPSHOT_EVERY = 2000  # lines, at least
 
@@ -63,7 +73,10 @@ class LogFold(Generic[F]):
         self._started = False
 
     def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
-        """Apply all lines that are new. Call `progress` with the number of lines read so far."""
+        """Apply all lines that are new.
+
+        Call `progress` with the number of lines read so far.
+        """
         self._start()
         read = 0
         for count in self._apply_new():
@@ -72,7 +85,10 @@ class LogFold(Generic[F]):
         self._count(read)
 
     def append(self, line: bytes) -> bool:
-        """Append a line, and apply all new lines up to it. Return whether it changed the state."""
+        """Append a line, and apply all new lines up to it.
+
+        Return whether it changed the state.
+        """
         self._store.append(self._log, line)
         self._start()
         while lines := self._next_lines():
@@ -84,7 +100,10 @@ class LogFold(Generic[F]):
         raise StoreError(text)
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the log has more lines than were read. Return False if time is up."""
+        """Wait until the log has more lines than were read.
+
+        Return False if time is up.
+        """
         return self._store.wait(self._log, self.cursor, timeout)
 
     def _apply_new(self) -> Iterator[int]:
@@ -98,7 +117,10 @@ class LogFold(Generic[F]):
             self.state.apply(line)
 
     def _next_lines(self) -> list[bytes]:
-        """Return the next lines, none at the end. Start again if another log has taken the place of this one."""
+        """Return the next lines, none at the end.
+
+        Start again if another log has taken the place of this one.
+        """
         lines, after = self._store.read_log(self._log, self.cursor)
         if after != self.cursor and not self._store.continues(self.cursor, after):
             self._restart()
@@ -109,7 +131,7 @@ class LogFold(Generic[F]):
     def _restart(self) -> None:
         self.state, self.cursor, self._unsaved = self._make(), "", 0
 
-    # Snapshots -------------------------------------------------------------------------------------------------
+    # Snapshots ------------------------------------------------------------------------
 
     def _start(self) -> None:
         """Begin with the snapshot, before the first read."""
@@ -118,14 +140,19 @@ class LogFold(Generic[F]):
             self._load()
 
     def _count(self, lines: int) -> None:
-        """Count lines that were applied. Save a snapshot when reading them again would cost more than saving."""
+        """Count lines that were applied.
+
+        Save a snapshot when reading them again would cost more than saving.
+        """
         self._unsaved += lines
         if self._unsaved >= max(self.SNAPSHOT_EVERY, len(self.state) // 2):
             self._save()
 
     def _load(self) -> None:
         collecting = gc.isenabled()
-        gc.disable()  # a snapshot is many new objects and no garbage; a search for it would take longer
+        # A snapshot is many new objects and no garbage; a search for it would take
+        # longer.
+        gc.disable()
         try:
             data = self._store.cache_get(self._log)
             if data is None:
@@ -147,10 +174,15 @@ class LogFold(Generic[F]):
                 gc.enable()
 
     def _save(self) -> None:
-        """Save a snapshot. The store drops it if another process is saving one at this moment."""
+        """Save a snapshot.
+
+        The store drops it if another process is saving one at this moment.
+        """
         try:
             saved = {"version": self.state.VERSION, "cursor": self.cursor, "state": self.state.dump()}
             self._store.cache_put(self._log, json_codec.dumps(saved).encode())
         except (StoreError, BadInput):
-            pass  # a read-only directory, a full disk, or a number that JSON lacks: the next process reads the log
+            # A read-only directory, a full disk, or a number that JSON lacks: the next
+            # process reads the log.
+            pass
         self._unsaved = 0
