@@ -793,7 +793,7 @@ class TestWords:
 
         monkeypatch.setattr(single_record, "_ReportsLastStep", Removed)
         answer = take(SprintMutex(project))
-        assert answer["message"] == f"Failed to write lock file: is not a directory any more: {project}"
+        assert answer["message"] == f"Failed to write lock file: is no longer a directory: {project}"
         assert not project.exists() and answer["lock_info"] == {"exists": False}
 
     def test_the_message_for_a_directory_in_place_of_the_lock(self, project: Path, mutex: SprintMutex) -> None:

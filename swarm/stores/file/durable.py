@@ -1,15 +1,19 @@
-"""Changes to records that are on disk before they are confirmed, so that a loss of power cannot take them back.
+"""A filesystem on which a confirmed change survives a loss of power.
 
-    a record's content     before it takes the place of another, or its maker is told of it
-    a record's name        before whoever has made, replaced or removed the record is told so
-    the directories        that lead to it, from the state directory on, when they are first used, or were made anew
+    the content of a record      is synced before the record replaces another, and
+                                 before its creation is confirmed
+    the name of a record         is synced before its creation, replacement or removal
+                                 is confirmed
+    the directories above it,    are synced when they are first used, and again after
+    from the state directory on  the state directory was made again
 
-Each costs a write of the disk, a hundred times what the change costs otherwise; so a new record's content and name are synced one
-after the other, and most filesystems write both at once. A loss of power in between may leave a record that cannot be understood,
-of a lock that nobody was told of.
+Each sync costs about a hundred times as much as the change itself.  So the content and
+the name of a new record are synced one directly after the other: most filesystems then
+write both at once.  A loss of power between the two may leave an unreadable record of a
+lock whose acquisition was never confirmed.
 
-What swarm only works with is not synced: all that it would be good for is over with the boot. Tickets need no sync either, see
-`tokens`.
+Not synced: scratch directories, intents and everything else in directories with a dot.
+They are of no use after a boot.  Token counters need no sync either, see `tokens`.
 """
 
 from __future__ import annotations
@@ -20,17 +24,20 @@ from swarm.stores.file.syscalls import Filesystem, link
 
 
 class DurableFilesystem(Filesystem):
-    """That of a state directory. Its records are in directories whose names do not begin with a dot."""
+    """The filesystem of the state directory `root`.
+
+    Records are in directories whose names do not begin with a dot.
+    """
 
     def __init__(self, root: str) -> None:
         super().__init__()
         self._root = root
-        self._settled: dict[str, tuple[int, int]] = {}  # directories, and what told then that no other was in their place
+        self._synced: dict[str, tuple[int, int]] = {}  # directory: the version of the root then
 
     def link(self, source: str, target: str) -> None:
         link(source, target)
         try:
-            self.sync_content(target)  # not the source: it may be gone with its directory, and what was made is made
+            self.sync_content(target)  # the source may be gone, with its scratch directory
         except FileNotFoundError:
             pass
         self._sync_records(os.path.dirname(target))
@@ -41,13 +48,13 @@ class DurableFilesystem(Filesystem):
             self._sync_records(folder)
 
     def sync_path(self, path: str) -> None:
-        """Syncs a directory, and all that lead to it from the one on that the state directory is in."""
+        """Sync a directory and those above it, up to the one that contains the root."""
         self.sync_dir(path)
-        while path.startswith(self._root) and (above := os.path.dirname(path) or ".") != path:
-            path = above
+        while path.startswith(self._root) and (parent := os.path.dirname(path) or ".") != path:
+            path = parent
             try:
                 self.sync_dir(path)
-            except PermissionError:  # it may not be listed, though perhaps written to
+            except PermissionError:  # a directory that may be written to, but not read
                 os.sync()
 
     def sync_content(self, path: str) -> None:
@@ -62,11 +69,11 @@ class DurableFilesystem(Filesystem):
             return
         try:
             root = os.stat(self._root)
-            now = root.st_ino, root.st_mtime_ns  # which changes when the directory is made anew, by whomever
-            if self._settled.get(folder) == now:
+            version = root.st_ino, root.st_mtime_ns  # changes when `folder` is made again
+            if self._synced.get(folder) == version:
                 self.sync_dir(folder)
             else:
                 self.sync_path(folder)
-                self._settled[folder] = now
+                self._synced[folder] = version
         except FileNotFoundError:
-            pass  # removed by hand, and with it the record
+            pass  # a user removed the directory, and with it the record

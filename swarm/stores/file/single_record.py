@@ -1,8 +1,10 @@
-"""One record in a directory that is not swarm's: compare-and-swap as in a state directory, and nothing left behind.
+"""Compare-and-swap for one record in a directory that does not belong to swarm.
 
-The files of `swap` stand beside the record until `remove_private` is called, and so do
-those that a crash left.  Errors are those of the system, but RenameFailed for the last
-step.
+`swap` keeps its files beside the record, in `<record>.work`.  They stay until
+`remove_private` is called, and so do those of a crashed process.  Afterwards only the
+record is left.
+
+Errors are those of the system.  If the last step fails, the error is RenameFailed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RenameFailed(OSError):
-    """The record was written, but could not be put in its place."""
+    """The record was written to a scratch file that could not get the record's name."""
 
 
 class SingleRecord:
@@ -46,36 +48,42 @@ class SingleRecord:
         return self._records.remove(self._name, old)
 
     def remove_private(self) -> None:
-        """Leaves nothing but the record behind, whoever left it: to be called after changes."""
+        """Remove everything but the record, including what other processes left.
+
+        Call it after the last change.
+        """
         if not os.path.islink(self._work):
             self._records.remove_private()
 
     def _refuse_link(self) -> None:
-        """What is cleared away here is ours: a link, which may come with a repository, would lead to what is not."""
+        """Raise OSError if the private directory is a symlink.
+
+        A repository may contain such a link.  swarm would remove files at its target.
+        """
         if os.path.islink(self._work):
-            raise OSError(errno.ELOOP, "is a symbolic link, and is not followed", self._work)
+            raise OSError(errno.ELOOP, "is a symbolic link, which swarm does not follow", self._work)
 
     def _make_dirs(self, path: str) -> None:
         if path != self._folder:
             make_dirs(path)
         elif not os.path.isdir(path):
-            raise NotADirectoryError(errno.ENOTDIR, "is not a directory any more", path)
+            raise NotADirectoryError(errno.ENOTDIR, "is no longer a directory", path)
 
 
 class _ReportsLastStep(Filesystem):
-    """Tells the failure of the last step, which puts a record in its place, from that of all others."""
+    """Raises RenameFailed if the last step fails, which gives the record its name."""
 
     def link(self, source: str, target: str) -> None:
-        _place(link, source, target)
+        _report(link, source, target)
 
     def rename(self, source: str, target: str) -> None:  # type: ignore[override]
-        _place(os.rename, source, target)
+        _report(os.rename, source, target)
 
 
-def _place(call: Callable[[str, str], None], source: str, target: str) -> None:
+def _report(call: Callable[[str, str], None], source: str, target: str) -> None:
     try:
         call(source, target)
     except (FileExistsError, FileNotFoundError):
-        raise  # what `swap` itself reckons with
+        raise  # `swap` expects these
     except OSError as error:
         raise RenameFailed(error.errno, error.strerror, source, None, target) from error
