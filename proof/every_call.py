@@ -20,7 +20,7 @@ from unittest.mock import patch
 from proof.crew import Crew
 from proof.worker import Plan, Worker
 from swarm.status.log import LOG
-from swarm.stores.file import line_reader, log, log_parts
+from swarm.stores.file import line_reader, log_parts, log_writer
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.processes import Counting, counting_os
 
@@ -126,7 +126,11 @@ class _Victim:
         deadline = time.monotonic() + _STUCK
         short = 0
         counted = counting_os(self._step)
-        with patch.object(log, "os", counted), patch.object(log_parts, "os", counted), patch.object(line_reader, "os", counted):
+        with (
+            patch.object(log_writer, "os", counted),
+            patch.object(log_parts, "os", counted),
+            patch.object(line_reader, "os", counted),
+        ):
             while short < _TOO_SHORT and not self._slept:
                 assert time.monotonic() < deadline, f"{self._operation} never went through"
                 self._worker.store.close()

@@ -11,19 +11,25 @@ _CLOCK_JUMPS = ("robustness/test_clock_jumps::TestByHand", "robustness/test_cloc
 # The modules that are mutated, each with the tests that are of use against its mutants. Almost every test goes through the
 # file store somewhere, and few of them see its details.
 OWN = {
-    "stores.file.swap": ["stores/file/test_swap", "stores/file/test_workspaces", "locks/test_takeover", "stores/test_contract"],
+    "stores.file.swap": ["stores/file/test_swap", "stores/file/test_scratch", "locks/test_takeover", "stores/test_contract"],
     "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],
     "locks.table": ["locks/test_table", "test_task_lock", "locks/test_hold", "locks/test_reservations", "cli/test_wait"],
     "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
     "locks.lease": ["locks/test_lease", "locks/test_hold"],
-    "stores.file.log": [
+    "stores.file.log": ["stores/file/test_log", "stores/file/test_log_appending", "stores/file/test_log_reading"],
+    "stores.file.log_writer": [
         "stores/file/test_log",
         "stores/file/test_log_appending",
+        "stores/file/test_log_parts",
+        "stores/test_contract",
+        "stores/file/test_durable",
+    ],
+    "stores.file.log_reader": [
+        "stores/file/test_log",
         "stores/file/test_log_reading",
         "stores/file/test_log_cursor",
         "stores/file/test_log_parts",
         "stores/test_contract",
-        "stores/file/test_durable",
         "status/test_reader",
     ],
     "stores.file.log_parts": [
@@ -54,7 +60,7 @@ OWN = {
     "stores.file.syscalls": [
         "stores/file/test_syscalls",
         "stores/file/test_swap",
-        "stores/file/test_workspaces",
+        "stores/file/test_scratch",
         "stores/file/test_tokens",
     ],
     "system.process": ["system/test_process", "locks/test_record"],

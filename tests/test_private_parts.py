@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 # What is private by its name, and what makes it bearable.
 KNOWN = {
     ("swarm/formats/json_codec.py", "_json"),  # falls back to json: tests/formats/test_json_codec.py
-    ("swarm/stores/file/log.py", "_thread"),  # documented
+    ("swarm/stores/file/log_writer.py", "_thread"),  # documented
     ("swarm/stores/redis.py", "_sock"),  # falls back to a polite end: tests/stores/test_redis.py
     ("swarm/cli/migrate.py", "_asdict"),  # documented, of named tuples
 }

@@ -61,7 +61,7 @@ class FileCache:
         try:
             self._write(*self._paths(name), data)
         except OSError as error:
-            raise self._directory.explained(error) from error
+            raise self._directory.as_store_error(error) from error
 
     def get(self, name: str) -> bytes | None:
         """Return the entry; None if there is none.
@@ -73,7 +73,7 @@ class FileCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._directory.explained(error) from error
+            raise self._directory.as_store_error(error) from error
 
     def drop(self, name: str) -> None:
         """Remove the entry if there is one. Raise StoreError on failure."""
@@ -82,10 +82,10 @@ class FileCache:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise self._directory.explained(error) from error
+            raise self._directory.as_store_error(error) from error
 
     def _write(self, path: str, draft: str, data: bytes) -> None:
-        self._directory.ensure(self._folder)
+        self._directory.make(self._folder)
         try:
             self._filesystem.write_new(draft, data)
         except FileExistsError:

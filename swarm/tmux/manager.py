@@ -98,7 +98,7 @@ class TmuxSwarmManager:
                 worker_command(number) if worker_command else _worker_command(number, agent, until_empty=until_empty)
             )
         with self._tmux.alone():
-            StateDir(self.state_dir, trusted=self._trusted).ensure(self.state_dir)
+            StateDir(self.state_dir, trusted=self._trusted).make(self.state_dir)
             found = {known.name: known for known in self.agents()}
             done: dict[str, list[str]] = {"started": [], "restarted": [], "running": []}
             for name, command in commands.items():

@@ -445,7 +445,7 @@ COMMON = (
     "stores.file.state_dir stores.file.store stores.file.syscalls system system.clock terminal terminal.output terminal.text"
 )
 LOCK = f"{COMMON} cli.lock locks locks.record locks.table stores.busy stores.file.swap system.process"
-LOG = f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log stores.file.log_parts"
+LOG = f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log stores.file.log_parts stores.file.log_writer"
 HOT = {
     "lock acquire t w 60": f"{LOCK} stores.file.tokens",
     "lock acquire held w 60": LOCK,
@@ -455,7 +455,7 @@ HOT = {
     "lock check t": LOCK,
     "lock list": LOCK,
     "log append START w t": LOG,
-    "log tail 3": f"{LOG} stores.file.log_cursor",
+    "log tail 3": f"{LOG} stores.file.log_cursor stores.file.log_reader",
 }
 STANDARD = "__future__ _json _stat errno gc stat"
 

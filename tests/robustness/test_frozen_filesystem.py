@@ -24,7 +24,7 @@ from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.disks import Disk, loop_mounted, needs_root
 from tests.support.lock_files import table, write_expired
-from tests.support.log_writers import Writers, open_journal, read_all, whole
+from tests.support.log_writers import Writers, open_log, read_all, whole
 from tests.support.processes import Counting, Stopped, fork
 
 pytestmark = needs_root
@@ -141,7 +141,7 @@ class LinkedScratches(SwapDirectory):
 
 
 def test_no_append_is_lost_or_torn_by_a_freeze(disk: Disk, tmp_path: Path) -> None:
-    log = open_journal(disk.seen / "log", max_bytes=300_000)
+    log = open_log(disk.seen / "log", max_bytes=300_000)
 
     def append(line: bytes) -> None:
         log.append(line)

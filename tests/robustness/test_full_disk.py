@@ -19,14 +19,14 @@ import pytest
 
 from swarm.errors import LockHeld, NotYours, StoreError
 from swarm.locks.table import LockTable
-from swarm.stores.file import log, swap
+from swarm.stores.file import log_writer, swap
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.disks import Disk, exhaust_inodes, fill, loop_mounted, mounted, needs_root
 from tests.support.lock_files import table, write_expired
 from tests.support.processes import Counting, fork
 
-JOURNAL: Any = log  # to put something else in the place of its `os`
+WRITER: Any = log_writer
 NEED_SPACE = ("mkdir", "link", "mark", "rename", "symlink", "write_new", "draw")
 CURES = {errno.ENOSPC: "Free some space", errno.EDQUOT: "quota", errno.EIO: "df, mount"}
 FAILURES = [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EIO, False), (errno.EIO, True)]
@@ -148,7 +148,7 @@ def test_the_log_keeps_every_returned_append_whichever_write_fails(
         failing = Failing(at, code, lasting)
         returned, failed = False, ""
         with monkeypatch.context() as patch:
-            patch.setattr(JOURNAL, "os", failing_os(failing, short))
+            patch.setattr(WRITER, "os", failing_os(failing, short))
             try:
                 WORK[work](store)
                 returned = work != "rotate"

@@ -12,7 +12,7 @@ import pytest
 from swarm.status.log import LOG, STATES
 from swarm.status.reader import StatusReader
 from swarm.status.summary import StatusSummary
-from swarm.stores.file import log as journal
+from swarm.stores.file import log_reader
 from swarm.stores.file.store import FileStore
 
 LINES = 4000
@@ -21,7 +21,7 @@ LINES = 4000
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     """Some forty blocks."""
-    monkeypatch.setattr(journal, "_BLOCK", 16384)
+    monkeypatch.setattr(log_reader, "_BLOCK_BYTES", 16384)
     store = FileStore(str(tmp_path / "s"))
     store.prepare()
     with open(store.root + "/status.log", "wb") as file:

@@ -9,17 +9,17 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from swarm.stores.file.log import Journal
+from swarm.stores.file.log import FileLog
 from swarm.stores.file.store import FileStore
 from tests.support.processes import fork
 
 
-def open_journal(path: Path, max_bytes: int = 0) -> Journal:
+def open_log(path: Path, max_bytes: int = 0) -> FileLog:
     store = FileStore(str(path), log_max_bytes=max_bytes)
     return store._log("status")
 
 
-def read_all(log: Journal) -> list[bytes]:
+def read_all(log: FileLog) -> list[bytes]:
     lines: list[bytes] = []
     cursor = ""
     while True:

@@ -22,7 +22,7 @@ from swarm.errors import SwarmError
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # before any fork
-_JOURNAL_CALLS = (
+_LOG_CALLS = (
     "open",
     "write",
     "pread",
@@ -201,4 +201,4 @@ class Counting:
 def counting_os(step: Callable[[], None]) -> Any:
     """`os` for the log, in which every call that touches the filesystem is counted."""
     counted = Counting(os, step)
-    return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _JOURNAL_CALLS}})
+    return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _LOG_CALLS}})

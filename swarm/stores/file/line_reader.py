@@ -1,55 +1,67 @@
-"""Reading the lines of an open file that others append to, forwards and backwards, and no more of it than needed.
+"""Read the lines of an open file to which others append, forwards and backwards.
 
-Every function is told where the file ends for this reader, and looks at nothing behind it.
+Each function is given the offset where the file ends for its reader.  It ignores all
+bytes behind that offset, and reads no more of the file than it needs.
 """
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_BLOCK = 65536
-_LINE = 1024  # most lines fit
-_SEARCHED = 1 << 18  # bytes at a time, which the processor's cache holds
-_LARGE = 1 << 25  # bytes from which on it pays to load the C library's search, 5 ms
+_READ_BLOCK = 65536  # bytes
+_LINE_ESTIMATE = 1024  # bytes in which most lines fit
+_SEARCH_BLOCK = 1 << 18  # bytes searched at a time: the processor's cache holds them
+_MEMMEM_MIN_BYTES = 1 << 25  # in a smaller file, loading the C library's search costs more
+_FINGERPRINT_BYTES = 80  # of the first line
+_FINGERPRINT_MODULUS = 0xFFFFFFFB  # the largest prime below 2**32
 
 
 def is_line_start(fd: int, offset: int, end: int) -> bool:
-    """Whether a line begins at `offset`, in a file that counts up to `end`."""
+    """Return whether a line starts at `offset`, in a file that ends at `end`."""
     return offset == 0 or (offset <= end and os.pread(fd, 1, offset - 1) == b"\n")
 
 
 def fingerprint(fd: int, end: int) -> str:
-    """What tells this file from another that somebody put in its place: its first line, which never changes."""
-    first = os.pread(fd, min(end, 80), 0).partition(b"\n")[0]
-    return f"{int.from_bytes(first, 'big') % 0xFFFFFFFB:08x}"
+    """Return what tells a file from another one in its path.
+
+    It is computed from the first line, which never changes.
+    """
+    first = os.pread(fd, min(end, _FINGERPRINT_BYTES), 0).partition(b"\n")[0]
+    return f"{int.from_bytes(first, 'big') % _FINGERPRINT_MODULUS:08x}"
 
 
 def whole_lines(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
-    """Whole lines of a file from `start`, about `limit` bytes, or one line for a limit of 0; where they end."""
+    """Return whole lines from `start` on, and the offset behind them.
+
+    They have about `limit` bytes.  A limit of 0 means one line.
+    """
     block = whole_block(fd, start, end, limit)
     return block.split(b"\n")[:-1], start + len(block)
 
 
 def whole_block(fd: int, start: int, end: int, limit: int) -> bytes:
-    """The same lines in one piece, each with its newline."""
-    data = _piece(fd, start, end, limit or _LINE)
+    """Return the same lines in one block, each with its newline."""
+    data = _read_at_least_a_line(fd, start, end, limit or _LINE_ESTIMATE)
     return data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
 
 
-def lines_with(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
-    """Every whole line before `end` that contains one of these texts. The others are searched in one go, and never cut out."""
-    contains = _memmem() if end >= _LARGE else bytes.__contains__
+def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield every whole line that contains one of the texts.
+
+    A block is searched as a whole: lines that contain none of them are never cut out.
+    """
+    contains = _memmem() if end >= _MEMMEM_MIN_BYTES else bytes.__contains__
     start = 0
     while start < end:
-        data = _piece(fd, start, end, _SEARCHED)
+        data = _read_at_least_a_line(fd, start, end, _SEARCH_BLOCK)
         stop = data.rfind(b"\n") + 1
         if not stop:
             return
-        # One byte is found much faster than several, and that of an escape is most often not there.
+        # One byte is found much faster than several, and a backslash is rare.
         found = [_find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop for text in texts]
         while (at := min(found)) < stop:
             newline = data.index(b"\n", at)
@@ -59,18 +71,21 @@ def lines_with(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
-    """Where a text is, `stop` if nowhere."""
+    """Return the offset of a text, `stop` if it is not there."""
     at = data.find(text, start, stop)
     return at if at >= 0 else stop
 
 
 def _memmem() -> Callable[[bytes, bytes], bool]:
-    """Whether a text is in some data, as the C library searches it: four times as fast as Python, once it is loaded."""
+    """Return a function that says whether data contains a text.
+
+    Use the search of the C library, which is four times as fast as Python's.
+    """
     try:
         import ctypes
 
         search = getattr(ctypes.CDLL(None), "memmem", None)
-    except (ImportError, OSError):  # a Python that was built without it, or is linked statically
+    except (ImportError, OSError):  # Python was built without ctypes, or linked statically
         search = None
     if search is None:
         return bytes.__contains__
@@ -79,11 +94,12 @@ def _memmem() -> Callable[[bytes, bytes], bool]:
     return lambda data, text: search(data, len(data), text, len(text)) is not None
 
 
-def _piece(fd: int, start: int, end: int, size: int) -> bytes:
-    """About `size` bytes of a file from `start`, as many more as it takes to have a whole line."""
+def _read_at_least_a_line(fd: int, start: int, end: int, size: int) -> bytes:
+    """Return about `size` bytes from `start` on, and more if needed for a whole line."""
     data = os.pread(fd, min(size, end - start), start)
     while b"\n" not in data and start + len(data) < end:
-        more = os.pread(fd, min(max(size, _BLOCK, len(data)), end - start - len(data)), start + len(data))
+        wanted = max(size, _READ_BLOCK, len(data))
+        more = os.pread(fd, min(wanted, end - start - len(data)), start + len(data))
         if not more:
             break
         data += more
@@ -91,20 +107,20 @@ def _piece(fd: int, start: int, end: int, size: int) -> bytes:
 
 
 def numbered_lines(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
-    """Every line before `end`: where it stands, its content, and whether it is whole."""
+    """Yield every line: "path:number", its content, and whether it is terminated."""
     with open(fd, "rb", closefd=False) as file:
         for number, line in enumerate(file, 1):
             if file.tell() > end:
-                return  # behind the end of a part, or appended since we looked
+                return  # behind the end of a part, or appended since `end` was found
             yield f"{path}:{number}", line.removesuffix(b"\n"), line.endswith(b"\n")
 
 
 def last_newline(fd: int, end: int) -> int:
-    """The end of the last whole line before `end`."""
+    """Return the offset behind the last whole line."""
     if end > 0 and os.pread(fd, 1, end - 1) == b"\n":
         return end
     while end > 0:
-        begin = max(0, end - _BLOCK)
+        begin = max(0, end - _READ_BLOCK)
         at = os.pread(fd, end - begin, begin).rfind(b"\n")
         if at >= 0:
             return begin + at + 1
@@ -113,14 +129,17 @@ def last_newline(fd: int, end: int) -> int:
 
 
 def last_lines(fd: int, end: int, count: int) -> list[bytes]:
-    """The last `count` lines before `end`, which stands behind a newline. Reads no more than those need."""
+    """Return the last `count` lines. `end` is behind a newline.
+
+    Read no more blocks than those lines need.
+    """
     blocks: list[bytes] = []
     newlines = 0
-    begin, size = end, min(_BLOCK, _LINE * count)
+    begin, size = end, min(_READ_BLOCK, _LINE_ESTIMATE * count)
     while begin > 0 and newlines <= count and count > 0:
         begin, stop = max(0, begin - size), begin
         blocks.append(os.pread(fd, stop - begin, begin))
         newlines += blocks[-1].count(b"\n")
-        size = _BLOCK
+        size = _READ_BLOCK
     lines = b"".join(reversed(blocks)).split(b"\n")[:-1]
     return lines[-count:]

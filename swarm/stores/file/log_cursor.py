@@ -1,13 +1,17 @@
-"""What a log consists of at some moment, and the cursors that name a place in it.
+"""Cursors, and snapshots of a log in which they are found.
 
-A cursor is "number:offset:fingerprint": of a part, or of the live file, whose number is one more than the last part's. The
-fingerprint tells a file from another that somebody put in its place. Where a cursor does not fit what is there, reading goes on
-at the beginning of the file that is there instead: lines may be told twice, none is skipped.
+A cursor is "number:offset:fingerprint".  The number is that of a part, or of the live
+file, which has the number after the last part.  The fingerprint tells a file from
+another one that was put in its path.
+
+Promised: no line behind a cursor is skipped.  If a cursor does not fit the file that
+has its number now, reading starts at the beginning of that file.  Lines may then be
+read twice.
 """
 
 from __future__ import annotations
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import BadInput
 from swarm.stores.file.line_reader import fingerprint, is_line_start
@@ -17,11 +21,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_MAX_LENGTH = 60  # characters of a cursor
+_SHOWN_LENGTH = 80  # characters of an invalid cursor that an error repeats
 
-class View:
-    """What the log consisted of at some moment: the live file, opened (-1: there was none), and the parts before it."""
 
-    __slots__ = ("cursor", "fingerprint", "identity", "live", "number", "offset", "parts", "pid", "size")
+class LogSnapshot:
+    """The files of a log at one moment, and a position in the live file.
+
+    `live` is a descriptor of the live file, -1 if there was none.  `parts` are the
+    directories of the parts by number.  `size`, `offset` and `cursor` change as the
+    reader moves on.  `cursor` is "" as long as no read ended in the live file.
+    """
+
+    __slots__ = (
+        "cursor",
+        "fingerprint",
+        "identity",
+        "live",
+        "number",
+        "offset",
+        "parts",
+        "pid",
+        "size",
+    )
 
     def __init__(self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]) -> None:
         self.pid = os.getpid()
@@ -30,29 +52,33 @@ class View:
         self.size = size
         self.parts = parts
         self.number = max(parts, default=0) + 1
-        self.cursor = ""  # where a read ended, if that was in the live file
+        self.cursor = ""
         self.offset = 0
         self.fingerprint = ""
 
-    def files_from(self, cursor: str) -> Iterator[tuple[int, int, int, int, str]]:
-        """The files from a cursor on, each opened while it is looked at: its number, where to begin, where it ends, and its
-        fingerprint. The last is the live one, if there is one."""
+    def files_from(self, cursor: str) -> Iterator[SnapshotFile]:
+        """Yield the files from the one of the cursor on; the last is the live one.
+
+        Each is open until the next one is asked for.  A file that is missing is skipped.
+        """
         number, offset, mark = parse_cursor(cursor)
-        for at in [n for n in (*sorted(self.parts), self.number) if n >= number] or [self.number]:
-            opened = (self.live, self.size) if at == self.number else open_part(self.parts[at])
+        later = [n for n in (*sorted(self.parts), self.number) if n >= number]
+        for at in later or [self.number]:
+            live = at == self.number
+            opened = (self.live, self.size) if live else open_part(self.parts[at])
             if opened is None or opened[0] < 0:
                 continue
             fd, end = opened
             try:
                 known = fingerprint(fd, end)
-                same = at == number and mark in ("", known) and is_line_start(fd, offset, end)
-                yield at, fd, offset if same else 0, end, known  # else the next one, or one that somebody put in its place
+                fits = at == number and mark in ("", known) and is_line_start(fd, offset, end)
+                yield SnapshotFile(at, fd, offset if fits else 0, end, known)
             finally:
-                if fd != self.live:
+                if not live:
                     os.close(fd)
 
-    def turn_to(self, cursor: str) -> bool:
-        """Whether the cursor is in the live file, so that reading can go on there: it need not be where the last read ended."""
+    def seek(self, cursor: str) -> bool:
+        """Move to a cursor. Return False if it is not one of the live file."""
         if self.cursor != cursor:
             number, self.offset, mark = parse_cursor(cursor)
             if (number, mark) != (self.number, self.fingerprint):
@@ -60,30 +86,62 @@ class View:
             self.cursor = cursor
         return True
 
-    def stands(self) -> bool:
-        """Whether the file still is what it was up to where the read ended: somebody may have put other lines into it."""
-        return is_line_start(self.live, self.offset, self.size) and fingerprint(self.live, self.offset) == self.fingerprint
+    def move_to(self, offset: int) -> None:
+        """Move to an offset in the live file."""
+        self.offset = offset
+        self.cursor = f"{self.number}:{offset}:{self.fingerprint}"
 
-    def ends_whole(self) -> bool:
+    def is_unchanged(self) -> bool:
+        """Return whether the live file still has its first line, and a line ends here.
+
+        Another program may have written other lines into the file.
+        """
+        at_line_start = is_line_start(self.live, self.offset, self.size)
+        return at_line_start and fingerprint(self.live, self.offset) == self.fingerprint
+
+    def ends_with_newline(self) -> bool:
         return os.pread(self.live, 1, self.size - 1) == b"\n"
 
     def close(self) -> None:
-        if self.live >= 0 and self.pid == os.getpid():  # in a forked child the number may be another file's by now
+        """Close the live file."""
+        # In a forked child the descriptor may be another file by now.
+        if self.live >= 0 and self.pid == os.getpid():
             os.close(self.live)
         self.live = -1
 
     def __del__(self) -> None:
-        self.close()
+        self.close()  # only tidies up after an exception: readers close their snapshots
+
+
+class SnapshotFile:
+    """An open file of a snapshot, the offset to start at, and the offset where it ends."""
+
+    __slots__ = ("end", "fd", "fingerprint", "number", "start")
+
+    def __init__(self, number: int, fd: int, start: int, end: int, fingerprint: str) -> None:
+        self.number = number
+        self.fd = fd
+        self.start = start
+        self.end = end
+        self.fingerprint = fingerprint
+
+    def cursor(self, offset: int) -> str:
+        return f"{self.number}:{offset}:{self.fingerprint}"
 
 
 def continues(before: str, after: str) -> bool:
-    """Whether a read that began at one cursor and ended at the other stayed in the log of the first."""
+    """Return whether a read from cursor `before` to cursor `after` stayed in one log.
+
+    If it did not, the log was replaced meanwhile, and the read started again.
+    """
     (number, offset, mark), (later, end, now) = parse_cursor(before), parse_cursor(after)
     return later > number or (later == number and (offset == 0 or (end >= offset and now == mark)))
 
 
 def parse_cursor(cursor: str) -> tuple[int, int, str]:
+    """Return number, offset and fingerprint of a cursor. Raise BadInput if it is not one."""
     number, offset, mark = (*(cursor or "0:0").split(":"), "", "")[:3]
-    if not (number.isdigit() and offset.isdigit() and (number + offset).isascii()) or len(cursor) > 60 or cursor.count(":") > 2:
-        raise BadInput(f"{cursor[:80]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
+    numeric = number.isdigit() and offset.isdigit() and (number + offset).isascii()
+    if not numeric or len(cursor) > _MAX_LENGTH or cursor.count(":") > 2:
+        raise BadInput(f"{cursor[:_SHOWN_LENGTH]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
     return int(number), int(offset), mark

@@ -1,59 +1,86 @@
-"""The parts that a log was rotated into, each a directory of its own; see `log` for how they come about.
+"""The files of a log: the live file, and the parts into which it was rotated.
 
-    <parts>/<number>-<random>/      made by one rotation; empty until the live file has been renamed into it
-        part                        the file
-        end                         a symlink whose target is the number of bytes of `part` that count; only whole lines do
+    <parts_dir>/<number>-<random>/   made by one rotation; empty until its rename
+        part                         the file that was the live one
+        end                          a symlink; its target is the number of bytes of
+                                     `part` that count, up to the end of a whole line
 
-What swarm did not make itself there hides nothing: a part that somebody removed is passed over, an `end` that makes no sense
-counts as the file's own, and only real directories are looked at. What is there and cannot be read is an error.
+`log` says how parts come about.  Entries that swarm did not make hide no lines:
+
+- a part that was removed is skipped;
+- an invalid `end` counts as the end of the file;
+- anything but a real directory is ignored.
+
+A part that exists and cannot be read is an error.
 """
 
 from __future__ import annotations
 
 import errno
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 import stat
 
 from swarm.stores.file.line_reader import last_newline
 
+_MAX_DIGITS = 18  # of a part's number; swarm writes 10
 
-def filled(parts: str) -> dict[int, str]:
-    """The parts of a log by their numbers."""
-    claims: dict[int, list[str]] = {}
-    for number, path in _rotations(parts):
-        claims.setdefault(number, []).append(path)
-    last = max(claims, default=0)
-    found = {}
-    for number, paths in claims.items():
-        # Only the last can be empty, or one of two that claim the same number: each rotation removes all others.
-        holding = paths if number < last and len(paths) == 1 else [path for path in paths if _holds_a_part(path)]
-        if holding:
-            found[number] = min(holding)  # two only where somebody has copied one
-    return found
+
+def find_live(path: str) -> tuple[tuple[int, int] | None, int]:
+    """Return the identity and the size of the live file, (None, 0) if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None, 0
+    return (found.st_dev, found.st_ino), found.st_size
+
+
+def identity_of(found: os.stat_result) -> tuple[int, int]:
+    """Return the numbers that no other existing file has."""
+    return found.st_dev, found.st_ino
+
+
+def find_parts(parts_dir: str) -> dict[int, str]:
+    """Return the directories of the parts by their numbers."""
+    by_number: dict[int, list[str]] = {}
+    for number, path in _list_rotations(parts_dir):
+        by_number.setdefault(number, []).append(path)
+    last = max(by_number, default=0)
+    parts = {}
+    for number, paths in by_number.items():
+        # A rotation removes the empty directories of others.  So only the last one, or
+        # one of several with the same number, can be empty.
+        may_be_empty = number == last or len(paths) > 1
+        filled = [path for path in paths if _has_part_file(path)] if may_be_empty else paths
+        if filled:
+            parts[number] = min(filled)  # more than one only where a user copied a part
+    return parts
 
 
 def open_part(part: str) -> tuple[int, int] | None:
-    """A part, opened, and how many bytes of it count, which is decided if nobody has; None if somebody removed it."""
+    """Open a part. Return its descriptor and the number of bytes that count.
+
+    Decide that number if it is not decided yet.  Return None if the part was removed.
+    """
     try:
         fd = os.open(f"{part}/part", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        size = regular(fd, f"{part}/part").st_size
-        while (said := _end_of(part)) is None:
+        size = stat_regular_file(fd, f"{part}/part").st_size
+        while (end := _read_end(part)) is None:
             try:
                 os.symlink(str(last_newline(fd, size)), f"{part}/end")
             except FileExistsError:
                 pass
-        size = os.fstat(fd).st_size  # after `end` was settled: it may have been settled for more
-        return fd, last_newline(fd, min(int(said), size) if said.isascii() and said.isdigit() else size)
+        size = os.fstat(fd).st_size  # again: another process may have decided for more bytes
+        return fd, last_newline(fd, min(int(end), size) if _is_number(end) else size)
     except BaseException:
         os.close(fd)
         raise
 
 
-def settle(part: str) -> int:
-    """How many bytes of a part count; decides it if nobody has."""
+def decide_end(part: str) -> int:
+    """Return the number of bytes of a part that count. Decide it if it is not decided yet."""
     opened = open_part(part)
     if opened is None:
         return 0
@@ -61,13 +88,17 @@ def settle(part: str) -> int:
     return opened[1]
 
 
-def outrun(parts: str, mine: str, number: int) -> bool:
-    """Makes sure that no other rotation can fill a directory any more; False if one was faster."""
-    others = [(other, path) for other, path in _rotations(parts) if path != mine and not remove_if_empty(path)]
-    return not any(other >= number and _holds_a_part(path) for other, path in others)
+def stop_other_rotations(parts_dir: str, own: str, number: int) -> bool:
+    """Remove the empty directories of other rotations, so that their renames fail.
+
+    Return False if another rotation has filled a part with this number or a later one.
+    """
+    others = [(other, path) for other, path in _list_rotations(parts_dir) if path != own and not remove_if_empty(path)]
+    return not any(other >= number and _has_part_file(path) for other, path in others)
 
 
 def remove_if_empty(path: str) -> bool:
+    """Remove a directory. Return False if it is not empty."""
     try:
         os.rmdir(path)
     except FileNotFoundError:
@@ -79,29 +110,31 @@ def remove_if_empty(path: str) -> bool:
     return True
 
 
-def regular(fd: int, path: str) -> os.stat_result:
+def stat_regular_file(fd: int, path: str) -> os.stat_result:
+    """Return the status of an open file. Raise OSError if it is not a regular one."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise not_a_file(path)
+        raise not_a_regular_file(path)
     return found
 
 
-def not_a_file(path: str) -> OSError:
+def not_a_regular_file(path: str) -> OSError:
     return OSError(errno.EINVAL, "is not a regular file", path)
 
 
-def _rotations(parts: str) -> list[tuple[int, str]]:
+def _list_rotations(parts_dir: str) -> list[tuple[int, str]]:
+    """Return the number and path of each directory that a rotation made."""
     try:
-        with os.scandir(parts) as entries:
+        with os.scandir(parts_dir) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
-    numbered = ((name.partition("-")[0], f"{parts}/{name}") for name in names)
-    return [(int(number), path) for number, path in numbered if number.isascii() and number.isdigit() and len(number) <= 18]
+    numbered = ((name.partition("-")[0], f"{parts_dir}/{name}") for name in names)
+    return [(int(number), path) for number, path in numbered if _is_number(number) and len(number) <= _MAX_DIGITS]
 
 
-def _end_of(part: str) -> str | None:
-    """What a part's `end` says, None if it is not settled."""
+def _read_end(part: str) -> str | None:
+    """Return the content of a part's `end`, None if it is not decided yet."""
     try:
         return os.readlink(f"{part}/end")
     except FileNotFoundError:
@@ -109,12 +142,16 @@ def _end_of(part: str) -> str | None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return ""  # not a link: swarm did not make it
+        return ""  # not a symlink: swarm did not make it
 
 
-def _holds_a_part(path: str) -> bool:
+def _has_part_file(path: str) -> bool:
     try:
         os.lstat(f"{path}/part")
     except FileNotFoundError:
         return False
     return True
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()  # isdigit alone is true of "²"

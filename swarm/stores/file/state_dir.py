@@ -1,9 +1,14 @@
-"""The state directory: whether it may be used, how it is made, and what to do when it cannot be."""
+"""The state directory: refuse it, make it, and say what to do if it cannot be used.
+
+The default path can be guessed, and every user may write to /tmp.  A user who makes the
+directory first could read and forge the state of others.  So a default directory that
+is a symlink, or that belongs to another user, is refused.
+"""
 
 from __future__ import annotations
 
 import errno
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 import stat
 
 from swarm.errors import StoreError
@@ -11,20 +16,20 @@ from swarm.stores.file.syscalls import make_dirs
 
 
 class StateDir:
-    """One state directory. Not `trusted`: nobody chose it, so it is refused where it is a symlink or somebody else's."""
+    """A state directory. It is `trusted` if the user chose its path."""
 
     def __init__(self, path: str, *, trusted: bool) -> None:
         self._path = path
         self._trusted = trusted
 
-    def ensure(self, path: str) -> None:
-        """Creates a directory under the state directory, and that one itself, where they are missing."""
+    def make(self, path: str) -> None:
+        """Create a directory below the state directory, and the missing ones above it."""
         make_dirs(self._path)
-        self.check()
+        self.refuse_untrusted()
         make_dirs(path)
 
-    def check(self) -> None:
-        """The default path can be guessed, and /tmp is everybody's: whoever made it first could read and forge our state."""
+    def refuse_untrusted(self) -> None:
+        """Raise StoreError if the default directory may be under another user's control."""
         if self._trusted:
             return
         try:
@@ -32,35 +37,38 @@ class StateDir:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self.explained(error) from error
-        cure = "Set SWARM_STATE_DIR to a directory of your own."
+            raise self.as_store_error(error) from error
+        advice = "Set SWARM_STATE_DIR to a directory of your own."
         if stat.S_ISLNK(found.st_mode):
-            raise StoreError(f"the default state directory {self._path} is a symbolic link and is not used. {cure}")
+            raise StoreError(f"the default state directory {self._path} is a symbolic link and is not used. {advice}")
         if found.st_uid != os.geteuid():
-            raise StoreError(f"the default state directory {self._path} belongs to somebody else and is not used. {cure}")
+            raise StoreError(f"the default state directory {self._path} belongs to another user and is not used. {advice}")
 
     def refuse_links(self, *paths: str) -> None:
-        """Through a link in place of a directory of its own, swarm would write to and clear away what is not its own."""
+        """Raise StoreError if one of swarm's own directories is a symlink.
+
+        swarm would write and remove files at its target.
+        """
         for path in paths:
             try:
                 linked = stat.S_ISLNK(os.lstat(path).st_mode)
             except (OSError, ValueError):
                 continue
             if linked:
-                raise StoreError(f"{path} is a symbolic link and is not used. Put a directory in its place.")
+                raise StoreError(f"{path} is a symbolic link and is not used. Replace it by a directory.")
 
-    def explained(self, error: OSError) -> StoreError:
-        """The system's error, with what to do about it."""
+    def as_store_error(self, error: OSError) -> StoreError:
+        """Return the system's error as one that says what to do."""
         path = error.filename2 or error.filename or self._path
         if isinstance(path, bytes):
             from os import fsdecode
 
             path = fsdecode(path)
-        what = f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
-        return StoreError(f"{what} {_CURES.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}")
+        problem = f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
+        return StoreError(f"{problem} {_ADVICE.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}")
 
 
-_CURES = {
+_ADVICE = {
     errno.EPERM: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.EACCES: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",
@@ -70,7 +78,7 @@ _CURES = {
     errno.EFBIG: "It may not grow any more: rotate the log, or raise the limit with ulimit -f.",
     errno.ENOSPC: "Free some space, then try again.",
     errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
-    errno.EINVAL: "Move it away: swarm makes it anew.",
+    errno.EINVAL: "Move it away: swarm creates it again.",
     errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
     errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
     errno.ENXIO: "Remove it: swarm needs a plain file there, no pipe and no socket.",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from swarm.stores.cache import FileCache
-    from swarm.stores.file.log import Journal
+    from swarm.stores.file.log import FileLog
     from swarm.stores.file.swap import SwapDirectory
     from swarm.stores.file.tokens import TokenCounters
     from swarm.system.inotify import InotifyPool, Watch
@@ -34,7 +34,7 @@ def _explains_errors(*names: str) -> Callable[[type[FileStore]], type[FileStore]
             try:
                 return method(self, *args, **kwargs)
             except OSError as error:
-                raise self._directory.explained(error) from error
+                raise self._directory.as_store_error(error) from error
 
         call.__doc__ = method.__doc__
         return call
@@ -75,15 +75,15 @@ class FileStore:
         self.durable = durable
         self._directory = StateDir(root, trusted=trusted)
         self._filesystem = filesystem or Filesystem()
-        self._make_dirs = self._directory.ensure
+        self._make_dirs = self._directory.make
         self._sync_dir: Callable[[str], None] | None = None
         if durable:
             self._sync_changes()
         self._records: dict[str, SwapDirectory] = {}
         self._counters: dict[str, TokenCounters] = {}
-        self._logs: dict[str, Journal] = {}
+        self._logs: dict[str, FileLog] = {}
         self._inotify: InotifyPool | None = None
-        self._directory.check()
+        self._directory.refuse_untrusted()
 
     def prepare(self, namespace: str = "") -> None:
         """Create the state directory, and a namespace in it, before it is needed."""
@@ -150,18 +150,18 @@ class FileStore:
         return self._log(log).tail(count)
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
-        journal = self._log(log)
+        file_log = self._log(log)
         deadline = self.clock.steady() + timeout
         while True:
             folder, _, file = _resolved(self._log_path(log)).rpartition("/")
             with self._watch(folder) as watch:
-                if journal.has_more(cursor):
+                if file_log.has_more(cursor):
                     return True
                 left = deadline - self.clock.steady()
                 if left <= 0:
                     return False
                 watch.wait(file, min(left, _WATCH_RENEWAL))
-                if journal.has_more(cursor):  # before the slower renewal of the watch
+                if file_log.has_more(cursor):  # before the slower renewal of the watch
                     return True
 
     def continues(self, before: str, after: str) -> bool:
@@ -190,8 +190,8 @@ class FileStore:
     def close(self) -> None:
         for records in self._records.values():
             records.close()
-        for journal in self._logs.values():
-            journal.close()
+        for file_log in self._logs.values():
+            file_log.close()
         if self._inotify is not None:
             self._inotify.close()
 
@@ -202,7 +202,7 @@ class FileStore:
         self._sync_dir = syncing.sync_path
 
         def make_dirs(path: str) -> None:
-            self._directory.ensure(path)
+            self._directory.make(path)
             syncing.sync_path(path)
 
         self._make_dirs = make_dirs
@@ -236,16 +236,16 @@ class FileStore:
         self._directory.refuse_links(private, *(f"{private}/{name}" for name in directories))
         return private
 
-    def _log(self, log: str) -> Journal:
+    def _log(self, log: str) -> FileLog:
         if log not in self._logs:
-            from swarm.stores.file.log import Journal
+            from swarm.stores.file.log import FileLog
 
             parts = f"{self.root}/.{log}"
             self._directory.refuse_links(parts)
-            self._logs[log] = Journal(
+            self._logs[log] = FileLog(
                 self._log_path(log),
                 parts,
-                ensure=self._make_dirs,
+                make_dirs=self._make_dirs,
                 max_bytes=self.log_max_bytes if log == _PUBLIC_LOG else 0,
                 sync_dir=self._sync_dir,
             )
@@ -270,7 +270,7 @@ class FileStore:
         try:
             yield from items
         except OSError as error:
-            raise self._directory.explained(error) from error
+            raise self._directory.as_store_error(error) from error
 
 
 def _resolved(path: str) -> str:

@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 
 from swarm.status.log import StatusLog
-from swarm.stores.file import line_reader as lines
-from swarm.stores.file import log as journal
-from swarm.stores.file import log_parts
-from swarm.stores.file.log import Journal
+from swarm.stores.file import line_reader, log_parts, log_reader, log_writer
+from swarm.stores.file.log import FileLog
 from swarm.stores.file.store import FileStore
 from tests.conftest import Run
-from tests.support.log_writers import Writers, open_journal, read_all, whole
+from tests.support.log_writers import Writers, open_log, read_all, whole
 from tests.support.processes import Stopped, counting_os, fork
 
-JOURNAL: Any = journal  # to put something else in the place of its `os`
+# The modules whose `os` or functions are replaced.
+WRITER: Any = log_writer
+READER: Any = log_reader
 PARTS: Any = log_parts
-LINES: Any = lines
+LINES: Any = line_reader
 
 
 @pytest.mark.parametrize("rotating", [False, True], ids=["", "rotating"])
 def test_every_append_that_returned_is_in_the_log_whole_and_once(rotating: bool, tmp_path: Path) -> None:
-    log = open_journal(tmp_path / "state")
+    log = open_log(tmp_path / "state")
     writers = Writers(tmp_path / "notes", log.append)
     for _ in range(16):
         writers.start()
@@ -91,7 +91,7 @@ class TestTornLine:
         assert log.damaged == 1
 
     def test_also_when_the_piece_comes_at_the_worst_moment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = open_journal(tmp_path)
+        log = open_log(tmp_path)
         log.append(b'{"a": 1}')
         pieces = [b'{"b": "pie', b'{"c'] * 2
 
@@ -101,14 +101,14 @@ class TestTornLine:
             return write(fd, data)
 
         with monkeypatch.context() as patch:
-            patch.setattr(JOURNAL.os, "write", somebody_dies_before)
+            patch.setattr(WRITER.os, "write", somebody_dies_before)
             log.append(b'{"d": 4}')
         assert not pieces
         assert read_all(log).count(b'{"d": 4}') == 1
         assert read_all(log)[-1] == b'{"d": 4}'
 
     def test_an_unterminated_last_line_is_not_read_before_it_is_whole(self, tmp_path: Path) -> None:
-        log = open_journal(tmp_path)
+        log = open_log(tmp_path)
         log.append(b"one")
         with (tmp_path / "status.log").open("ab") as file:
             file.write(b"tw")
@@ -118,17 +118,17 @@ class TestTornLine:
         assert read_all(log) == log.tail(5)[0] == [b"one", b"two"]
 
     def test_a_full_disk_is_said_and_loses_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = open_journal(tmp_path)
+        log = open_log(tmp_path)
         log.append(b"one")
         with monkeypatch.context() as patch:
-            patch.setattr(JOURNAL.os, "write", lambda fd, data, write=os.write: write(fd, data[:2]))
+            patch.setattr(WRITER.os, "write", lambda fd, data, write=os.write: write(fd, data[:2]))
             with pytest.raises(OSError, match="only a part"):
                 log.append(b"two")
         log.append(b"three")
         assert read_all(log) == [b"one", b"tw", b"three"]
 
 
-WORK: dict[str, Callable[[Journal], object]] = {
+WORK: dict[str, Callable[[FileLog], object]] = {
     "append": lambda log: log.append(b"from the sleeper"),
     "rotate": lambda log: log.rotate(),
     "append that rotates": lambda log: log.append(b"from the sleeper"),
@@ -140,13 +140,13 @@ WORK: dict[str, Callable[[Journal], object]] = {
 def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: str, killed: bool, tmp_path: Path) -> None:
     for at in range(1, 200):
         path = tmp_path / str(at)
-        log = open_journal(path)
+        log = open_log(path)
         expected = [b"before"]
         log.append(b"before")
 
         def run(step: Callable[[], None], path: Path = path) -> object:
-            mine = open_journal(path, max_bytes=1 if "that rotates" in work else 0)
-            JOURNAL.os = PARTS.os = LINES.os = counting_os(step)
+            mine = open_log(path, max_bytes=1 if "that rotates" in work else 0)
+            WRITER.os = PARTS.os = LINES.os = counting_os(step)
             return WORK[work](mine)
 
         child = Stopped(run, at)
@@ -173,12 +173,12 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
 
 
 def test_rotations_that_meet_lose_nothing(tmp_path: Path) -> None:
-    log = open_journal(tmp_path)
+    log = open_log(tmp_path)
     children = []
     for writer in range(4):
 
         def work(me: int = writer) -> None:
-            mine = open_journal(tmp_path)
+            mine = open_log(tmp_path)
             for number in range(150):
                 mine.append(b"%d %d" % (me, number))
                 mine.rotate()
@@ -213,7 +213,7 @@ def test_a_log_that_is_a_symlink_is_written_but_not_rotated(isolated_swarm_dir: 
 
 
 def test_a_log_removed_by_hand_begins_anew(tmp_path: Path) -> None:
-    log = open_journal(tmp_path)
+    log = open_log(tmp_path)
     log.append(b"one")
     cursor = log.append(b"two")
     (tmp_path / "status.log").unlink()
@@ -224,7 +224,7 @@ def test_a_log_removed_by_hand_begins_anew(tmp_path: Path) -> None:
 
 def test_a_log_that_was_removed_and_begun_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
     """Also where the new one has a line end at the very offset where the old one was left, and after a rotation."""
-    log = open_journal(tmp_path)
+    log = open_log(tmp_path)
     cursor = log.append(b"one")
     (tmp_path / "status.log").unlink()
     log.append(b"two")
@@ -237,14 +237,14 @@ def test_a_log_that_was_removed_and_begun_anew_is_read_from_its_beginning(tmp_pa
 def test_what_was_appended_counts_also_where_the_log_cannot_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "status.log").symlink_to(tmp_path / "elsewhere.log")
-    log = open_journal(tmp_path / "state", max_bytes=5)
+    log = open_log(tmp_path / "state", max_bytes=5)
     for number in range(3):
         log.append(b"line %d" % number)
     assert read_all(log) == [b"line 0", b"line 1", b"line 2"]
 
 
 def test_many_parts_are_read_at_once(tmp_path: Path) -> None:
-    log = open_journal(tmp_path, max_bytes=1)
+    log = open_log(tmp_path, max_bytes=1)
     for number in range(300):
         log.append(b"%d" % number)
     lines, cursor = log.read("", 1 << 20)
@@ -255,7 +255,7 @@ def test_many_parts_are_read_at_once(tmp_path: Path) -> None:
 
 def test_tail_reads_only_the_end(tmp_path: Path) -> None:
     """Ten gigabytes, of which nothing but the end is really there."""
-    log = open_journal(tmp_path)
+    log = open_log(tmp_path)
     tmp_path.joinpath("status.log").touch()
     os.truncate(tmp_path / "status.log", 10 * 2**30)
     with (tmp_path / "status.log").open("ab") as file:
@@ -277,7 +277,7 @@ def test_tail_reads_only_the_end(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
-    log = open_journal(tmp_path)
+    log = open_log(tmp_path)
     log.append(b"start")
 
     def work() -> None:
@@ -294,10 +294,10 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rotations", [1, 2])
 def test_a_reader_never_sees_what_does_not_count(rotations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the reader's looks the log is rotated and a late writer adds to the old file, which does not count."""
-    writer, reader = open_journal(tmp_path), open_journal(tmp_path)
+    writer, reader = open_log(tmp_path), open_log(tmp_path)
     writer.append(b"0")
     expected = [b"0"]
-    real = log_parts.filled
+    real = log_parts.find_parts
     armed = True
 
     def then_rotated(parts: str) -> dict[int, str]:
@@ -305,18 +305,18 @@ def test_a_reader_never_sees_what_does_not_count(rotations: int, tmp_path: Path,
         if armed:  # the reader looks first
             armed = False
             for _ in range(rotations):
-                open_journal(tmp_path).rotate()
+                open_log(tmp_path).rotate()
                 expected.append(b"%d" % len(expected))
                 writer.append(expected[-1])
         return real(parts)
 
-    monkeypatch.setattr(JOURNAL, "filled", then_rotated)
+    monkeypatch.setattr(READER, "find_parts", then_rotated)
     assert read_all(reader) == expected
     armed = True
     assert reader.tail(50)[0] == expected
     armed = True
     assert [line for _, line, _ in reader.numbered()] == expected
-    monkeypatch.setattr(JOURNAL, "filled", lambda parts: (real(parts), then_rotated(parts))[0])
+    monkeypatch.setattr(READER, "find_parts", lambda parts: (real(parts), then_rotated(parts))[0])
     for _ in range(2):
         armed = True
         before = list(expected)

@@ -12,147 +12,147 @@ from types import SimpleNamespace
 
 import pytest
 
-from swarm.stores.file import log as journal
-from swarm.stores.file.log import Journal
+from swarm.stores.file import log_writer
+from swarm.stores.file.log import FileLog
 from tests.conftest import open_descriptors
-from tests.support.log_place import Place
+from tests.support.log_directory import LogDirectory
 from tests.support.processes import fork
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return Place(tmp_path / "state", monkeypatch)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
+    return LogDirectory(tmp_path / "state", monkeypatch)
 
 
 class TestAppending:
-    def test_each_line_ends_where_its_cursor_says(self, place: Place) -> None:
-        log = place.somebody()
+    def test_each_line_ends_where_its_cursor_says(self, directory: LogDirectory) -> None:
+        log = directory.open()
         assert log.append(b"one").split(":")[:2] == ["1", "4"]
         assert log.append(b"three").split(":")[:2] == ["1", "10"]
-        assert place.live.read_bytes() == b"one\nthree\n"
+        assert directory.live.read_bytes() == b"one\nthree\n"
 
-    def test_the_cursor_is_of_the_file_as_it_is_now(self, place: Place) -> None:
-        log = place.somebody()
+    def test_the_cursor_is_of_the_file_as_it_is_now(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        place.live.write_bytes(b"written by somebody who emptied it\n")
+        directory.live.write_bytes(b"written by somebody who emptied it\n")
         assert log.read(log.append(b"two"), 1000)[0] == []
 
-    def test_the_file_is_for_all_to_read(self, place: Place) -> None:
+    def test_the_file_is_for_all_to_read(self, directory: LogDirectory) -> None:
         umask = os.umask(0o022)
         try:
-            place.somebody().append(b"one")
+            directory.open().append(b"one")
         finally:
             os.umask(umask)
-        assert place.live.stat().st_mode & 0o777 == 0o644
+        assert directory.live.stat().st_mode & 0o777 == 0o644
 
-    def test_the_cursor_of_a_later_file_has_a_later_number(self, place: Place) -> None:
-        log = place.somebody()
+    def test_the_cursor_of_a_later_file_has_a_later_number(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
         assert log.rotate()
         assert log.append(b"two").split(":")[:2] == ["2", "4"]
-        place.part(7, b"a\n", end=2)
-        assert place.somebody().append(b"three").split(":")[:2] == ["8", "10"]
+        directory.part(7, b"a\n", end=2)
+        assert directory.open().append(b"three").split(":")[:2] == ["8", "10"]
 
-    def test_a_file_that_grows_to_its_limit_is_put_aside(self, place: Place) -> None:
-        log = place.somebody(max_bytes=8)
+    def test_a_file_that_grows_to_its_limit_is_put_aside(self, directory: LogDirectory) -> None:
+        log = directory.open(max_bytes=8)
         log.append(b"123")
-        assert place.live.exists()
+        assert directory.live.exists()
         log.append(b"456")
-        assert not place.live.exists()
+        assert not directory.live.exists()
         log.append(b"789")
-        assert place.live.read_bytes() == b"789\n"
-        (part,) = place.parts.iterdir()
+        assert directory.live.read_bytes() == b"789\n"
+        (part,) = directory.parts.iterdir()
         assert (part / "part").read_bytes() == b"123\n456\n", "nothing was written to it behind its end"
 
-    def test_a_write_that_is_still_going_on_is_not_cut(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_write_that_is_still_going_on_is_not_cut(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        with place.live.open("ab") as other:
+        with directory.live.open("ab") as other:
             other.write(b"tw")
 
         def finish() -> None:
-            with place.live.open("ab") as other:
+            with directory.live.open("ab") as other:
                 other.write(b"o\n")
 
-        place.before("lseek", None, finish)
+        directory.before("lseek", None, finish)
         assert log.append(b"three")
-        assert place.live.read_bytes() == b"one\ntwo\nthree\n"
+        assert directory.live.read_bytes() == b"one\ntwo\nthree\n"
 
-    def test_who_writes_alone_does_not_read_what_it_wrote(self, place: Place) -> None:
-        log = place.somebody()
+    def test_who_writes_alone_does_not_read_what_it_wrote(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        reads, looks = place.count("pread"), place.count("stat")
+        reads, looks = directory.count("pread"), directory.count("stat")
         assert log.append(b"two").startswith("1:8:") and log.append(b"three").startswith("1:14:")
         assert (len(reads), len(looks)) == (0, 2), "that it is still the live file is looked at each time"
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_is_behind_ones_own_line_whenever_others_write(self, moment: str, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_the_cursor_is_behind_ones_own_line_whenever_others_write(self, moment: str, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         log.append(b"one")
-        place.before(moment, lambda: other.append(b"other"))
+        directory.before(moment, lambda: other.append(b"other"))
         ends = [int(log.append(line).split(":")[1]) for line in (b"two", b"three")]
-        data = place.live.read_bytes()
+        data = directory.live.read_bytes()
         assert [data[:end].splitlines()[-1] for end in ends] == [b"two", b"three"]
-        assert sorted(place.lines()) == sorted([b"one", b"other", b"two", b"three"])
+        assert sorted(directory.lines()) == sorted([b"one", b"other", b"two", b"three"])
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_knows_a_log_that_somebody_emptied(self, moment: str, place: Place) -> None:
-        log = place.somebody()
+    def test_the_cursor_knows_a_log_that_somebody_emptied(self, moment: str, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        place.before(moment, lambda: os.truncate(place.live, 0))
+        directory.before(moment, lambda: os.truncate(directory.live, 0))
         cursors = [log.append(b"two"), log.append(b"three")]
-        read = place.somebody().read(cursors[1], 0)
+        read = directory.open().read(cursors[1], 0)
         assert read == ([], cursors[1])
         if moment != "stat":  # else the line was removed by hand, just after it was written
-            assert place.lines() == [b"two", b"three"]
+            assert directory.lines() == [b"two", b"three"]
 
-    def test_a_piece_behind_ones_own_last_line_is_ended_too(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_piece_behind_ones_own_last_line_is_ended_too(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        with place.live.open("ab") as other:
+        with directory.live.open("ab") as other:
             other.write(b"pie")
         assert log.append(b"two").startswith("1:12:")
-        assert place.live.read_bytes() == b"one\npie\ntwo\n"
+        assert directory.live.read_bytes() == b"one\npie\ntwo\n"
 
-    def test_a_torn_line_is_ended_after_a_short_grace(self, place: Place) -> None:
-        place.live.parent.mkdir()
-        place.live.write_bytes(b"tor")
+    def test_a_torn_line_is_ended_after_a_short_grace(self, directory: LogDirectory) -> None:
+        directory.live.parent.mkdir()
+        directory.live.write_bytes(b"tor")
         begun = time.monotonic()
-        cursor = place.somebody().append(b"one")
-        assert time.monotonic() - begun >= journal._TORN_GRACE
-        assert place.live.read_bytes() == b"tor\none\n" and cursor.startswith("1:8:")
+        cursor = directory.open().append(b"one")
+        assert time.monotonic() - begun >= log_writer._TORN_LINE_GRACE
+        assert directory.live.read_bytes() == b"tor\none\n" and cursor.startswith("1:8:")
 
     def test_a_line_of_which_only_a_part_was_written_is_an_error_that_names_the_file(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log = place.somebody()
+        log = directory.open()
         log.append(b"one")
         real = os.write
-        monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "write": lambda fd, data: real(fd, data[:-1])}))
+        monkeypatch.setattr(log_writer, "os", SimpleNamespace(**{**vars(os), "write": lambda fd, data: real(fd, data[:-1])}))
         with pytest.raises(OSError, match="only a part of the line could be written") as short:
             log.append(b"two")
         assert short.value.args == (errno.ENOSPC, "only a part of the line could be written")
-        assert short.value.filename == str(place.live)
+        assert short.value.filename == str(directory.live)
         with pytest.raises(OSError, match="only a part"):
             log.append(b"three")  # behind a torn line
-        assert place.live.read_bytes() == b"one\ntwo\nthree"
+        assert directory.live.read_bytes() == b"one\ntwo\nthree"
 
-    def test_a_line_that_was_glued_to_a_piece_is_written_again(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_line_that_was_glued_to_a_piece_is_written_again(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
 
         def piece() -> None:
-            with place.live.open("ab") as other:
+            with directory.live.open("ab") as other:
                 other.write(b"pie")
 
-        place.before("write", piece)
+        directory.before("write", piece)
         assert log.append(b"two")
-        assert place.live.read_bytes() == b"one\npietwo\ntwo\n"
+        assert directory.live.read_bytes() == b"one\npietwo\ntwo\n"
 
     def test_a_file_that_takes_no_more_is_of_no_concern_once_it_was_put_aside(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        log, other = place.somebody(), place.somebody()
+        log, other = directory.open(), directory.open()
         log.append(b"one")
         real, before = os.write, open_descriptors()
         failures: list[Callable[[], object]] = [other.rotate, lambda: None]
@@ -163,73 +163,73 @@ class TestAppending:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             return real(fd, data)
 
-        monkeypatch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "write": failing}))
+        monkeypatch.setattr(log_writer, "os", SimpleNamespace(**{**vars(os), "write": failing}))
         with pytest.raises(OSError, match="File too large"):
             log.append(b"two")  # the first file was put aside; the second, which is live, takes it no more than that
         assert open_descriptors() == before - 1
         assert log.append(b"three").startswith("2:6:")
         failures.append(other.rotate)
         assert log.append(b"four").startswith("3:5:")
-        assert place.lines() == [b"one", b"three", b"four"]
+        assert directory.lines() == [b"one", b"three", b"four"]
 
-    def test_a_link_to_where_no_file_can_be_made_is_an_error(self, place: Place) -> None:
-        place.live.parent.mkdir(parents=True)
-        place.live.symlink_to("nowhere/at/all")
+    def test_a_link_to_where_no_file_can_be_made_is_an_error(self, directory: LogDirectory) -> None:
+        directory.live.parent.mkdir(parents=True)
+        directory.live.symlink_to("nowhere/at/all")
         with pytest.raises(FileNotFoundError):
-            place.somebody().append(b"one")
+            directory.open().append(b"one")
 
-    def test_a_part_that_was_removed_meanwhile_does_not_count(self, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_a_part_that_was_removed_meanwhile_does_not_count(self, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         log.append(b"one")
 
         def lost() -> None:
             other.rotate()
-            shutil.rmtree(place.parts)
-            place.part(1, b"").joinpath("part").unlink()
-            place.part(2, b"x\n", end=2)
+            shutil.rmtree(directory.parts)
+            directory.part(1, b"").joinpath("part").unlink()
+            directory.part(2, b"x\n", end=2)
 
-        place.before("stat", lost)
+        directory.before("stat", lost)
         assert log.append(b"two").startswith("3:4:")
-        assert place.lines() == [b"x", b"two"]
+        assert directory.lines() == [b"x", b"two"]
 
-    def test_a_part_that_was_removed_hides_no_earlier_one_in_which_the_line_counts(self, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_a_part_that_was_removed_hides_no_earlier_one_in_which_the_line_counts(self, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         log.append(b"one")
 
         def put_aside() -> None:
             other.rotate()
-            place.part(2, b"").joinpath("part").unlink()
-            place.part(3, b"x\n", end=2)
+            directory.part(2, b"").joinpath("part").unlink()
+            directory.part(3, b"x\n", end=2)
 
-        place.before("stat", put_aside)
+        directory.before("stat", put_aside)
         assert log.append(b"two").startswith("1:8:")
-        assert place.lines() == [b"one", b"two", b"x"]
+        assert directory.lines() == [b"one", b"two", b"x"]
 
-    def test_nor_does_one_that_is_removed_while_it_is_looked_at(self, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
-        place.live.parent.mkdir(parents=True)
-        place.before("stat", None, other.rotate)  # after the file was opened, and then after the line was written
-        place.before("open", None, None, lambda: shutil.rmtree(place.parts))  # our file, the rotation's look, and ours
+    def test_nor_does_one_that_is_removed_while_it_is_looked_at(self, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
+        directory.live.parent.mkdir(parents=True)
+        directory.before("stat", None, other.rotate)  # after the file was opened, and then after the line was written
+        directory.before("open", None, None, lambda: shutil.rmtree(directory.parts))  # our file, the rotation's look, and ours
         log.append(b"")
-        assert place.lines() == [b""]
+        assert directory.lines() == [b""]
 
-    def test_a_log_that_was_put_aside_before_the_write_gets_it_again(self, place: Place) -> None:
+    def test_a_log_that_was_put_aside_before_the_write_gets_it_again(self, directory: LogDirectory) -> None:
         """The part's end is settled, so what we wrote behind it does not count."""
-        log = place.somebody()
+        log = directory.open()
         log.append(b"one")
-        place.before("write", place.somebody().rotate)
+        directory.before("write", directory.open().rotate)
         assert log.append(b"two").startswith("2:4:")
-        assert place.lines() == [b"one", b"two"]
+        assert directory.lines() == [b"one", b"two"]
 
-    def test_a_log_that_was_put_aside_after_the_write_does_not_get_it_twice(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_log_that_was_put_aside_after_the_write_does_not_get_it_twice(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        place.before("stat", place.somebody().rotate)
+        directory.before("stat", directory.open().rotate)
         assert log.append(b"two").startswith("1:8:")
-        assert place.lines() == [b"one", b"two"]
+        assert directory.lines() == [b"one", b"two"]
 
-    def test_also_after_several_rotations(self, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_also_after_several_rotations(self, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         log.append(b"one")
 
         def twice() -> None:
@@ -237,31 +237,31 @@ class TestAppending:
             other.append(b"other")
             other.rotate()
 
-        place.before("stat", twice)
+        directory.before("stat", twice)
         assert log.append(b"two").startswith("1:8:")
-        assert place.lines() == [b"one", b"two", b"other"]
+        assert directory.lines() == [b"one", b"two", b"other"]
 
-    def test_a_log_that_was_put_aside_while_it_was_opened_is_opened_again(self, place: Place) -> None:
-        other, log = place.somebody(), place.somebody()
+    def test_a_log_that_was_put_aside_while_it_was_opened_is_opened_again(self, directory: LogDirectory) -> None:
+        other, log = directory.open(), directory.open()
         other.append(b"one")
         other.close()
         before = open_descriptors()
-        place.before("fstat", other.rotate)
+        directory.before("fstat", other.rotate)
         assert log.append(b"two").startswith("2:4:")
-        assert place.lines() == [b"one", b"two"]
-        assert place.live.read_bytes() == b"two\n"
+        assert directory.lines() == [b"one", b"two"]
+        assert directory.live.read_bytes() == b"two\n"
         log.close()
         assert open_descriptors() == before
 
-    def test_nobody_writes_before_it_is_settled_where_the_last_part_ends(self, place: Place) -> None:
-        part = place.part(1, b"one\ntor")
-        place.part(1, b"", name="ffffffff").joinpath("part").unlink()
-        place.somebody().append(b"two")
+    def test_nobody_writes_before_it_is_settled_where_the_last_part_ends(self, directory: LogDirectory) -> None:
+        part = directory.part(1, b"one\ntor")
+        directory.part(1, b"", name="ffffffff").joinpath("part").unlink()
+        directory.open().append(b"two")
         assert os.readlink(part / "end") == "4"
 
-    def test_descriptors_are_given_back(self, place: Place) -> None:
+    def test_descriptors_are_given_back(self, directory: LogDirectory) -> None:
         before = open_descriptors()
-        log = place.somebody(max_bytes=20)
+        log = directory.open(max_bytes=20)
         for number in range(20):
             log.append(b"%d" % number)
             log.read("", 0)
@@ -273,10 +273,10 @@ class TestAppending:
         log.append(b"again")
         log.close()
 
-    def test_descriptors_are_given_back_also_where_the_log_cannot_be_used(self, place: Place) -> None:
-        place.live.mkdir(parents=True)
+    def test_descriptors_are_given_back_also_where_the_log_cannot_be_used(self, directory: LogDirectory) -> None:
+        directory.live.mkdir(parents=True)
         before = open_descriptors()
-        attempts: list[Callable[[Journal], object]] = [
+        attempts: list[Callable[[FileLog], object]] = [
             lambda log: log.append(b""),
             lambda log: log.read("", 0),
             lambda log: log.tail(1),
@@ -284,15 +284,15 @@ class TestAppending:
         ]
         for attempt in attempts:
             with pytest.raises(OSError, match=r"s a directory|not a regular file"):
-                attempt(place.somebody())
-        place.live.rmdir()
-        (place.parts / "0000000001-abcdef01" / "part").mkdir(parents=True)
+                attempt(directory.open())
+        directory.live.rmdir()
+        (directory.parts / "0000000001-abcdef01" / "part").mkdir(parents=True)
         with pytest.raises(OSError, match="not a regular file"):
-            place.somebody().append(b"x")
+            directory.open().append(b"x")
         assert open_descriptors() == before
 
-    def test_a_forked_child_closes_nothing_of_its_parents(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_forked_child_closes_nothing_of_its_parents(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
 
         def child() -> None:
@@ -302,13 +302,13 @@ class TestAppending:
 
         assert os.waitpid(fork(child), 0)[1] == 0
         log.append(b"three")
-        assert place.lines() == [b"one", b"two", b"three"]
+        assert directory.lines() == [b"one", b"two", b"three"]
 
-    def test_a_child_forked_while_another_thread_was_writing_is_not_held_up(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_child_forked_while_another_thread_was_writing_is_not_held_up(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
-        with log._mutex:
+        with log._writer._mutex:
             child = fork(log.append, b"two")
         assert os.waitpid(child, 0)[1] == 0
         log.append(b"three")
-        assert place.lines() == [b"one", b"two", b"three"]
+        assert directory.lines() == [b"one", b"two", b"three"]

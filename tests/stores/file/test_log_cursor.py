@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.stores.file.log import Journal
+from swarm.stores.file.log import FileLog
 from swarm.stores.file.syscalls import make_dirs
-from tests.support.log_place import Place
+from tests.support.log_directory import LogDirectory
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return Place(tmp_path / "state", monkeypatch)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
+    return LogDirectory(tmp_path / "state", monkeypatch)
 
 
-def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(place: Place) -> None:
-    log, other = place.somebody(), place.somebody()
+def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(directory: LogDirectory) -> None:
+    log, other = directory.open(), directory.open()
     log.append(b"one")
     other.append(b"two")
     assert log.read("", 1000)[0] == [b"one", b"two"]
-    opened, listed = place.count("open"), place.count("scandir")
+    opened, listed = directory.count("open"), directory.count("scandir")
     for number in range(3):
         cursor = log.append(b"mine")
         assert log.read(cursor, 1000) == ([], cursor)
@@ -39,35 +39,35 @@ def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(place: Place
 
 
 @pytest.mark.parametrize("text", [b"new\nthe\n", b"one\nxx\nyy\n", b"ones\nx\nyyyyyyyyy\n", b"", b"on"])
-def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, place: Place) -> None:
-    log = place.somebody()
+def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, directory: LogDirectory) -> None:
+    log = directory.open()
     assert log.read(log.append(b"one"), 1000)[0] == []
     cursor = log.append(b"two")
-    place.live.write_bytes(text)
-    assert log.read(cursor, 1000) == place.somebody().read(cursor, 1000)
+    directory.live.write_bytes(text)
+    assert log.read(cursor, 1000) == directory.open().read(cursor, 1000)
 
 
-def test_a_file_written_anew_with_as_many_bytes_has_more(place: Place) -> None:
-    log = place.somebody()
+def test_a_file_written_anew_with_as_many_bytes_has_more(directory: LogDirectory) -> None:
+    log = directory.open()
     cursor = log.append(b"one")
     assert log.read(cursor, 1000)[0] == [] and not log.has_more(cursor)
-    place.live.write_bytes(b"two\n")
+    directory.live.write_bytes(b"two\n")
     assert log.has_more(cursor) and log.read(cursor, 1000)[0] == [b"two"]
 
 
 @pytest.mark.parametrize("call", ["stat", "pread"])
-def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, place: Place) -> None:
-    log = place.somebody()
+def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, directory: LogDirectory) -> None:
+    log = directory.open()
     log.read(log.append(b"zero"), 1000)
     cursor = log.append(b"one")
-    place.somebody().append(b"two")
+    directory.open().append(b"two")
 
     def rotated() -> None:
-        other = place.somebody()
+        other = directory.open()
         assert other.rotate()
         other.append(b"three")
 
-    place.before(call, rotated)
+    directory.before(call, rotated)
     seen: list[bytes] = []
     while not seen or seen[-1] != b"three":
         lines, cursor = log.read(cursor, 1000)
@@ -75,25 +75,25 @@ def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, place: P
     assert seen == [b"two", b"three"] and log.read(cursor, 1000) == ([], cursor)
 
 
-def test_what_a_late_writer_adds_to_a_file_that_was_put_aside_does_not_count(place: Place) -> None:
-    log = place.somebody()
+def test_what_a_late_writer_adds_to_a_file_that_was_put_aside_does_not_count(directory: LogDirectory) -> None:
+    log = directory.open()
     cursor = log.append(b"one")
     assert log.read(cursor, 1000) == ([], cursor)
-    with place.live.open("ab") as late:
-        assert place.somebody().rotate()
+    with directory.live.open("ab") as late:
+        assert directory.open().rotate()
         late.write(b"late\n")
     assert log.read(cursor, 1000)[0] == []
-    place.somebody().append(b"two")
+    directory.open().append(b"two")
     assert log.read(cursor, 1000)[0] == [b"two"]
 
 
-def test_it_goes_on_when_what_was_put_aside_is_removed(place: Place) -> None:
-    log = place.somebody()
+def test_it_goes_on_when_what_was_put_aside_is_removed(directory: LogDirectory) -> None:
+    log = directory.open()
     log.append(b"one")
     assert log.rotate()
     cursor = log.append(b"two")
     assert log.read(cursor, 1000) == ([], cursor)
-    shutil.rmtree(place.parts)
+    shutil.rmtree(directory.parts)
     last = log.append(b"three")
     assert log.read(cursor, 1000) == ([b"three"], last)
 
@@ -108,7 +108,7 @@ STEPS = st.one_of(
 def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as home:
         live, parts = f"{home}/status.log", f"{home}/.status"
-        log, reader = (Journal(live, parts, ensure=make_dirs) for _ in range(2))
+        log, reader = (FileLog(live, parts, make_dirs=make_dirs) for _ in range(2))
         cursors = ["", "1:0"]
         for number, step in enumerate(steps):
             if step == "append":
@@ -120,7 +120,7 @@ def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: lis
             elif isinstance(step, tuple):
                 _, which, limit = step
                 cursor = cursors[-1 - which % len(cursors)]
-                expected = Journal(live, parts, ensure=make_dirs).read(cursor, limit)
+                expected = FileLog(live, parts, make_dirs=make_dirs).read(cursor, limit)
                 assert reader.read(cursor, limit) == expected
                 cursors.append(expected[1])
             elif os.path.exists(live):
@@ -136,10 +136,10 @@ def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: lis
                         file.write(b"torn")
 
 
-def test_an_append_after_a_torn_line_ends_that_line(place: Place) -> None:
-    log = place.somebody()
+def test_an_append_after_a_torn_line_ends_that_line(directory: LogDirectory) -> None:
+    log = directory.open()
     cursor = log.append(b"one")
-    with place.live.open("ab") as file:
+    with directory.live.open("ab") as file:
         file.write(b"torn")
     after = log.append(b"two")
     assert log.read(cursor, 1000) == ([b"torn", b"two"], after)

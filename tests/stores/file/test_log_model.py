@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from swarm.status.log import LOG, StatusLog
 from swarm.stores.contract import Store
-from swarm.stores.file import log as journal
+from swarm.stores.file import log_writer
 from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from tests.conftest import HandClock
@@ -162,7 +162,7 @@ class LogInFiles(Log):
         self.root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
         self.torn = b""
         self.parts = 0
-        self.hurry = mock.patch.object(journal, "_TORN_GRACE", 0.0)
+        self.hurry = mock.patch.object(log_writer, "_TORN_LINE_GRACE", 0.0)
         self.hurry.start()
         super().__init__()
 

@@ -15,20 +15,20 @@ import pytest
 from swarm.errors import BadInput
 from swarm.stores.file import line_reader as lines
 from swarm.stores.file import log_parts
-from swarm.stores.file.log import Journal
+from swarm.stores.file.log import FileLog
 from tests.conftest import open_descriptors
-from tests.support.log_place import Place
+from tests.support.log_directory import LogDirectory
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return Place(tmp_path / "state", monkeypatch)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
+    return LogDirectory(tmp_path / "state", monkeypatch)
 
 
 @pytest.fixture
-def parted(place: Place) -> Journal:
+def parted(directory: LogDirectory) -> FileLog:
     """Two parts and a live file, of two lines each."""
-    log = place.somebody()
+    log = directory.open()
     for number in range(6):
         log.append(b"line %d" % number)
         if number in (1, 3):
@@ -37,8 +37,8 @@ def parted(place: Place) -> Journal:
 
 
 class TestCursor:
-    def test_reading_goes_on_at_every_line_of_every_file(self, place: Place) -> None:
-        log = place.somebody()
+    def test_reading_goes_on_at_every_line_of_every_file(self, directory: LogDirectory) -> None:
+        log = directory.open()
         cursors = []
         for number in range(6):
             cursors.append(log.append(b"%d" % number))
@@ -49,7 +49,7 @@ class TestCursor:
             assert lines == [b"%d" % later for later in range(number + 1, 6)]
             assert after == cursors[-1]
 
-    def test_it_ends_where_the_reader_stopped(self, parted: Journal) -> None:
+    def test_it_ends_where_the_reader_stopped(self, parted: FileLog) -> None:
         seen, cursor = [], ""
         for number in range(6):
             lines, cursor = parted.read(cursor, 0)
@@ -58,47 +58,47 @@ class TestCursor:
         assert seen == [b"line %d" % number for number in range(6)]
         assert parted.read(cursor, 0) == ([], cursor)
 
-    def test_where_there_is_nothing_it_is_the_beginning_of_what_comes(self, place: Place) -> None:
-        assert place.somebody().read("", 1000) == ([], "1:0")
-        assert place.somebody().tail(5) == ([], "1:0")
-        place.part(3, b"x\n", end=2)
-        assert place.somebody().tail(5) == ([b"x"], "4:0")
-        assert place.somebody().read("4:0", 1000) == ([], "4:0")
-        place.live.touch()
-        assert place.somebody().read("", 1000) == ([b"x"], "4:0")
-        assert place.somebody().tail(5) == ([b"x"], "4:0")
+    def test_where_there_is_nothing_it_is_the_beginning_of_what_comes(self, directory: LogDirectory) -> None:
+        assert directory.open().read("", 1000) == ([], "1:0")
+        assert directory.open().tail(5) == ([], "1:0")
+        directory.part(3, b"x\n", end=2)
+        assert directory.open().tail(5) == ([b"x"], "4:0")
+        assert directory.open().read("4:0", 1000) == ([], "4:0")
+        directory.live.touch()
+        assert directory.open().read("", 1000) == ([b"x"], "4:0")
+        assert directory.open().tail(5) == ([b"x"], "4:0")
 
-    def test_one_of_a_part_that_was_removed_goes_on_with_the_next(self, place: Place) -> None:
-        place.part(4, b"four\n", end=5)
-        assert place.somebody().read("2:100", 1000)[0] == [b"four"]
+    def test_one_of_a_part_that_was_removed_goes_on_with_the_next(self, directory: LogDirectory) -> None:
+        directory.part(4, b"four\n", end=5)
+        assert directory.open().read("2:100", 1000)[0] == [b"four"]
 
-    def test_one_from_a_future_that_was_removed_begins_with_the_live_file(self, place: Place) -> None:
-        log = place.somebody()
+    def test_one_from_a_future_that_was_removed_begins_with_the_live_file(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
         assert log.read("9:4", 1000)[0] == [b"one"]
 
     @pytest.mark.parametrize("offset", [2, 5, 100])
-    def test_one_that_is_at_no_lines_end_begins_anew(self, offset: int, place: Place) -> None:
-        log = place.somebody()
+    def test_one_that_is_at_no_lines_end_begins_anew(self, offset: int, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
         log.append(b"two")
         assert log.read(f"1:{offset}", 1000)[0] == [b"one", b"two"]
         assert log.read("1:4", 1000)[0] == [b"two"]
 
-    def test_one_of_another_file_begins_anew(self, place: Place) -> None:
-        """Somebody put another log in its place, with a line's end at the very offset."""
-        log = place.somebody()
+    def test_one_of_another_file_begins_anew(self, directory: LogDirectory) -> None:
+        """Somebody put another log in its directory, with a line's end at the very offset."""
+        log = directory.open()
         cursor = log.append(b"one")
         log.append(b"more")
-        place.live.write_bytes(b"two\nmore\n")
+        directory.live.write_bytes(b"two\nmore\n")
         assert log.read(cursor, 1000)[0] == [b"two", b"more"]
 
-    def test_files_are_told_apart_by_the_beginning_of_their_first_line(self, place: Place) -> None:
-        log = place.somebody()
+    def test_files_are_told_apart_by_the_beginning_of_their_first_line(self, directory: LogDirectory) -> None:
+        log = directory.open()
         before = log.append(b"x" * 79)
-        place.live.write_bytes(b"x" * 78 + b"y\n")
+        directory.live.write_bytes(b"x" * 78 + b"y\n")
         assert log.read(before, 1000)[0] == [b"x" * 78 + b"y"]
-        place.live.write_bytes(b"z" + b"x" * 78 + b"\n")
+        directory.live.write_bytes(b"z" + b"x" * 78 + b"\n")
         assert log.read(before, 1000)[0] == [b"z" + b"x" * 78]
         one = log.read("", 1000)[1]
         log.append(b"another line")
@@ -107,46 +107,46 @@ class TestCursor:
     @pytest.mark.parametrize(
         "cursor", ["x", "1", ":", "1:", ":1", "-1:0", "1:x", "1:2:3:4", "²:0", "1:٣", "0:0:" + "a" * 60, "a:1:b"]
     )
-    def test_what_is_none_is_refused(self, cursor: str, place: Place) -> None:
+    def test_what_is_none_is_refused(self, cursor: str, directory: LogDirectory) -> None:
         with pytest.raises(BadInput, match=r"is not a cursor: give one that swarm printed, or 0:0 for the beginning\.$"):
-            place.somebody().read(cursor, 1000)
+            directory.open().read(cursor, 1000)
 
-    def test_one_of_full_length_is_taken(self, place: Place) -> None:
-        assert place.somebody().read("9" * 25 + ":" + "9" * 25 + ":12345678", 1000) == ([], "1:0")
+    def test_one_of_full_length_is_taken(self, directory: LogDirectory) -> None:
+        assert directory.open().read("9" * 25 + ":" + "9" * 25 + ":12345678", 1000) == ([], "1:0")
 
-    def test_a_longer_one_is_refused(self, place: Place) -> None:
+    def test_a_longer_one_is_refused(self, directory: LogDirectory) -> None:
         with pytest.raises(BadInput, match="is not a cursor"):
-            place.somebody().read("9" * 25 + ":" + "9" * 25 + ":123456789", 1000)
+            directory.open().read("9" * 25 + ":" + "9" * 25 + ":123456789", 1000)
 
-    def test_a_refusal_does_not_repeat_a_book(self, place: Place) -> None:
+    def test_a_refusal_does_not_repeat_a_book(self, directory: LogDirectory) -> None:
         with pytest.raises(BadInput) as refused:
-            place.somebody().read("y" * 10_000, 1000)
+            directory.open().read("y" * 10_000, 1000)
         assert "y" * 80 in str(refused.value) and "y" * 81 not in str(refused.value)
 
 
 class TestAmount:
-    def test_about_as_much_as_asked_and_whole_lines(self, place: Place) -> None:
-        log = place.somebody()
+    def test_about_as_much_as_asked_and_whole_lines(self, directory: LogDirectory) -> None:
+        log = directory.open()
         for number in range(10):
             log.append(b"%09d" % number)
         assert len(log.read("", 35)[0]) == 3
         assert len(log.read("", 40)[0]) == 4
         assert len(log.read("", 1)[0]) >= 1, "a line that is longer than that comes all the same"
 
-    def test_parts_are_read_on_until_it_is_enough(self, place: Place) -> None:
+    def test_parts_are_read_on_until_it_is_enough(self, directory: LogDirectory) -> None:
         for number in range(1, 5):
-            place.part(number, b"123456789\n", end=10)
-        assert len(place.somebody().read("", 1000)[0]) == 4
-        assert len(place.somebody().read("", 18)[0]) == 2
-        assert len(place.somebody().read("", 19)[0]) == 3
-        assert len(place.somebody().read("", 0)[0]) == 1
+            directory.part(number, b"123456789\n", end=10)
+        assert len(directory.open().read("", 1000)[0]) == 4
+        assert len(directory.open().read("", 18)[0]) == 2
+        assert len(directory.open().read("", 19)[0]) == 3
+        assert len(directory.open().read("", 0)[0]) == 1
 
-    def test_nothing_is_skipped_whatever_is_asked_for(self, place: Place) -> None:
+    def test_nothing_is_skipped_whatever_is_asked_for(self, directory: LogDirectory) -> None:
         lines = [b"%d %s" % (number, b"x" * (number % 7)) for number in range(12)]
         for number in range(3):
             data = b"".join(line + b"\n" for line in lines[4 * number : 4 * number + 4])
-            place.part(number + 1, data, end=len(data))
-        log = place.somebody()
+            directory.part(number + 1, data, end=len(data))
+        log = directory.open()
         for limit in range(60):
             found, cursor = [], ""
             while more := log.read(cursor, limit)[0]:
@@ -156,8 +156,8 @@ class TestAmount:
 
     @pytest.mark.parametrize("length", [1022, 1023, 1024, 1025, 5_000, 65_535, 65_536, 65_537, 70_000, 200_000])
     @pytest.mark.parametrize("limit", [0, 1, 100_000])
-    def test_long_lines_come_whole(self, length: int, limit: int, place: Place) -> None:
-        log = place.somebody()
+    def test_long_lines_come_whole(self, length: int, limit: int, directory: LogDirectory) -> None:
+        log = directory.open()
         lines = [b"short", b"x" * length, b"last"]
         for line in lines:
             log.append(line)
@@ -169,33 +169,33 @@ class TestAmount:
         assert found == lines
         assert log.tail(2)[0] == lines[1:] and log.tail(1)[0] == lines[2:]
 
-    def test_only_what_counts_of_a_part(self, place: Place) -> None:
-        place.part(1, b"one\ntwo\nlate\n", end=8)
-        log = place.somebody()
+    def test_only_what_counts_of_a_part(self, directory: LogDirectory) -> None:
+        directory.part(1, b"one\ntwo\nlate\n", end=8)
+        log = directory.open()
         assert log.read("", 1000) == ([b"one", b"two"], "2:0")
-        assert log.tail(1)[0] == [b"two"] and place.lines() == [b"one", b"two"]
+        assert log.tail(1)[0] == [b"two"] and directory.lines() == [b"one", b"two"]
 
     @pytest.mark.parametrize("limit", [0, 1, 1500, 100_000])
-    def test_also_of_a_part_with_a_long_line(self, limit: int, place: Place) -> None:
-        place.part(1, b"one\n" + b"x" * 2000 + b"\nlate\n", end=2005)
-        log = place.somebody()
+    def test_also_of_a_part_with_a_long_line(self, limit: int, directory: LogDirectory) -> None:
+        directory.part(1, b"one\n" + b"x" * 2000 + b"\nlate\n", end=2005)
+        log = directory.open()
         assert log.read("1:4", limit)[0] == [b"x" * 2000]
         assert log.read("1:2005", limit)[0] == []
 
-    def test_a_file_that_shrinks_meanwhile_has_no_more_lines(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_file_that_shrinks_meanwhile_has_no_more_lines(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"x" * 5000)
-        place.before("pread", None, None, lambda: os.truncate(place.live, 100))
+        directory.before("pread", None, None, lambda: os.truncate(directory.live, 100))
         assert log.read("", 0)[0] == []
 
-    def test_whoever_settles_first_where_a_part_ends_decides(self, place: Place) -> None:
-        part = place.part(1, b"one\ntwo\n")
-        place.before("symlink", lambda: (part / "end").symlink_to("4"))
-        assert place.somebody().read("", 1000)[0] == [b"one"]
+    def test_whoever_settles_first_where_a_part_ends_decides(self, directory: LogDirectory) -> None:
+        part = directory.part(1, b"one\ntwo\n")
+        directory.before("symlink", lambda: (part / "end").symlink_to("4"))
+        assert directory.open().read("", 1000)[0] == [b"one"]
 
-    def test_a_part_nobody_settled_ends_with_its_last_whole_line(self, place: Place) -> None:
-        part = place.part(1, b"one\ntwo\ntor")
-        assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
+    def test_a_part_nobody_settled_ends_with_its_last_whole_line(self, directory: LogDirectory) -> None:
+        part = directory.part(1, b"one\ntwo\ntor")
+        assert directory.open().read("", 1000)[0] == [b"one", b"two"]
         assert os.readlink(part / "end") == "8"
 
 
@@ -203,13 +203,13 @@ class TestDamagedParts:
     """A part that somebody removed or changed hides no other; what is there and cannot be read is an error."""
 
     @pytest.fixture
-    def three(self, place: Place) -> list[Path]:
-        parts = [place.part(number, b"%d\n" % number, end=2) for number in (1, 2, 3)]
-        place.live.write_bytes(b"4\n")
+    def three(self, directory: LogDirectory) -> list[Path]:
+        parts = [directory.part(number, b"%d\n" % number, end=2) for number in (1, 2, 3)]
+        directory.live.write_bytes(b"4\n")
         return parts
 
     @staticmethod
-    def by_all_ways(log: Journal) -> list[list[bytes]]:
+    def by_all_ways(log: FileLog) -> list[list[bytes]]:
         one_by_one, cursor = [], ""
         while more := log.read(cursor, 0)[0]:
             one_by_one += more
@@ -217,22 +217,24 @@ class TestDamagedParts:
         return [log.read("", 1000)[0], log.tail(10)[0], [line for _, line, _ in log.numbered()], one_by_one]
 
     @pytest.mark.parametrize("at", [0, 1, 2])
-    def test_one_that_was_removed_is_passed_over(self, at: int, three: list[Path], place: Place) -> None:
+    def test_one_that_was_removed_is_passed_over(self, at: int, three: list[Path], directory: LogDirectory) -> None:
         (three[at] / "part").unlink()
         expected = [b"%d" % number for number in (1, 2, 3, 4) if number != at + 1]
-        assert self.by_all_ways(place.somebody()) == [expected] * 4
+        assert self.by_all_ways(directory.open()) == [expected] * 4
 
     @pytest.mark.parametrize("end", ["abc", "-5", "²", "٣", "1000000", "9" * 4000, ""])
-    def test_an_end_that_makes_no_sense_counts_as_the_files_own(self, end: str, three: list[Path], place: Place) -> None:
+    def test_an_end_that_makes_no_sense_counts_as_the_files_own(
+        self, end: str, three: list[Path], directory: LogDirectory
+    ) -> None:
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to(end) if end else (three[1] / "end").touch()
-        assert self.by_all_ways(place.somebody()) == [[b"1", b"2", b"3", b"4"]] * 4
+        assert self.by_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
 
-    def test_an_end_within_a_line_leaves_that_line_out(self, three: list[Path], place: Place) -> None:
+    def test_an_end_within_a_line_leaves_that_line_out(self, three: list[Path], directory: LogDirectory) -> None:
         (three[1] / "part").write_bytes(b"2\ntwo\n")
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to("4")
-        assert self.by_all_ways(place.somebody()) == [[b"1", b"2", b"3", b"4"]] * 4
+        assert self.by_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
 
     @pytest.mark.parametrize(
         ("data", "end", "counts"),
@@ -240,29 +242,29 @@ class TestDamagedParts:
             (b"\n", 1, 1),
             (b"\nxyz", 4, 1),
             (b"x", 1, 0),
-            (b"\n" + b"x" * lines._BLOCK, lines._BLOCK + 1, 1),
-            (b"a\n" + b"x" * lines._BLOCK + b"\n", lines._BLOCK + 2, 2),
-            (b"a\n" + b"x" * 2 * lines._BLOCK + b"\n", 2 * lines._BLOCK, 2),
+            (b"\n" + b"x" * lines._READ_BLOCK, lines._READ_BLOCK + 1, 1),
+            (b"a\n" + b"x" * lines._READ_BLOCK + b"\n", lines._READ_BLOCK + 2, 2),
+            (b"a\n" + b"x" * 2 * lines._READ_BLOCK + b"\n", 2 * lines._READ_BLOCK, 2),
         ],
         ids=["one empty line", "torn after one", "only torn", "torn for a block", "just before the end", "far before the end"],
     )
     def test_what_counts_ends_with_the_last_whole_line_before_the_end(
-        self, data: bytes, end: int, counts: int, place: Place
+        self, data: bytes, end: int, counts: int, directory: LogDirectory
     ) -> None:
-        place.part(1, data, end=end)
-        log = place.somebody()
+        directory.part(1, data, end=end)
+        log = directory.open()
         assert self.by_all_ways(log) == [data[:counts].split(b"\n")[:-1]] * 4
-        place.live.write_bytes(data[:end])
+        directory.live.write_bytes(data[:end])
         assert log.tail(0)[1].partition(":")[2].partition(":")[0] == str(counts)
 
-    def test_a_link_to_a_part_elsewhere_is_no_part(self, three: list[Path], place: Place, tmp_path: Path) -> None:
+    def test_a_link_to_a_part_elsewhere_is_no_part(self, three: list[Path], directory: LogDirectory, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         three[1].rename(elsewhere)
         three[1].symlink_to(elsewhere)
-        assert place.lines() == [b"1", b"3", b"4"]
+        assert directory.lines() == [b"1", b"3", b"4"]
 
     def test_an_end_that_cannot_be_read_is_an_error(
-        self, three: list[Path], place: Place, monkeypatch: pytest.MonkeyPatch
+        self, three: list[Path], directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def denied(path: str) -> str:
             raise PermissionError(errno.EACCES, "Permission denied", path)
@@ -270,18 +272,18 @@ class TestDamagedParts:
         monkeypatch.setattr(log_parts, "os", SimpleNamespace(**{**vars(os), "readlink": denied}))
         before = open_descriptors()
         with pytest.raises(PermissionError):
-            place.somebody().read("", 1000)
+            directory.open().read("", 1000)
         assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
-    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, three: list[Path], place: Place) -> None:
+    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, three: list[Path], directory: LogDirectory) -> None:
         part = three[1] / "part"
         part.unlink()
         if kind == "link":
             part.symlink_to(three[0] / "part")
         else:
             part.mkdir() if kind == "directory" else os.mkfifo(part)
-        log = place.somebody()
+        log = directory.open()
         before = open_descriptors()
         for attempt in (lambda: log.read("", 1000), lambda: log.tail(5), lambda: list(log.numbered())):
             with pytest.raises(OSError, match=r"is not a regular file|symbolic links") as refused:
@@ -291,54 +293,54 @@ class TestDamagedParts:
         del refused  # and with it the frames that hold on to what they read
         assert open_descriptors() == before
 
-    def test_a_part_that_grew_while_its_end_was_settled_counts_as_far_as_that_says(self, place: Place) -> None:
-        part = place.part(1, b"one\n")
+    def test_a_part_that_grew_while_its_end_was_settled_counts_as_far_as_that_says(self, directory: LogDirectory) -> None:
+        part = directory.part(1, b"one\n")
 
         def settled_for_more() -> None:
             with (part / "part").open("ab") as file:
                 file.write(b"two\n")
             (part / "end").symlink_to("8")
 
-        place.before("symlink", settled_for_more)
-        assert place.somebody().read("", 1000)[0] == [b"one", b"two"]
+        directory.before("symlink", settled_for_more)
+        assert directory.open().read("", 1000)[0] == [b"one", b"two"]
 
 
 class TestTail:
     @pytest.mark.parametrize("count", range(9))
-    def test_the_last_lines_over_all_files(self, count: int, parted: Journal) -> None:
+    def test_the_last_lines_over_all_files(self, count: int, parted: FileLog) -> None:
         lines, cursor = parted.tail(count)
         assert lines == [b"line %d" % number for number in range(max(0, 6 - count), 6)]
         assert cursor == parted.read("", 1000)[1]
 
-    def test_many_short_lines_in_many_blocks(self, place: Place) -> None:
-        log = place.somebody()
+    def test_many_short_lines_in_many_blocks(self, directory: LogDirectory) -> None:
+        log = directory.open()
         lines = [b"%06d" % number for number in range(30_000)]
-        place.live.parent.mkdir(parents=True, exist_ok=True)
-        place.live.write_bytes(b"\n".join(lines) + b"\nunfinished")
+        directory.live.parent.mkdir(parents=True, exist_ok=True)
+        directory.live.write_bytes(b"\n".join(lines) + b"\nunfinished")
         for count in (1, 9362, 9363, 20_000, 29_999, 30_000, 30_001):
             assert log.tail(count)[0] == lines[-count:]
         assert log.tail(1)[1].startswith("1:210000:")
 
     @pytest.mark.parametrize("size", [1, 2, 65_535, 65_536, 65_537, 65_538, 131_071, 131_072, 131_073])
-    def test_every_line_of_files_that_end_where_blocks_end(self, size: int, place: Place) -> None:
+    def test_every_line_of_files_that_end_where_blocks_end(self, size: int, directory: LogDirectory) -> None:
         data = (b"\n" + b"123456789\n" * 20_000)[:size]
         data = data[:-1] + b"\n"
-        place.live.parent.mkdir(parents=True)
-        place.live.write_bytes(data)
-        assert place.somebody().tail(10**6)[0] == data.split(b"\n")[:-1]
+        directory.live.parent.mkdir(parents=True)
+        directory.live.write_bytes(data)
+        assert directory.open().tail(10**6)[0] == data.split(b"\n")[:-1]
 
-    def test_a_log_of_one_unfinished_line_has_none(self, place: Place) -> None:
-        place.live.parent.mkdir(parents=True)
-        place.live.write_bytes(b"x" * 200_000)
-        assert place.somebody().tail(5) == ([], "1:0") and place.somebody().read("", 1000)[0] == []
+    def test_a_log_of_one_unfinished_line_has_none(self, directory: LogDirectory) -> None:
+        directory.live.parent.mkdir(parents=True)
+        directory.live.write_bytes(b"x" * 200_000)
+        assert directory.open().tail(5) == ([], "1:0") and directory.open().read("", 1000)[0] == []
 
-    def test_only_the_blocks_that_are_needed_are_read(self, place: Place) -> None:
-        log = place.somebody()
-        place.live.parent.mkdir(parents=True)
-        place.live.write_bytes(b"123456789\n" * 50_000)
-        read = place.count("pread")
+    def test_only_the_blocks_that_are_needed_are_read(self, directory: LogDirectory) -> None:
+        log = directory.open()
+        directory.live.parent.mkdir(parents=True)
+        directory.live.write_bytes(b"123456789\n" * 50_000)
+        read = directory.count("pread")
         assert log.tail(10)[0] == [b"123456789"] * 10
-        assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * lines._BLOCK + 100
+        assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * lines._READ_BLOCK + 100
         read.clear()
         assert len(log.tail(10_000)[0]) == 10_000
         assert len(read) <= 4, "two blocks hold them, and one more look finds where the last line ends"
@@ -346,41 +348,41 @@ class TestTail:
 
 
 class TestNumbered:
-    def test_every_line_with_its_place_and_whether_it_is_whole(self, place: Place) -> None:
-        part = place.part(1, b"one\ntwo\nlate\n", end=8)
-        place.live.write_bytes(b"three\n\nunfinished")
-        assert list(place.somebody().numbered()) == [
+    def test_every_line_with_its_place_and_whether_it_is_whole(self, directory: LogDirectory) -> None:
+        part = directory.part(1, b"one\ntwo\nlate\n", end=8)
+        directory.live.write_bytes(b"three\n\nunfinished")
+        assert list(directory.open().numbered()) == [
             (f"{part}/part:1", b"one", True),
             (f"{part}/part:2", b"two", True),
-            (f"{place.live}:1", b"three", True),
-            (f"{place.live}:2", b"", True),
-            (f"{place.live}:3", b"unfinished", False),
+            (f"{directory.live}:1", b"three", True),
+            (f"{directory.live}:2", b"", True),
+            (f"{directory.live}:3", b"unfinished", False),
         ]
 
-    def test_what_is_appended_meanwhile_is_not_there_yet(self, place: Place) -> None:
-        log = place.somebody()
+    def test_what_is_appended_meanwhile_is_not_there_yet(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
         lines = log.numbered()
         assert next(lines)[1] == b"one"
         log.append(b"two")
         assert list(lines) == []
 
-    def test_without_a_log_there_are_no_lines(self, place: Place) -> None:
-        assert list(place.somebody().numbered()) == []
+    def test_without_a_log_there_are_no_lines(self, directory: LogDirectory) -> None:
+        assert list(directory.open().numbered()) == []
 
 
 class TestSnapshot:
     @pytest.mark.parametrize("verb", ["read", "tail", "numbered"])
-    def test_a_rotation_between_two_looks_is_not_missed(self, verb: str, place: Place) -> None:
-        writer = place.somebody()
+    def test_a_rotation_between_two_looks_is_not_missed(self, verb: str, directory: LogDirectory) -> None:
+        writer = directory.open()
         writer.append(b"one")
 
         def rotated() -> None:
             writer.rotate()
             writer.append(b"two")
 
-        place.before("scandir", rotated)
-        log = place.somebody()
+        directory.before("scandir", rotated)
+        log = directory.open()
         found = {
             "read": lambda: log.read("", 1000)[0],
             "tail": lambda: log.tail(5)[0],
@@ -388,20 +390,20 @@ class TestSnapshot:
         }[verb]()
         assert found == [b"one", b"two"]
 
-    def test_and_leaves_nothing_open(self, place: Place) -> None:
-        writer, log = place.somebody(), place.somebody()
+    def test_and_leaves_nothing_open(self, directory: LogDirectory) -> None:
+        writer, log = directory.open(), directory.open()
         writer.append(b"one")
         writer.close()
         before = open_descriptors()
-        place.before("scandir", writer.rotate)
+        directory.before("scandir", writer.rotate)
         assert log.read("", 1000)[0] == [b"one"]
         assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe"])
-    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, place: Place) -> None:
-        place.live.parent.mkdir(parents=True)
-        place.live.mkdir() if kind == "directory" else os.mkfifo(place.live)
-        log = place.somebody()
+    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, directory: LogDirectory) -> None:
+        directory.live.parent.mkdir(parents=True)
+        directory.live.mkdir() if kind == "directory" else os.mkfifo(directory.live)
+        log = directory.open()
         attempts: list[Callable[[], object]] = [
             lambda: log.read("", 0),
             lambda: log.tail(1),
@@ -411,41 +413,43 @@ class TestSnapshot:
         for attempt in attempts:
             with pytest.raises(OSError, match="is not a regular file") as refused:
                 attempt()
-            assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(place.live)
+            assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(directory.live)
 
 
 class TestSearching:
     @pytest.fixture(params=["Python's", "the C library's"], autouse=True)
     def way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lines, "_LARGE", 0 if "C" in request.param else 1 << 60)
+        monkeypatch.setattr(lines, "_MEMMEM_MIN_BYTES", 0 if "C" in request.param else 1 << 60)
 
     @pytest.mark.parametrize("size", [1, 7, 8, 64, 1 << 18])
-    def test_it_finds_what_a_look_at_every_line_finds(self, size: int, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lines, "_SEARCHED", size)
-        log, rng = place.somebody(), random.Random(size)
+    def test_it_finds_what_a_look_at_every_line_finds(
+        self, size: int, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lines, "_SEARCH_BLOCK", size)
+        log, rng = directory.open(), random.Random(size)
         for number in range(300):
             log.append(bytes(rng.choices(b"abx\\u ", k=rng.choice([0, 1, 3, 30, 200]))))
             if number in (100, 200):
                 log.rotate()
         for texts in ((b"ab",), (b"ab", b"\\u"), (b"x",), (b"abxab", b"u\\"), (b"nowhere",), (b"\\u", b"\\u")):
-            assert list(log.search(texts)) == [line for line in place.lines() if any(text in line for text in texts)]
+            assert list(log.search(texts)) == [line for line in directory.lines() if any(text in line for text in texts)]
 
-    def test_a_line_that_is_not_whole_is_not_found(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_line_that_is_not_whole_is_not_found(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one x")
-        with place.live.open("ab") as other:
+        with directory.live.open("ab") as other:
             other.write(b"two x")
         assert list(log.search([b"x"])) == [b"one x"]
-        place.part(1, b"x\nx\nbehind x\n", end=4)
+        directory.part(1, b"x\nx\nbehind x\n", end=4)
         assert list(log.search([b"x"])) == [b"x", b"x", b"one x"]
 
-    def test_an_empty_line_before_it_is_none_of_it(self, place: Place) -> None:
-        place.live.parent.mkdir(parents=True)
-        place.live.write_bytes(b"\none x\n\ntwo x\n")
-        assert list(place.somebody().search([b"x"])) == [b"one x", b"two x"]
+    def test_an_empty_line_before_it_is_none_of_it(self, directory: LogDirectory) -> None:
+        directory.live.parent.mkdir(parents=True)
+        directory.live.write_bytes(b"\none x\n\ntwo x\n")
+        assert list(directory.open().search([b"x"])) == [b"one x", b"two x"]
 
-    def test_what_is_appended_meanwhile_is_for_the_next_search(self, place: Place) -> None:
-        log = place.somebody()
+    def test_what_is_appended_meanwhile_is_for_the_next_search(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one x")
         found = log.search([b"x"])
         assert next(found) == b"one x"
@@ -454,7 +458,7 @@ class TestSearching:
         assert list(found) == []
         assert list(log.search([b"x"])) == [b"one x", b"two x"]
 
-    def test_descriptors_are_given_back_when_it_is_given_up(self, parted: Journal) -> None:
+    def test_descriptors_are_given_back_when_it_is_given_up(self, parted: FileLog) -> None:
         before = open_descriptors()
         for count in range(7):
             found = parted.search([b"line"])
@@ -467,11 +471,11 @@ class TestSearching:
 class TestReadingOn:
     """Whoever reads on from where it stopped keeps the file open, and must notice whatever happens to it meanwhile."""
 
-    def test_the_file_is_not_opened_again(self, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_the_file_is_not_opened_again(self, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         other.append(b"one")
         _, cursor = log.read("", 1000)
-        opened = place.count("open")
+        opened = directory.count("open")
         for number in range(5):
             other.append(b"%d" % number)
             assert log.has_more(cursor)
@@ -481,8 +485,8 @@ class TestReadingOn:
 
     @pytest.mark.parametrize("asked", [False, True])
     @pytest.mark.parametrize("happens", ["rotated", "rotated twice", "removed", "emptied", "emptied and longer", "replaced"])
-    def test_whatever_happens_to_the_log(self, happens: str, asked: bool, place: Place) -> None:
-        log, other = place.somebody(), place.somebody()
+    def test_whatever_happens_to_the_log(self, happens: str, asked: bool, directory: LogDirectory) -> None:
+        log, other = directory.open(), directory.open()
         other.append(b"one")
         _, cursor = log.read("", 1000)
         assert log.read(cursor, 1000) == ([], cursor)
@@ -492,31 +496,31 @@ class TestReadingOn:
                 other.rotate()
                 other.append(b"three")
         elif happens == "removed":
-            place.live.unlink()
+            directory.live.unlink()
         elif happens == "emptied":
-            place.live.write_bytes(b"x\n")
+            directory.live.write_bytes(b"x\n")
         elif happens == "emptied and longer":
-            place.live.write_bytes(b"abc\nthree\n")
+            directory.live.write_bytes(b"abc\nthree\n")
         else:
-            place.live.unlink()
-            place.live.write_bytes(b"abc\nthree\n")
-        fresh = place.somebody().read(cursor, 1000)
+            directory.live.unlink()
+            directory.live.write_bytes(b"abc\nthree\n")
+        fresh = directory.open().read(cursor, 1000)
         if asked:
             assert log.has_more(cursor) == bool(fresh[0])
         assert log.read(cursor, 1000) == fresh
 
-    def test_a_piece_is_not_more(self, place: Place) -> None:
-        log = place.somebody()
+    def test_a_piece_is_not_more(self, directory: LogDirectory) -> None:
+        log = directory.open()
         log.append(b"one")
         _, cursor = log.read("", 1000)
-        with place.live.open("ab", buffering=0) as other:
+        with directory.live.open("ab", buffering=0) as other:
             other.write(b"tw")
             assert not log.has_more(cursor) and log.read(cursor, 0) == ([], cursor)
             other.write(b"o\nthr")
             assert log.has_more(cursor) and log.read(cursor, 0)[0] == [b"two"]
 
-    def test_several_readers_of_one_log_do_not_disturb_each_other(self, place: Place) -> None:
-        log = place.somebody()
+    def test_several_readers_of_one_log_do_not_disturb_each_other(self, directory: LogDirectory) -> None:
+        log = directory.open()
         for number in range(20):
             log.append(b"%d" % number)
         _, behind = log.read("", 0)
@@ -528,8 +532,8 @@ class TestReadingOn:
             seen += lines
         assert seen == [b"%d" % number for number in range(20)]
 
-    def test_threads_share_it(self, place: Place) -> None:
-        log, wrong = place.somebody(), []
+    def test_threads_share_it(self, directory: LogDirectory) -> None:
+        log, wrong = directory.open(), []
         for number in range(300):
             log.append(b"%d" % number)
 

@@ -104,7 +104,7 @@ class TestPlaces:
         link.symlink_to(tmp_path / "treasure")
         with pytest.raises(StoreError) as refused:
             files.append("status", b"") if name == ".status" else files.read("locks/a")
-        assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
+        assert str(refused.value) == f"{link} is a symbolic link and is not used. Replace it by a directory."
 
     @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in TokenCounters.DIRECTORIES)])
     @pytest.mark.parametrize("verb", ["next_token", "token_bound"])
@@ -115,7 +115,7 @@ class TestPlaces:
         link.symlink_to(tmp_path / "treasure")
         with pytest.raises(StoreError) as refused:
             getattr(files, verb)("locks/a")
-        assert str(refused.value) == f"{link} is a symbolic link and is not used. Put a directory in its place."
+        assert str(refused.value) == f"{link} is a symbolic link and is not used. Replace it by a directory."
 
     def test_keys_come_in_pages(self, files: FileStore) -> None:
         for name in "cab":

@@ -1,4 +1,4 @@
-"""The directory of a log on which somebody else acts just before a chosen call of ours."""
+"""A log's directory, in which a test acts just before a chosen system call of a log."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any
 
 import pytest
 
-from swarm.stores.file import line_reader, log, log_cursor, log_parts
-from swarm.stores.file.log import Journal
+from swarm.stores.file import line_reader, log_cursor, log_parts, log_reader, log_writer
+from swarm.stores.file.log import FileLog
 from swarm.stores.file.syscalls import make_dirs
 
-MODULES: tuple[Any, ...] = (log, log_parts, log_cursor, line_reader)  # to put something else in the place of their `os`
+# The modules whose `os` is replaced.
+MODULES: tuple[Any, ...] = (log_writer, log_reader, log_parts, log_cursor, line_reader)
 Act = Callable[[], object]
 
 
-class Place:
-    """The directory of one log, and as many as want to write and read it."""
+class LogDirectory:
+    """The directory of one log. `open` returns a new object each time, as another process would."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.live, self.parts = path / "status.log", path / ".status"
         self._patch = monkeypatch
 
-    def somebody(self, max_bytes: int = 0) -> Journal:
-        path, parts = str(self.live), str(self.parts)
+    def open(self, max_bytes: int = 0) -> FileLog:
+        path, parts_dir = str(self.live), str(self.parts)
         if not max_bytes:
-            return Journal(path, parts, ensure=make_dirs)
-        return Journal(path, parts, ensure=make_dirs, max_bytes=max_bytes)
+            return FileLog(path, parts_dir, make_dirs=make_dirs)
+        return FileLog(path, parts_dir, make_dirs=make_dirs, max_bytes=max_bytes)
 
     def part(self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01") -> Path:
-        """A part that somebody put aside; without `end` nobody has settled yet where it ends."""
+        """Make a part. Without `end`, its end is not decided yet."""
         directory = self.parts / f"{number:010d}-{name}"
         directory.mkdir(parents=True)
         (directory / "part").write_bytes(data)
@@ -41,20 +42,20 @@ class Place:
         return directory
 
     def before(self, call: str, *acts: Act | None) -> None:
-        """The next calls of this name in `os` come after these acts, one each; None: nothing happens before that one."""
+        """Do one act before each of the next system calls of this name. None does nothing."""
         waiting = list(acts)
         real = getattr(os, call)
 
-        def meddled(*args: Any, **options: Any) -> Any:
+        def after_the_act(*args: Any, **options: Any) -> Any:
             act = waiting.pop(0) if waiting else None
             if act:
                 act()
             return real(*args, **options)
 
-        self._replace(call, meddled)
+        self._replace(call, after_the_act)
 
     def count(self, call: str) -> list[tuple[Any, ...]]:
-        """What the calls of this name in `os` are called with, from now on."""
+        """Return a list that collects the arguments of all later system calls of this name."""
         seen: list[tuple[Any, ...]] = []
         real = getattr(os, call)
 
@@ -70,4 +71,4 @@ class Place:
             self._patch.setattr(module, "os", SimpleNamespace(**{**vars(module.os), call: function}))
 
     def lines(self) -> list[bytes]:
-        return [line for _, line, _ in self.somebody().numbered()]
+        return [line for _, line, _ in self.open().numbered()]
