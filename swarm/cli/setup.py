@@ -32,7 +32,7 @@ def setup(call: Call) -> int:
     removing = "--remove" in call.options
     if removing and "--skill" in call.options:
         raise BadInput("--remove removes everything, also the skill. Leave --skill away.")
-    where = _places(agent, call)
+    where = _agent_files(agent, call)
     if removing:
         made = removals(agent, where)
     else:
@@ -54,7 +54,7 @@ def setup(call: Call) -> int:
     return 0
 
 
-def _places(agent: str, call: Call) -> AgentFiles:
+def _agent_files(agent: str, call: Call) -> AgentFiles:
     if "--user" in call.options:
         if "--project" in call.options:
             raise BadInput("--user and --project exclude each other. Give one of them.")

@@ -127,8 +127,8 @@ def restart(call: Call) -> int:
 def _how_it_ended(one: StoppedAgent, grace: float) -> str:
     if one.killed:
         return f"killed, because it did not end within {grace:g} s"
-    as_told = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
-    return "ended" if as_told else describe(one.agent)
+    was_stopped = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
+    return "ended" if was_stopped else describe(one.agent)
 
 
 def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:

@@ -59,7 +59,7 @@ class BackgroundCall(Generic[R]):
 
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        self._when_ended(lambda: _tell_loop(loop, ended))
+        self._when_ended(lambda: _wake_loop(loop, ended))
         return bool((await asyncio.wait([ended], timeout=timeout))[0])
 
     def result(self) -> R:
@@ -116,7 +116,7 @@ class BackgroundCall(Generic[R]):
         callback()
 
 
-def _tell_loop(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+def _wake_loop(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
     def set_ended() -> None:
         if not ended.done():
             ended.set_result(None)

@@ -233,7 +233,7 @@ def _fork(
             if group:
                 os.setpgid(0, 0)
             child_side.prepare(bind_to_parent=bind_to_parent, mask=mask)
-            child_side.place_streams(streams)
+            child_side.arrange_streams(streams)
             child_side.close_others(keep=pipes)
             child_side.wait_and_exec(*pipes)
         finally:

@@ -63,7 +63,7 @@ def prepare(*, bind_to_parent: Callable[[], None] | None, mask: Collection[int])
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def place_streams(streams: tuple[int, ...]) -> None:
+def arrange_streams(streams: tuple[int, ...]) -> None:
     """Make the descriptors the standard streams 0, 1 and 2."""
     for target, fd in enumerate([fd if fd == target else os.dup(fd) for target, fd in enumerate(streams)]):
         if fd != target:
