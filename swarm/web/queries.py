@@ -5,7 +5,7 @@ Every answer is bounded and says where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from swarm.errors import BadInput, NoTask
@@ -14,7 +14,7 @@ from swarm.locks.table import LockTable
 from swarm.queue.events import LOG as TASKS
 from swarm.queue.events import parse_event
 from swarm.queue.queue import TaskQueue
-from swarm.status.log import LOG, parse_record
+from swarm.status.log import LOG, StatusLog, parse_record, search_texts
 from swarm.stores.contract import Store
 from swarm.web.answers import Record, Records, TaskHistory, TaskRow, Tasks
 from swarm.web.payloads import cut, has_words, record_matches, record_row
@@ -115,13 +115,8 @@ def _history(store: Store, task_id: str) -> list[Record]:
 
     Two facts are in the queue's log alone: when the task was added, and who retried it.
     """
-    needle = json_codec.dumps(task_id).encode()
-    found: list[Record] = []
-    for line in _lines(store, LOG, needle):
-        record = parse_record(line)
-        if record is not None and record.get("task_id") == task_id:
-            found.append(record_row(record))
-    for line in _lines(store, TASKS, needle):
+    found = [record_row(record) for _, record in StatusLog(store).query(task_id)]
+    for line in store.search(TASKS, *search_texts(task_id)):
         event = _event(line)
         if event.get("id") == task_id and event.get("op") in ("add", "retry"):
             kind = "ADDED" if event["op"] == "add" else "RETRY"
@@ -131,16 +126,6 @@ def _history(store: Store, task_id: str) -> list[Record]:
     # A worker may claim a task in the millisecond in which it was added.
     found.sort(key=lambda row: (row["timestamp"], row["type"] != "ADDED"))
     return found
-
-
-def _lines(store: Store, log: str, needle: bytes) -> Iterator[bytes]:
-    cursor = ""
-    while True:
-        lines, cursor = store.read_log(log, cursor)
-        if not lines:
-            return
-        # Another program may have written the name with \u escapes.
-        yield from (line for line in lines if needle in line or b"\\u" in line)
 
 
 def _event(line: bytes) -> Mapping[str, Any]:
