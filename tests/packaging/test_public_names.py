@@ -55,11 +55,11 @@ def test_the_package_and_its_public_modules_offer_the_same_objects() -> None:
 
 
 def test_the_list_of_names_is_sorted_and_agrees_with_the_table_of_modules() -> None:
-    homes: dict[str, str] = vars(swarm)["_HOMES"]
+    modules: dict[str, str] = vars(swarm)["_MODULES"]
     assert swarm.__all__ == sorted(set(swarm.__all__))
-    assert list(homes) == swarm.__all__
-    for name, home in homes.items():
-        assert getattr(swarm, name).__module__ == f"swarm.{home}", "a name is imported from where it is defined"
+    assert list(modules) == swarm.__all__
+    for name, module in modules.items():
+        assert getattr(swarm, name).__module__ == f"swarm.{module}", "a name is imported from where it is defined"
 
 
 def test_dir_lists_every_name_before_and_after_its_first_use() -> None:
