@@ -90,9 +90,9 @@ COMMAND = Command(
     details=(
         "Users need not call it: swarm setup writes it into the settings of the agent.",
         {
-            "SessionStart": "tell the agent its worker name, its task, who else works and what waits",
+            "SessionStart": "tell the agent its name and task, who else works, and what waits",
             "PreToolUse": "refuse to edit a file that another worker has reserved (swarm reserve)",
-            "PostToolUse": "renew the agent's claims, at most every ten seconds, and tell it of a lost task",
+            "PostToolUse": "renew claims, at most every ten seconds, and report a lost task",
             "Stop": "remind the agent once of a task that is still open",
             "SessionEnd": "release what the agent has claimed",
         },

@@ -48,7 +48,7 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
     try:
-        for pattern in sorted(patterns):  # the same order for all workers: otherwise two could refuse each other
+        for pattern in sorted(patterns):  # one order for all workers: two must not refuse each other
             if task:
                 made.append(reservations.reserve_for_task(pattern, worker, task, token))
             else:

@@ -19,9 +19,9 @@ from swarm.terminal.text import shown
 _ANSWER_TIMEOUT = 600.0  # seconds
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
 _NEXT = {
-    "claude": "Claude Code reads this at its next start. It asks once whether it may use the MCP server of a project.\n",
-    "codex": "Codex reads this at its next start. A project must be trusted first. Codex runs a hook only after you\n"
-    "have looked at it: type /hooks there.\n",
+    "claude": "Claude Code reads this at its next start. It asks once whether it may use the MCP\nserver of a project.\n",
+    "codex": "Codex reads this at its next start. A project must be trusted first. Codex runs a\n"
+    "hook only after you have looked at it: type /hooks there.\n",
 }
 
 

@@ -117,8 +117,8 @@ COMMAND = Command(
     options=(
         Option(
             "--watch",
-            text="draw the screen again when something happens, and every second; Ctrl-C ends it (exit 0). "
-            "Where there is no terminal, print it again when something has changed (with --json: one object a line)",
+            text="draw the screen again at each event and each second; Ctrl-C ends it (exit 0). "
+            "Without a terminal, print it again after each change (with --json: one object a line)",
         ),
     ),
     details=(
@@ -128,5 +128,5 @@ COMMAND = Command(
             "follow the workers with their tasks, then the queue by state."
         ),
     ),
-    notes=("The exit code is 0 also where there are problems. docs/reference/view.md lists the keys of --json.",),
+    notes=("The exit code is 0 also with problems. docs/reference/view.md has the keys of --json.",),
 )
