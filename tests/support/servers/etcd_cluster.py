@@ -1,8 +1,9 @@
-"""A cluster of etcd whose three members have a network each, so that they can be parted from each other and from nobody else.
+"""A cluster of three etcd members that can be separated from each other, not from clients.
 
-Each is plugged into two bridges: over one it talks to its peers, over the other to its clients, who are in the first namespace
-with both bridges. One that is parted is unplugged from its peers: it still sends, and nobody hears or answers it; no packet is
-refused, and clients reach it as before. Members wait as long for each other as they do by default.
+Each member has a network namespace with two bridges: one to its peers, one to its clients.
+The clients are in the first namespace, with both bridges. A separated member is unplugged
+from its peers. It still sends, and gets no answer; no packet is refused, and clients reach
+it as before. The members have etcd's default timeouts for each other.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from tests.support.servers.server import wait_until
 _CLIENTS, _PEERS = "10.77.0", "10.78.0"  # the networks, one for each bridge
 _CLIENT = 1  # the clients' number in theirs; those of the members follow
 _COUNT = 3
-_PATIENCE = (100, 1000)
+_ELECTION = (100, 1000)
 _STAY = "ip link set lo up && echo ready && exec sleep 3600"
 
 
 class ClusterApart(EtcdCluster):
-    """Members by their namespaces, which processes keep: `switch` that of the bridges, `keepers` theirs."""
+    """The members, each in a network namespace that a process keeps open.
+
+    `switch` is the process for the bridges, `keepers` are those for the members.
+    """
 
     def __init__(self, directory: Path, switch: int, keepers: list[int]) -> None:
         names = {f"member{number}": f"{_address(_PEERS, number)}:2380" for number in range(_COUNT)}
@@ -35,7 +39,7 @@ class ClusterApart(EtcdCluster):
                 host=_address(_CLIENTS, number),
                 port=2379,
                 prefix=(*MORTAL, "nsenter", "--target", str(keepers[number]), "--net", "--"),
-                patience=_PATIENCE,
+                election=_ELECTION,
             )
             for number, name in enumerate(names)
         ]
@@ -47,11 +51,11 @@ class ClusterApart(EtcdCluster):
         self.wait_until_well()
 
     def wait_until_well(self) -> None:
-        """All of them are there again, and know of each other."""
+        """Connect all members again, and wait until they know each other."""
         wait_until(lambda: all(member.is_well() for member in self.members), "a member does not get well")
 
     def part(self, member: EtcdServer) -> None:
-        """From now on it does not hear of the others, nor they of it."""
+        """Separate a member from the others."""
         run(*self._at_switch, f"peer{self.members.index(member)}", "nomaster")
 
     def heal(self, member: EtcdServer) -> None:
@@ -64,7 +68,7 @@ class ClusterApart(EtcdCluster):
 
 @contextmanager
 def cluster_apart(directory: Path) -> Iterator[ClusterApart]:
-    """A cluster that runs; in this block this thread, and whoever it starts, is where its clients are."""
+    """Run a cluster. In this block, this thread and its processes are in the clients' network."""
     with ExitStack() as stack:
         bridges = "ip link add clients type bridge && ip link add peers type bridge"
         ready = f"ip address add {_CLIENTS}.{_CLIENT}/24 dev clients && ip link set clients up && ip link set peers up"
@@ -80,7 +84,7 @@ def cluster_apart(directory: Path) -> Iterator[ClusterApart]:
 
 
 def _plug_in(number: int, keeper: int, switch: int) -> None:
-    """Who has which address is known to all: nobody has to answer that question, so that one who is parted does not find out."""
+    """Write all addresses into all tables, so that no member notices a separation by ARP."""
     at_switch = ("nsenter", "--target", str(switch), "--net", "ip")
     there = ("nsenter", "--target", str(keeper), "--net", "ip")
     for kind, network in (("client", _CLIENTS), ("peer", _PEERS)):

