@@ -199,7 +199,6 @@ class Lease:
         Ignore errors of the store.
         """
         self._stopping.set()
-        self._cancel_first_beat()
         if self._lock is not None and not self._is_detached:
             try:
                 self._table.release(self.task_id, self.worker, self._lock.token)
