@@ -443,7 +443,7 @@ class TestBrokenStateDirectory:
         (home / place).unlink(missing_ok=True)
         os.mkfifo(home / place)
         if place.startswith("locks"):
-            os.utime(home / place, (1, 1))  # a lock that makes no sense may be young
+            os.utime(home / place, (1, 1))  # an invalid lock may be young
         checks = [check for check in examine() if check.state != OK]
         assert checks and all(check.fix for check in checks)
 

@@ -167,9 +167,9 @@ def test_a_fault_in_the_log_is_named_with_file_and_line(fault: str, log: Run, is
     path.write_bytes(line() + line() + bad)
     done = log("validate")
     assert done.returncode == 1
-    (told,) = done.stdout.splitlines()
-    assert told.startswith(f"{path}:3: ")
-    assert text in told
+    (shown,) = done.stdout.splitlines()
+    assert shown.startswith(f"{path}:3: ")
+    assert text in shown
     assert done.stderr == "1 fault found\n"
 
 
@@ -201,9 +201,9 @@ def test_a_fault_in_a_lock_is_named_with_its_file(fault: str, log: Run, isolated
     (path.parent / "task-002.lock").write_bytes(lock_text(task_id="task-002"))
     done = log("validate")
     assert done.returncode == 1
-    told = done.stdout.splitlines()
-    assert told and all(fault.startswith(f"{path}: ") for fault in told)
-    assert any(text in fault for fault in told)
+    shown = done.stdout.splitlines()
+    assert shown and all(fault.startswith(f"{path}: ") for fault in shown)
+    assert any(text in fault for fault in shown)
 
 
 def test_a_lock_file_with_a_name_that_no_task_may_have_is_a_fault(log: Run, isolated_swarm_dir: Path) -> None:
@@ -229,7 +229,7 @@ def test_every_fault_is_told_not_only_the_first(log: Run, isolated_swarm_dir: Pa
     (isolated_swarm_dir / "status.log").write_bytes(b"x\n" + line() + line(task_id=None, timestamp=None) + line()[:-1])
     (isolated_swarm_dir / "locks" / "task-001.lock").write_bytes(b"")
     done = log("validate")
-    places = [told.partition(": ")[0].removeprefix(f"{isolated_swarm_dir}/") for told in done.stdout.splitlines()]
+    places = [each.partition(": ")[0].removeprefix(f"{isolated_swarm_dir}/") for each in done.stdout.splitlines()]
     assert places == ["status.log:1", "status.log:3", "status.log:3", "status.log:4", "locks/task-001.lock"]
     assert (done.returncode, done.stderr) == (1, "5 faults found\n")
 

@@ -75,7 +75,7 @@ def dead_pid() -> int:
 
 
 def write(lock_file: Path, *, pid: int | None = None, started_at: str = NOW) -> bytes:
-    """A lock file as somebody else writes it, by default of a living process that has just begun."""
+    """A lock file as another program writes it, by default of a living process that has just begun."""
     data = FIVE_KEYS.format(pid=pid or os.getppid(), started_at=started_at).encode()
     lock_file.write_bytes(data)
     return data
@@ -462,7 +462,7 @@ class TestStep3AcquireDecision:
         assert concurrency_control(**inputs, ask=ask)["status"] == "acquired" and len(asked) == 2
 
     def test_only_the_lock_that_was_judged_is_overwritten(self, project: Path, lock_file: Path, clock: HandClock) -> None:
-        """While somebody thinks about a zombie, another sprint begins: the yes was not meant for that one."""
+        """During the question about a zombie another sprint starts: the yes is not for that one."""
         other = SprintMutex(project, clock=clock)
 
         def thinks(question: str) -> bool:
@@ -512,7 +512,7 @@ class TestStep4Write:
         assert seen == [None]
 
     def test_an_interrupt_after_the_write_leaves_no_lock(self, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Ctrl-C after the lock was written: nobody was told, so nobody has it."""
+        """Ctrl-C after the lock was written: the answer was not returned, so no sprint has it."""
 
         class Interrupted(Filesystem):
             def link(self, source: str, target: str) -> None:
@@ -656,7 +656,7 @@ class TestErrorMatrix:
     def test_row_8_what_was_written_is_not_what_is_there(
         self, project: Path, lock_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Somebody writes over it at once: that is not ours to remove."""
+        """Another program overwrites it at once: that file is not ours to remove."""
 
         class Overwritten(Filesystem):
             reads = 0
@@ -934,7 +934,7 @@ class TestConstants:
     ) -> None:
         def busy(*args: object) -> bool:
             clock.pass_time(1.0)
-            raise Busy("somebody else is changing it")
+            raise Busy("another process is changing it")
 
         monkeypatch.setattr(single_record.SingleRecord, "create", busy)
         begun = clock.steady()
@@ -962,9 +962,9 @@ class TestCommand:
             (("release",), 0, "released"),
         ]
         for args, code, status in ways:
-            told = self.sprint(*args, project=project, options=options)
-            assert (told[0], told[1]["status"], told[1]["mode"]) == (code, status, args[0])
-            assert told[1].get("schema_version") == (1 if options else None)
+            result = self.sprint(*args, project=project, options=options)
+            assert (result[0], result[1]["status"], result[1]["mode"]) == (code, status, args[0])
+            assert result[1].get("schema_version") == (1 if options else None)
 
     def test_yaml_and_json_say_the_same(self, project: Path) -> None:
         run("sprint", "acquire", "--project-root", str(project), "--session-id", "no", "--epic-spec", "12:30", "--pid", "1")

@@ -40,22 +40,22 @@ def test_of_sixteen_sprints_that_start_at_once_one_acquires_and_the_others_learn
             zombie(tmp_path / str(number))
         elif before == "a broken file":
             (tmp_path / str(number) / ".sprint-running").write_bytes(b"")
-    told = tmp_path / "told"
-    told.mkdir()
+    answers_dir = tmp_path / "answers_dir"
+    answers_dir.mkdir()
 
     def start(me: int, number: int) -> bool:
         if number == ROUNDS:
-            return False  # one more, in which nobody does anything: a winner that is gone would be a zombie
+            return False  # one more round without an action: a winner that is gone would be a zombie
         project = tmp_path / str(number)
         answer = concurrency_control(
             mode="acquire", project_root=project, session_id=f"s{me}", epic_spec="e", force=before != "nothing"
         )
-        (told / f"{number}-{me}").write_text(json.dumps(answer))
+        (answers_dir / f"{number}-{me}").write_text(json.dumps(answer))
         return bool(answer["status"] == "acquired")
 
     for number, winners in enumerate(race(STARTERS, ROUNDS + 1, start)[:ROUNDS]):
         assert len(winners) == 1, f"round {number}: {winners}"
-        answers = [json.loads((told / f"{number}-{me}").read_text()) for me in range(STARTERS)]
+        answers = [json.loads((answers_dir / f"{number}-{me}").read_text()) for me in range(STARTERS)]
         assert sorted(answer["status"] for answer in answers) == ["acquired"] + ["blocked"] * (STARTERS - 1)
         assert {answer["lock_info"]["session_id"] for answer in answers} == {f"s{winners[0]}"}
         assert {answer["lock_info"]["pid"] for answer in answers} == {answers[winners[0]]["lock_info"]["pid"]}
@@ -116,7 +116,7 @@ OPERATIONS: dict[str, Callable[[SprintMutex], dict[str, Any]]] = {
 
 
 def stopped_everywhere(place: Path, operation: str) -> Iterator[tuple[Path, Stopped]]:
-    """A project in which somebody is stopped before its second call, then one before its third, until it makes no more. (Before
+    """A project in which a process is stopped before its second call, then one before its third, until it makes no more. (Before
     its first it knows nothing yet.)"""
     for at in range(2, 200):
         project = place / str(at)

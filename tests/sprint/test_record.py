@@ -40,7 +40,7 @@ def lines(fields: dict[str, str]) -> bytes:
 
 
 def edited(data: bytes, **changes: object) -> bytes:
-    """A lock file with the values of some keys replaced, or left out (None), by somebody with an editor."""
+    """A lock file with the values of some keys replaced, or left out (None), with an editor."""
     fields = dict(line.split(": ", 1) for line in data.decode().splitlines())
     assert set(changes) <= set(fields)
     fields |= {key: f'"{value}"' if isinstance(value, str) else str(value) for key, value in changes.items()}

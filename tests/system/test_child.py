@@ -1,4 +1,4 @@
-"""A child begins when it is told to, becomes what it is told, and is ended with all of its group."""
+"""A GatedProcess starts its command when exec is called, and is ended with its whole group."""
 
 from __future__ import annotations
 
@@ -91,17 +91,17 @@ class TestBeginning:
             assert child.is_over()
 
     def test_a_process_whose_parent_was_killed_during_exec_never_runs_the_command(self, tmp_path: Path) -> None:
-        """Half of what it was told is in the pipe."""
-        ready, told = os.pipe()
+        """Half of the message is in the pipe."""
+        ready, report = os.pipe()
 
         def half() -> None:
             child = GatedProcess()
-            os.write(told, str(child.pid).encode())
+            os.write(report, str(child.pid).encode())
             os.kill(child.pid, signal.SIGSTOP)  # so that it does not read
             child.exec(["touch", str(tmp_path / "ran")], {"X": "x" * 1_000_000})
 
         parent = fork(half)
-        os.close(told)
+        os.close(report)
         waiting = int(os.read(ready, 16))
         os.close(ready)
         wait_until(lambda: state_of(parent).startswith("S") and state_of(waiting).startswith("T"))
@@ -113,13 +113,13 @@ class TestBeginning:
 
     def test_the_environment_is_the_one_passed_or_ours(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WORD", "ours")
-        for told, seen in (
+        for environment, seen in (
             (None, "ours"),
             ({"WORD": "任务\n" + os.fsdecode(b"\xff"), "PATH": os.environ["PATH"]}, "任务\n\udcff"),
         ):
             with (tmp_path / "out").open("wb") as out:
                 child = make(stdout=out.fileno())
-                child.exec(["sh", "-c", 'printf %s "$WORD"'], told)
+                child.exec(["sh", "-c", 'printf %s "$WORD"'], environment)
             assert code_of(child) == 0
             assert os.fsdecode((tmp_path / "out").read_bytes()) == seen
 
@@ -208,8 +208,8 @@ class TestItself:
             signal.signal(signal.SIGHUP, ignored)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-        def masks(told: str) -> list[int]:  # but for 32 and 33, which the C library ignores in all that it spawns
-            return [int(word, 16) & 0x7FFF_FFFF for word in told.split()[1::2]]
+        def masks(text: str) -> list[int]:  # but for 32 and 33, which the C library ignores in all that it spawns
+            return [int(word, 16) & 0x7FFF_FFFF for word in text.split()[1::2]]
 
         assert masks(found) == masks(usual) and masks(found)[0] and masks(found)[1]
 
@@ -277,20 +277,20 @@ class TestItself:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
     def test_a_process_dies_with_its_parent_only_if_asked_to(self, tmp_path: Path) -> None:
-        ready, told = os.pipe()
+        ready, report = os.pipe()
 
         def lead() -> None:
             for bound in (True, False):
                 child = GatedProcess(group=True, die_with_parent=bound)
                 child.exec(["sleep", "600"])
-                os.write(told, f"{child.pid}\n".encode())
+                os.write(report, f"{child.pid}\n".encode())
             signal.pause()
 
         parent = fork(lead)
         bound = survivor = 0
         with os.fdopen(ready) as pids:
             bound, survivor = int(pids.readline()), int(pids.readline())
-        os.close(told)
+        os.close(report)
         try:
             os.kill(parent, signal.SIGKILL)
             os.waitpid(parent, 0)

@@ -213,7 +213,7 @@ class TestGone:
 
 
 class TestGroup:
-    """A process is gone only when nobody of the group that works for it is left."""
+    """A process is gone only once the group that works for it is empty."""
 
     @pytest.fixture
     def group(self) -> Iterator[int]:
@@ -254,9 +254,9 @@ class TestGroup:
             os.waitpid(member, 0)
 
     def test_a_group_with_a_process_whose_first_thread_has_ended_is_not_empty(self) -> None:
-        ready, told = os.pipe()
-        pid = fork(_lead_a_group_without_a_first_thread, told)
-        os.close(told)
+        ready, report = os.pipe()
+        pid = fork(_lead_a_group_without_a_first_thread, report)
+        os.close(report)
         try:
             assert os.read(ready, 1) == b"1"
             wait_until(lambda: process._stat(str(pid))[0] == "Z")
@@ -387,12 +387,12 @@ class TestProbe:
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         assert process.probe(who, BOOT, TIME_NS) == "gone"
-        assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", "whoever it was"
+        assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", "whichever process it was"
 
     def test_a_process_whose_first_thread_has_ended_is_alive(self) -> None:
-        ready, told = os.pipe()
-        pid = fork(_end_the_first_thread, told)
-        os.close(told)
+        ready, report = os.pipe()
+        pid = fork(_end_the_first_thread, report)
+        os.close(report)
         try:
             assert os.read(ready, 1) == b"1"
             deadline = time.monotonic() + 10
@@ -517,10 +517,10 @@ class TestProbe:
         assert sent == []
 
 
-def _end_the_first_thread(told: int) -> None:
+def _end_the_first_thread(report: int) -> None:
     """Leaves a process whose first thread is dead while another goes on."""
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-    os.write(told, b"1")
+    os.write(report, b"1")
     ctypes.CDLL(None).pthread_exit(None)
 
 
@@ -529,6 +529,6 @@ def _lead_a_group() -> None:
     time.sleep(60)
 
 
-def _lead_a_group_without_a_first_thread(told: int) -> None:
+def _lead_a_group_without_a_first_thread(report: int) -> None:
     os.setpgid(0, 0)
-    _end_the_first_thread(told)
+    _end_the_first_thread(report)

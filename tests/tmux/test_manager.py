@@ -499,12 +499,12 @@ class TestRestarting:
         assert places(manager) == before
 
     def test_restart_with_force_ends_a_running_agent_gracefully_first(self, manager: TmuxSwarmManager, workplace: Path) -> None:
-        start(manager, "trap 'echo given back >> log; exit 0' TERM; echo begun >> log; while :; do sleep 0.05; done")
+        start(manager, "trap 'echo released >> log; exit 0' TERM; echo begun >> log; while :; do sleep 0.05; done")
         wait_for_file(workplace / "log", b"begun\n")
 
         manager.restart(1, force=True)
 
-        wait_for_file(workplace / "log", b"begun\ngiven back\nbegun\n")
+        wait_for_file(workplace / "log", b"begun\nreleased\nbegun\n")
 
 
 class TestStopping:
@@ -579,7 +579,7 @@ class TestItsServer:
 
     def test_the_tmux_of_the_caller_does_not_matter(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
         start(manager, "exec sleep 1000")
-        other = TmuxSwarmManager(f"{manager.state_dir}-of-somebody-else")
+        other = TmuxSwarmManager(f"{manager.state_dir}-of-another-user")
         try:
             start(other, "exec sleep 1000")
             theirs = places(other)
@@ -696,13 +696,13 @@ class TestTrouble:
             start(manager, "true")
 
     @pytest.mark.parametrize(
-        ("told", "fits"), [("3.1c", False), ("2.9", False), ("next-3.7", True), ("master", True), ("10.0", True)]
+        ("version", "fits"), [("3.1c", False), ("2.9", False), ("next-3.7", True), ("master", True), ("10.0", True)]
     )
     def test_a_tmux_that_is_too_old_is_refused(
-        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch, told: str, fits: bool
+        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch, version: str, fits: bool
     ) -> None:
         fake = workplace / "tmux"
-        fake.write_text(f"#!/bin/sh\necho tmux {told}\n")
+        fake.write_text(f"#!/bin/sh\necho tmux {version}\n")
         fake.chmod(0o755)
         monkeypatch.setenv("PATH", f"{workplace}:{os.environ['PATH']}")
 
@@ -710,7 +710,7 @@ class TestTrouble:
         if fits:
             server.prepare()
         else:
-            with pytest.raises(TmuxSwarmError, match=f"this is tmux {told}, but swarm needs tmux 3.2 or newer"):
+            with pytest.raises(TmuxSwarmError, match=f"this is tmux {version}, but swarm needs tmux 3.2 or newer"):
                 server.prepare()
 
     def test_a_server_that_does_not_answer_is_not_one_without_panes(
@@ -829,9 +829,9 @@ class TestCommands:
         start(manager, "exit 3")
         dead = wait_for_end(manager, "worker-1")
 
-        told = run("agents").out.decode().splitlines()
-        assert told[0].startswith("master    running (pid ")
-        assert told[1] == "worker-1  dead, exit code 3"
+        lines = run("agents").out.decode().splitlines()
+        assert lines[0].startswith("master    running (pid ")
+        assert lines[1] == "worker-1  dead, exit code 3"
         master, worker = run("agents", "--json").json["agents"]
         assert (master["role"], master["status"], master["worker_id"]) == ("master", "running", None)
         assert worker == {

@@ -82,12 +82,12 @@ class TestDoing:
         self, store: Store, queue: TaskQueue, results: Path
     ) -> None:
         queue.add("a", "say hello")
-        worker = work(store, ["sh", "-c", 'echo "I was told: $1"; echo noise >&2', "sh", "{prompt}"])
+        worker = work(store, ["sh", "-c", 'echo "prompt: $1"; echo noise >&2', "sh", "{prompt}"])
         assert worker.tally.done == 1
-        assert (results / "a.1.out").read_text() == "I was told: say hello\n"
+        assert (results / "a.1.out").read_text() == "prompt: say hello\n"
         assert (results / "a.1.err").read_text() == "noise\n"
         start, done = records(store, "a")
-        assert (start["state"], done["state"], done["message"]) == ("START", "DONE", "I was told: say hello")
+        assert (start["state"], done["state"], done["message"]) == ("START", "DONE", "prompt: say hello")
         assert done["meta"] | {"seconds": 0} == {
             "token": 1,
             "attempt": 1,
@@ -585,21 +585,21 @@ class TestStopping:
     def test_a_store_that_cannot_be_used_later_is_waited_for(
         self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told: list[tuple[str, str, str]] = []
-        worker = SmartWorker("worker-1", store=store, on_event=lambda *event: told.append(event))
+        events: list[tuple[str, str, str]] = []
+        worker = SmartWorker("worker-1", store=store, on_event=lambda *event: events.append(event))
         monkeypatch.setattr("swarm.workers.worker._STORE_RETRY_INTERVAL", 0.05)
         thread = threading.Thread(target=worker.run)
         thread.start()
         until(lambda: worker.idle)
         claim = worker.queue.claim
         monkeypatch.setattr(worker.queue, "claim", lambda *_, **__: (_ for _ in ()).throw(StoreError("the disk is gone")))
-        until(lambda: told)
+        until(lambda: events)
         monkeypatch.setattr(worker.queue, "claim", claim)
         queue.add("a", command="true")
         until(lambda: queue.get("a").state == "done")
         worker.stop()
         thread.join(timeout=10)
-        assert [event for event in told if event[0] == "trouble"] == [("trouble", "", "the disk is gone")]
+        assert [event for event in events if event[0] == "trouble"] == [("trouble", "", "the disk is gone")]
 
     def test_a_store_that_cannot_be_used_at_all_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
