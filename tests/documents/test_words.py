@@ -94,13 +94,6 @@ _NOT_YET: dict[str, set[str]] = {
     "docs/design/proof.md": {"give back", "draw", "hand", "anchor", "gate", "picture", "ground", "turn"},
     "docs/design/store-performance.md": {"turn"},
     "swarm/locks/table.py": {"whoever", "draw"},
-    "swarm/stores/file/durable.py": {"whoever", "take back", "ticket"},
-    "swarm/stores/file/line_reader.py": {"whoever"},
-    "swarm/stores/file/log.py": {"whoever", "turn"},
-    "swarm/stores/file/log_cursor.py": {"whoever", "place", "turn"},
-    "swarm/stores/file/log_parts.py": {"whoever", "makes no sense", "told"},
-    "swarm/stores/file/single_record.py": {"whoever", "place"},
-    "swarm/stores/file/state_dir.py": {"whoever"},
     "swarm/stores/file/tokens.py": {"draw", "turn"},
 }
 
