@@ -1,7 +1,8 @@
-"""The brief of an agent: who it is, its task, who else works, what waits, the next commands.
+"""The brief of an agent: who it is, its task, who else works, what waits, the next
+commands.
 
-The brief is short however large the swarm is; it says how much it leaves out. Text of other
-agents is cut and stays on one line, after the name of its worker.
+The brief is short however large the swarm is; it says how much it leaves out. Text of
+other agents is cut and stays on one line, after the name of its worker.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _MAX_PROMPT = 4000  # characters of all its tasks' prompts together; `swarm task
 class OwnTask:
     """A task or lock of the agent.
 
-    `managed`: another process keeps its lease alive and ends it. `queued`: it is a task of the
-    queue, not only a lock.
+    `managed`: another process keeps its lease alive and ends it. `queued`: it is a task
+    of the queue, not only a lock.
     """
 
     task_id: str
@@ -42,7 +43,10 @@ class OwnTask:
 
 @dataclass(frozen=True)
 class Brief:
-    """The state of the swarm for one worker. `reserved` are the reservations of other workers."""
+    """The state of the swarm for one worker.
+
+    `reserved` are the reservations of other workers.
+    """
 
     worker: str
     tasks: tuple[OwnTask, ...]
@@ -100,7 +104,10 @@ class Brief:
         return [*lines, f"And {more} more of yours."] if more > 0 else lines
 
     def _commands(self) -> dict[str, str]:
-        """Return the next commands by purpose. Only the first task has commands of its own."""
+        """Return the next commands by purpose.
+
+        Only the first task has commands of its own.
+        """
         who = quoted(self.worker)
         commands: dict[str, str] = {}
         for own in self.tasks[:1]:
@@ -125,7 +132,10 @@ class Brief:
 
 
 def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
-    """Return the brief of a worker. `assigned_task` is the task for which the agent was started."""
+    """Return the brief of a worker.
+
+    `assigned_task` is the task for which the agent was started.
+    """
     board = Viewer(store).look()
     queue = TaskQueue(store)
     active = [task for task in board.workers if task.worker == worker]

@@ -1,7 +1,8 @@
-"""Parse the event that a coding agent passes to its hooks: one JSON object on standard input.
+"""Parse the event that a coding agent passes to its hooks: one JSON object on standard
+input.
 
-Claude Code and Codex use the same names. A field that is missing or has an unexpected type
-is ignored: a newer agent may send other fields, and must not be delayed for that.
+Claude Code and Codex use the same names. A field that is missing or has an unexpected
+type is ignored: a newer agent may send other fields, and must not be delayed for that.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _PATCH_HEADERS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*
 class HookEvent:
     """An event of an agent.
 
-    `directory` is where the agent works, "" if unknown. `files` are the files that a tool is
-    about to change. `is_repeated_stop`: a hook has already kept the agent from stopping.
+    `directory` is where the agent works, "" if unknown. `files` are the files that a
+    tool is about to change. `is_repeated_stop`: a hook has already kept the agent from
+    stopping.
     """
 
     __slots__ = ("directory", "files", "is_repeated_stop", "name")

@@ -6,10 +6,10 @@
     Stop           remind the agent of an open task, once for each claim
     SessionEnd     release everything the agent holds
 
-Locks and reservations belong to a worker name, so every agent needs a name of its own. A
-lock that another process keeps alive and ends (a worker, an MCP server) is left to that
-process. Reminders are remembered on this machine, beside the state. If they cannot be
-saved, the agent may stop without one.
+Locks and reservations belong to a worker name, so every agent needs a name of its own.
+A lock that another process keeps alive and ends (a worker, an MCP server) is left to
+that process. Reminders are remembered on this machine, beside the state. If they cannot
+be saved, the agent may stop without one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ Answer = dict[str, Any]
 
 
 class AgentHooks:
-    """The hooks of one agent. `assigned_task` is the task for which the agent was started."""
+    """The hooks of one agent.
+
+    `assigned_task` is the task for which the agent was started.
+    """
 
     def __init__(self, store: Store, worker: str, state: HookState, assigned_task: str = "") -> None:
         self._store = store
@@ -50,7 +53,10 @@ class AgentHooks:
         self._reservations = Reservations(store)
 
     def answer(self, event: HookEvent) -> Answer | None:
-        """Return the answer for the agent, None if there is none. Ignore unknown events."""
+        """Return the answer for the agent, None if there is none.
+
+        Ignore unknown events.
+        """
         react = {
             "SessionStart": self._session_start,
             "PreToolUse": self._before_tool,
@@ -131,12 +137,13 @@ class AgentHooks:
         self._reservations.release(self._worker)
         self._state.drop()
 
-    # The agent's locks ---------------------------------------------------------------------
+    # The agent's locks ----------------------------------------------------------------
 
     def _own_locks(self) -> Iterator[tuple[str, Lock]]:
         """Yield the agent's locks that no other process keeps alive.
 
-        Known ones come first: in a large swarm the time may be up before all locks were read.
+        Known ones come first: in a large swarm the time may be up before all locks were
+        read.
         """
         known = dict(self._state.tokens)
         for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
@@ -148,7 +155,10 @@ class AgentHooks:
                 yield task, lock
 
     def _is_lost(self, task: str, token: int) -> bool:
-        """Return whether another worker has the task or ended it. False if the agent itself ended it."""
+        """Return whether another worker has the task or ended it.
+
+        False if the agent itself ended it.
+        """
         status = self._locks.status(task)
         if status.is_held and status.lock is not None:
             return not status.is_held_by(self._worker, token)

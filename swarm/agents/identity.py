@@ -1,12 +1,12 @@
 """Find the agent for which this process works, and the name in which a command acts.
 
 The agent is the nearest ancestor that is neither a shell nor a program that only starts
-others. An agent starts its hooks, its MCP server and its commands, each through any number
-of shells. So all of them find the same agent without being told.
+others. An agent starts its hooks, its MCP server and its commands, each through any
+number of shells. So all of them find the same agent without being told.
 
-A shell at a user's terminal ends the search: it stands for the user. A shell re-parented to
-init also ends the search: init adopts the shells of many agents. If a sandbox hides the
-agent, there is no answer.
+A shell at a user's terminal ends the search: it stands for the user. A shell
+re-parented to init also ends the search: init adopts the shells of many agents. If a
+sandbox hides the agent, there is no answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a termina
 
 
 class AgentProcess:
-    """A process that acts through others. `name` is its name in the system. `pid` is 0 if it is hidden."""
+    """A process that acts through others.
+
+    `name` is its name in the system. `pid` is 0 if it is hidden.
+    """
 
     def __init__(self, pid: int, name: str) -> None:
         self.pid = pid
@@ -42,8 +45,8 @@ class AgentProcess:
     def worker(self) -> str:
         """Return the worker name of this process, unless the user chose one.
 
-        It is the same for all processes that it starts, and for no others. Raise BadInput if the
-        process is hidden.
+        It is the same for all processes that it starts, and for no others. Raise
+        BadInput if the process is hidden.
         """
         if not self.pid:
             raise BadInput(
@@ -57,10 +60,11 @@ class AgentProcess:
 def whoami(given: str | None = None, *, fallback: Fallback = "agent", option: str = "--worker", pid: int = 0) -> str:
     """Return the worker in whose name a command acts.
 
-    That is `given` unless it is None, else SWARM_WORKER, else the fallback. "agent" is the agent
-    that runs this process. "user" is the user of this process, made unique by `pid` unless that
-    is 0. Without a fallback, the user must name the worker. `option` is the command's argument
-    that names it, for messages. Raise BadInput if the name is invalid or missing.
+    That is `given` unless it is None, else SWARM_WORKER, else the fallback. "agent" is
+    the agent that runs this process. "user" is the user of this process, made unique by
+    `pid` unless that is 0. Without a fallback, the user must name the worker. `option`
+    is the command's argument that names it, for messages. Raise BadInput if the name is
+    invalid or missing.
     """
     if given is not None:
         return check_name(given, option.partition(" ")[0])
@@ -88,7 +92,9 @@ def find() -> AgentProcess:
 
 
 def _name_of_process(name: str, pid: int) -> str:
-    """Return `NAME@HOST-PID`, with the container's number before the pid where the host's name is shared."""
+    """Return `NAME@HOST-PID`, with the container's number before the pid where the
+    host's name is shared.
+    """
     host, container = os.uname().nodename, _nameless_container()
     number = f"{container}-{pid}" if container else f"{pid}"
     try:
@@ -103,11 +109,18 @@ def _gives_terminals(pid: int) -> bool:
 
 
 def _is_first(pid: int) -> bool:
-    """Return whether this is the first process of the machine. That of a container does not count."""
+    """Return whether this is the first process of the machine.
+
+    That of a container does not count.
+    """
     return pid == 1 and process.namespace("pid") == _FIRST_PID_NS
 
 
 def _nameless_container() -> str:
-    """Return the number of this container if it has the host name of its machine, as others may. Return "" elsewhere."""
+    """Return the number of this container if it has the host name of its machine, as
+    others may.
+
+    Return "" elsewhere.
+    """
     number = process.namespace("pid")
     return number[5:-1] if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS else ""

@@ -1,8 +1,9 @@
 """Serve the tools over the Model Context Protocol, on standard input and output.
 
-The server runs until the input ends; a signal ends the input. Then it releases everything
-the session holds, within a second however slow the store. Every call runs in a thread of
-its own and delays no other. The effect of a call that the client cancelled is undone.
+The server runs until the input ends; a signal ends the input. Then it releases
+everything the session holds, within a second however slow the store. Every call runs in
+a thread of its own and delays no other. The effect of a call that the client cancelled
+is undone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Context = ServerRequestContext[dict[str, Any]]
 
 
 def serve(session: AgentSession) -> None:
-    """Serve one client until it leaves or a signal comes. Then the session has ended."""
+    """Serve one client until it leaves or a signal comes.
+
+    Then the session has ended.
+    """
     logging.basicConfig(level=logging.CRITICAL)  # errors go to the client, not to standard error
     tools = AgentTools(session)
     server: Server[dict[str, Any]] = Server(
@@ -97,7 +101,10 @@ async def _call_tool(tools: AgentTools, context: Context, params: types.CallTool
 async def _answer(
     tool: Callable[[Callable[[], bool]], Answer], undo: Callable[[Answer], None], progress: Callable[[float], Awaitable[None]]
 ) -> Answer:
-    """Return the tool's answer. If the client cancels the call, undo what the tool granted."""
+    """Return the tool's answer.
+
+    If the client cancels the call, undo what the tool granted.
+    """
     call: BackgroundCall[Answer] = BackgroundCall(lambda: tool(lambda: call.is_abandoned), "tool call", undo=undo)
     call.start()
     seconds = 0.0
@@ -140,7 +147,9 @@ def _error(text: str) -> types.CallToolResult:
 
 
 def _sendable(value: Any) -> Any:
-    """Replace lone surrogates, which other programs may have written and UTF-8 cannot encode."""
+    """Replace lone surrogates, which other programs may have written and UTF-8 cannot
+    encode.
+    """
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):

@@ -32,8 +32,8 @@ _REFUSED: Schema = {"reason": _TEXT, "held_by": _OBJECT}
 class ToolDescription:
     """One tool.
 
-    `takes` are its arguments, of which `required` must be given. `answers` are the fields of
-    its answer. The first of these, `must_stop` and `next` are always there.
+    `takes` are its arguments, of which `required` must be given. `answers` are the
+    fields of its answer. The first of these, `must_stop` and `next` are always there.
     """
 
     description: str

@@ -1,10 +1,11 @@
 """The tasks and locks that an agent holds while its session lives.
 
 Leases are kept alive, and everything is released when the session ends. Every lock is
-bound to this process, so a killed process holds nothing. A lock is lost if its lease ran
-out or another worker took it. `news` reports each loss once; a later call about a lost
-task is refused again. Threads may share the object. A waiting call gives up soon after
-`stopped` returns true. `close` takes no longer than its timeout, however slow the store.
+bound to this process, so a killed process holds nothing. A lock is lost if its lease
+ran out or another worker took it. `news` reports each loss once; a later call about a
+lost task is refused again. Threads may share the object. A waiting call gives up soon
+after `stopped` returns true. `close` takes no longer than its timeout, however slow the
+store.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _STOP_POLL_INTERVAL = 0.5  # seconds between checks whether the caller of `lock`
 class HeldLock:
     """A lock of this session, of a queue task if it has a `claim`.
 
-    `lost` says why the session has the lock no longer; it is "" while the session has it.
-    `reported`: the agent knows of the loss.
+    `lost` says why the session has the lock no longer; it is "" while the session has
+    it. `reported`: the agent knows of the loss.
     """
 
     name: str
@@ -46,8 +47,8 @@ class HeldLock:
 class AgentSession:
     """One agent's session.
 
-    `assigned_task` is the task for which the agent was started, with its token. The process
-    that started the agent holds that task.
+    `assigned_task` is the task for which the agent was started, with its token. The
+    process that started the agent holds that task.
     """
 
     def __init__(self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None) -> None:
@@ -86,25 +87,31 @@ class AgentSession:
             return held if held is not None and not self._why_lost(held) else None
 
     def why_lost(self, name: str) -> str:
-        """Return why the session lost this lock. Return "" if it has the lock or never had it."""
+        """Return why the session lost this lock.
+
+        Return "" if it has the lock or never had it.
+        """
         with self._guard:
             held = self._held.get(name)
             return self._why_lost(held) if held is not None else ""
 
     def news(self) -> list[HeldLock]:
-        """Return the locks that were lost and not reported yet, and mark them as reported."""
+        """Return the locks that were lost and not reported yet, and mark them as
+        reported.
+        """
         with self._guard:
             found = [held for held in self._held.values() if self._why_lost(held) and not held.reported]
             for held in found:
                 held.reported = True
             return found
 
-    # Tasks ---------------------------------------------------------------------------------
+    # Tasks ----------------------------------------------------------------------------
 
     def claim(self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Claim:
         """Claim this task, or the best ready one.
 
-        Raise what `TaskQueue.claim` raises, and WrongState while the agent has an assigned task.
+        Raise what `TaskQueue.claim` raises, and WrongState while the agent has an
+        assigned task.
         """
         assigned = self.assigned_task()
         if assigned:
@@ -116,8 +123,8 @@ class AgentSession:
     def end(self, how: str, task: str, text: str = "", *, final: bool = False) -> Task:
         """End a claim and return the task. `how` is done, fail or release.
 
-        Raise LockLost if another worker has the task, NotYours if this session never claimed it,
-        WrongState if it is the assigned task.
+        Raise LockLost if another worker has the task, NotYours if this session never
+        claimed it, WrongState if it is the assigned task.
         """
         held = self._get(check_name(task, "task_id"))
         claim = held.claim if held else self._finished.get(task)
@@ -144,10 +151,13 @@ class AgentSession:
             self._forget(held)
         return ended
 
-    # Locks ---------------------------------------------------------------------------------
+    # Locks ----------------------------------------------------------------------------
 
     def lock(self, name: str, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Lease:
-        """Lock this name. Raise LockHeld if another worker still has it after `wait` seconds."""
+        """Lock this name.
+
+        Raise LockHeld if another worker still has it after `wait` seconds.
+        """
         check_name(name, "name")
         deadline = time.monotonic() + wait
         while True:
@@ -162,7 +172,10 @@ class AgentSession:
                     raise
 
     def unlock(self, name: str) -> None:
-        """Release a lock. Raise LockLost if it was lost, NotYours if this session did not lock it."""
+        """Release a lock.
+
+        Raise LockLost if it was lost, NotYours if this session did not lock it.
+        """
         held = self._get(check_name(name, "name"))
         if held is None or held.claim is not None:
             why = "it is a claimed task. Call done or fail" if held else "there is nothing to release"
@@ -175,13 +188,14 @@ class AgentSession:
             raise lost from None
         self._forget(held)
 
-    # Files ---------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------------
 
     def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
         """Reserve all these files or none, and return a function that undoes it.
 
-        The reservations end with the session's task, or with the session if it has not exactly
-        one task. Raise LockHeld if another worker reserved one of them, LockLost if the task is lost.
+        The reservations end with the session's task, or with the session if it has not
+        exactly one task. Raise LockHeld if another worker reserved one of them,
+        LockLost if the task is lost.
         """
         made: list[str] = []
 
@@ -202,7 +216,10 @@ class AgentSession:
         return undo
 
     def unreserve(self, patterns: Sequence[str]) -> None:
-        """Release reservations. The session's own lock for files goes with the last that needs it."""
+        """Release reservations.
+
+        The session's own lock for files goes with the last that needs it.
+        """
         with self._reserving:
             for pattern in patterns:
                 try:
@@ -225,10 +242,13 @@ class AgentSession:
         mine = self.has(self._files_lock)
         return self._files_lock, mine.lease.token if mine else self.lock(self._files_lock).token
 
-    # The end -------------------------------------------------------------------------------
+    # The end --------------------------------------------------------------------------
 
     def undo(self, name: str) -> None:
-        """Release a claim or lock of which the agent never heard. Errors of the store are ignored."""
+        """Release a claim or lock of which the agent never heard.
+
+        Errors of the store are ignored.
+        """
         held = self._get(name)
         if held is not None:
             self._release(held, _NOT_DELIVERED)
@@ -261,7 +281,7 @@ class AgentSession:
             pass  # it was lost, or ends with its lease
         self._forget(held)
 
-    # Held locks ----------------------------------------------------------------------------
+    # Held locks -----------------------------------------------------------------------
 
     def _claim_now(self, task: str | None) -> Claim:
         with self._acquiring:
@@ -313,8 +333,8 @@ class AgentSession:
     def _why_lost(self, held: HeldLock) -> str:
         """Return why a lock is lost, "" if it is not.
 
-        This also finds a lease that ran out while the whole process was stopped, before any
-        heartbeat does.
+        This also finds a lease that ran out while the whole process was stopped, before
+        any heartbeat does.
         """
         if not held.lost and held.lease.seconds_left <= 0:
             held.lost = f"The lease of {held.name} ran out: there was no heartbeat for {held.lease.ttl:g} seconds."

@@ -1,7 +1,7 @@
 """Make standard input end at a signal, and when the client closes its end.
 
-Nothing can wake a blocked read of standard input. So standard input becomes a pipe, which a
-thread fills from the real one.
+Nothing can wake a blocked read of standard input. So standard input becomes a pipe,
+which a thread fills from the real one.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def end_input_on_signals() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    # Python runs signal handlers in the main thread only, and that may sleep. So use the wakeup descriptor.
+    # Python runs signal handlers in the main thread only, and that may sleep.
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     threading.Thread(target=_pump, args=(source, write_end, (client, signalled), end), daemon=True).start()
 
 
 def _pump(source: int, target: int, ends: tuple[int, int], end: Callable[[], None]) -> None:
-    """Copy whole lines from `source` to `target` until one of the descriptors `ends` is ready."""
+    """Copy whole lines from `source` to `target` until one of the descriptors `ends` is
+    ready.
+    """
     client, signalled = ends
     poll = select.poll()
     poll.register(source, select.POLLIN)

@@ -1,8 +1,9 @@
 """The tools of an agent's session: one method for each tool.
 
-A language model reads the answers and must not misread them. Every answer has `must_stop`
-(whether to stop working on the subject of the call) and `next` (what to do now). A refusal
-is an answer. A method raises only if the call is invalid or the store cannot be used.
+A language model reads the answers and must not misread them. Every answer has
+`must_stop` (whether to stop working on the subject of the call) and `next` (what to do
+now). A refusal is an answer. A method raises only if the call is invalid or the store
+cannot be used.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ Stopped = Callable[[], bool]
 
 
 class _Reserved(Answer):
-    """An answer that reserved files. `undo` releases those that were not reserved before."""
+    """An answer that reserved files.
+
+    `undo` releases those that were not reserved before.
+    """
 
     def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
         super().__init__(fields)
@@ -51,7 +55,9 @@ class AgentTools:
         self._looking = threading.Lock()
 
     def lost(self) -> list[Answer]:
-        """Return the losses that the agent does not know of yet, and mark them as reported."""
+        """Return the losses that the agent does not know of yet, and mark them as
+        reported.
+        """
         return [{"name": held.name, "must_stop": True, "reason": held.lost} for held in self._session.news()]
 
     def undo(self, answer: Answer) -> None:
@@ -61,7 +67,7 @@ class AgentTools:
         elif isinstance(answer, _Reserved):
             answer.undo()
 
-    # Tasks ------------------------------------------------------------------------------
+    # Tasks ----------------------------------------------------------------------------
 
     def claim(self, stopped: Stopped, task: str | None = None, wait: float = 0.0) -> Answer:
         try:
@@ -87,7 +93,7 @@ class AgentTools:
     def fail(self, stopped: Stopped, task: str, reason: str, then: str = "retry") -> Answer:
         return self._end("release" if then == "release" else "fail", task, reason, final=then == "never")
 
-    # Locks ------------------------------------------------------------------------------
+    # Locks ----------------------------------------------------------------------------
 
     def lock(self, stopped: Stopped, name: str, wait: float = 0.0) -> Answer:
         mine = self._session.has(name)
@@ -112,7 +118,7 @@ class AgentTools:
             return {"unlocked": False, "must_stop": False, "reason": str(error), "next": "Nothing was changed."}
         return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more unless you lock it again."}
 
-    # Files ------------------------------------------------------------------------------
+    # Files ----------------------------------------------------------------------------
 
     def reserve(self, stopped: Stopped, paths: list[str], release: bool = False) -> Answer:
         if not paths:
@@ -138,7 +144,7 @@ class AgentTools:
         advice = "You may edit these files. Other agents may not."
         return _Reserved(undo, reserved=True, must_stop=False, paths=patterns, next=advice)
 
-    # Reports and the board -----------------------------------------------------------------
+    # Reports and the board ------------------------------------------------------------
 
     def say(self, stopped: Stopped, state: str, text: str = "", task: str | None = None) -> Answer:
         task = task if task is not None else self._only_task()
@@ -199,7 +205,7 @@ class AgentTools:
             "next": "Call claim for the next task." if board.queue["ready"] else "No task is ready now.",
         }
 
-    # Answers -------------------------------------------------------------------------------
+    # Answers --------------------------------------------------------------------------
 
     def _not_claimed(self, error: NoTask | LockHeld | WrongState, task: str | None) -> Answer:
         report = claim_report.refusal(error, lambda _: f"call claim with wait={MAX_WAIT:g}.")
@@ -245,7 +251,10 @@ class AgentTools:
         return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
 
     def _only_task(self) -> str:
-        """Return the only task of the session, else its only lock. Raise BadInput if there is not exactly one."""
+        """Return the only task of the session, else its only lock.
+
+        Raise BadInput if there is not exactly one.
+        """
         holds, assigned = self._session.holds(), self._session.assigned_task()
         names = [held.name for held in holds if held.claim] + [assigned] * bool(assigned)
         names = names or [held.name for held in holds]

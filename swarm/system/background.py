@@ -2,11 +2,11 @@
 
 The contract:
 
-- **Result.** `result()` waits for the end, then returns what the call returned or raises
-  what it raised, `SystemExit` and `KeyboardInterrupt` included. It may be called again,
-  from any thread.
-- **Timeout.** `wait(timeout)` and `wait_async(timeout)` return whether the call has ended.
-  A timeout changes nothing else: the caller may wait again, or abandon the call.
+- **Result.** `result()` waits for the end, then returns what the call returned or
+  raises what it raised, `SystemExit` and `KeyboardInterrupt` included. It may be called
+  again, from any thread.
+- **Timeout.** `wait(timeout)` and `wait_async(timeout)` return whether the call has
+  ended. A timeout changes nothing else: the caller may wait again, or abandon the call.
 - **Exceptions.** An exception that no caller asks for is dropped without a message.
 - **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. It can
   ask `is_abandoned`. If it returns a value, now or later, `undo` is called with that
@@ -45,12 +45,18 @@ class BackgroundCall(Generic[R]):
         self._callbacks: list[Callable[[], object]] = []
 
     def start(self) -> Self:
-        """Start the call, once, and return this object. Raise RuntimeError if the system allows no more threads."""
+        """Start the call, once, and return this object.
+
+        Raise RuntimeError if the system allows no more threads.
+        """
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the call has ended, at most `timeout` seconds. Return whether it has."""
+        """Wait until the call has ended, at most `timeout` seconds.
+
+        Return whether it has.
+        """
         return self._ended.wait(timeout)
 
     async def wait_async(self, timeout: float | None = None) -> bool:
@@ -74,7 +80,10 @@ class BackgroundCall(Generic[R]):
         return self._abandoned
 
     def abandon(self) -> None:
-        """Stop waiting for the call for good. A result that it has, or will have, is undone."""
+        """Stop waiting for the call for good.
+
+        A result that it has, or will have, is undone.
+        """
         with self._guard:
             if self._abandoned:
                 return

@@ -1,4 +1,5 @@
-"""Carry out what a person may do from the page: release a lock, retry a task, cancel a task.
+"""Carry out what a person may do from the page: release a lock, retry a task, cancel a
+task.
 
 Each action is logged with the name of the person, as the commands log it. A lock is
 released only if it is still the one that the page showed.
@@ -32,7 +33,10 @@ class Actions:
         self._queue = TaskQueue(store)
 
     def release(self, task: str, body: bytes) -> Done:
-        """Release the lock that the page showed. Raise NotYours if it has changed since."""
+        """Release the lock that the page showed.
+
+        Raise NotYours if it has changed since.
+        """
         fields = _fields(body, Release)
         worker, token = fields.get("worker"), fields.get("token")
         if not isinstance(worker, str) or len(worker) > MAX_WORKER:
@@ -69,7 +73,10 @@ class Actions:
 
 
 def _fields(body: bytes, shape: type) -> dict[str, Any]:
-    """Return the fields of a body. Raise BadInput for one that `shape` does not declare."""
+    """Return the fields of a body.
+
+    Raise BadInput for one that `shape` does not declare.
+    """
     known = shape.__annotations__
     try:
         fields = json_codec.loads(body, strict=True)

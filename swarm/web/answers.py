@@ -1,7 +1,7 @@
 """The shapes of the JSON API: answers and request bodies, each declared once.
 
-The other modules build these dictionaries, and mypy checks that they do. `openapi` derives
-the published schemas from them. The class names are the names of the schemas.
+The other modules build these dictionaries, and mypy checks that they do. `openapi`
+derives the published schemas from them. The class names are the names of the schemas.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class Tasks(TypedDict):
 
 
 class TaskHistory(TypedDict):
-    """One task and the status records about it. `complete` is false if older ones were left out.
+    """One task and the status records about it.
+
+    `complete` is false if older ones were left out.
 
     `task` is `Task.fields()` of `swarm.queue.task`, except that `command` is text.
     """

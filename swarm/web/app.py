@@ -81,7 +81,7 @@ class WebApp:
         app.router.redirect_slashes = False
         return app
 
-    # Reading -------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------
 
     async def _board(self, request: Request) -> Response:
         _only(request)
@@ -148,7 +148,7 @@ class WebApp:
         healthy: Health = {"ok": True}
         return _json(healthy)
 
-    # Actions -------------------------------------------------------------------------------
+    # Actions --------------------------------------------------------------------------
 
     async def _release(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.release)
@@ -200,7 +200,7 @@ def _file(name: str, kind: str) -> Callable[[Request], Any]:
     return answer
 
 
-# Parameters --------------------------------------------------------------------------------
+# Parameters ---------------------------------------------------------------------------
 
 
 def _only(request: Request, *known: str) -> dict[str, str]:
@@ -240,7 +240,7 @@ def _limit(given: dict[str, str]) -> int:
     return whole(given.get("limit", "200"), "limit", 1, MAX_LIMIT)
 
 
-# Errors ------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------
 
 
 async def _refused(request: Request, error: SwarmError) -> Response:

@@ -1,9 +1,10 @@
 """Poll the store once for all open pages, and pass the changes on to their streams.
 
-One thread reads the store. Each change becomes a numbered event. The feed holds the latest
-events; a stream knows only the number that it has reached. So memory is bounded, however
-many pages are open and however slowly they read. A stream that is too far behind gets the
-event `reset`, and its page begins again. A store that cannot be read is an event too.
+One thread reads the store. Each change becomes a numbered event. The feed holds the
+latest events; a stream knows only the number that it has reached. So memory is bounded,
+however many pages are open and however slowly they read. A stream that is too far
+behind gets the event `reset`, and its page begins again. A store that cannot be read is
+an event too.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Snapshot:
 class NewRecords(NamedTuple):
     """The status records since the last read.
 
-    `skipped`: how many older ones of them were left out. `replaced`: the log is another one,
-    so no earlier record counts any more.
+    `skipped`: how many older ones of them were left out. `replaced`: the log is another
+    one, so no earlier record counts any more.
     """
 
     rows: list[Record]
@@ -84,7 +85,10 @@ class TaskChanges(NamedTuple):
 
 
 class Feed:
-    """Read a store from `start` to `stop`. Streams belong to the event loop that called `start`."""
+    """Read a store from `start` to `stop`.
+
+    Streams belong to the event loop that called `start`.
+    """
 
     def __init__(self, store: Store) -> None:
         self.snapshot = Snapshot()
@@ -120,15 +124,19 @@ class Feed:
     def now(self) -> str:
         """Return the time of the store's clock, without asking the store.
 
-        It is the time of the last board plus the time since. Raise StoreError if there is none.
+        It is the time of the last board plus the time since. Raise StoreError if there
+        is none.
         """
         board = require_board(self.snapshot)
         return to_iso((from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at)
 
-    # Streams -------------------------------------------------------------------------------
+    # Streams --------------------------------------------------------------------------
 
     def number_of(self, event_id: str) -> int | None:
-        """Return the number of an event. Return None if the events after it are not known any more."""
+        """Return the number of an event.
+
+        Return None if the events after it are not known any more.
+        """
         feed_id, _, number = event_id.partition(".")
         if feed_id != self._feed_id or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
@@ -162,7 +170,7 @@ class Feed:
         """Wait until there is a new event."""
         await self._published.wait()
 
-    # The watching thread -------------------------------------------------------------------
+    # The watching thread --------------------------------------------------------------
 
     def _watch(self) -> None:
         viewer = Viewer(self._store)
@@ -196,8 +204,9 @@ class Feed:
     def _board_events(self, board: Board, begun: float) -> list[Event]:
         """Return the board as an event, if it is due.
 
-        A changed board is due at once; a large one is delayed. An unchanged board is due now and
-        then, since its ages grow, and after an error, since pages must learn that it is over.
+        A changed board is due at once; a large one is delayed. An unchanged board is
+        due now and then, since its ages grow, and after an error, since pages must
+        learn that it is over.
         """
         current = fingerprint(board)
         rows = len(board.problems) + len(board.workers) + len(board.locks)

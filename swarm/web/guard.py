@@ -1,9 +1,11 @@
-"""Check every request before the application sees it, and add security headers to answers.
+"""Check every request before the application sees it, and add security headers to
+answers.
 
-A request must name a host of this server: a foreign name that leads here is an attack (DNS
-rebinding). It must not come from a page of another site. If the policy has a token, the
-request must carry it, as `Authorization: Bearer` or in a cookie. The address with `?token=`
-sets that cookie. Every answer tells the browser to run this server's own files only.
+A request must name a host of this server: a foreign name that leads here is an attack
+(DNS rebinding). It must not come from a page of another site. If the policy has a
+token, the request must carry it, as `Authorization: Bearer` or in a cookie. The address
+with `?token=` sets that cookie. Every answer tells the browser to run this server's own
+files only.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ def authority(host: str, port: int) -> str:
 class AccessPolicy:
     """Which host names and which token the server accepts.
 
-    `host` is what the user asked for, `address` what the socket is bound to. `token` is "" if
-    none is needed. `more` are further names, each with a port, or without if any port will do.
+    `host` is what the user asked for, `address` what the socket is bound to. `token` is
+    "" if none is needed. `more` are further names, each with a port, or without if any
+    port will do.
     """
 
     def __init__(self, host: str, address: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
@@ -146,7 +149,9 @@ class Guard:
         return given
 
     async def _exchange(self, send: Send) -> None:
-        """Set the cookie and redirect, so that the token is gone from the address bar and the history."""
+        """Set the cookie and redirect, so that the token is gone from the address bar
+        and the history.
+        """
         cookie = f"{self._policy.cookie}={self._policy.token}; Path=/; HttpOnly; SameSite=Strict"
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})

@@ -1,6 +1,7 @@
 """Describe the JSON API as OpenAPI 3.1. The schemas are derived from `answers`.
 
-A test sends generated requests to the server and compares its answers with this description.
+A test sends generated requests to the server and compares its answers with this
+description.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def description() -> Schema:
 
 
 def _task() -> Schema:
-    """Return the schema of one task in full: the declared fields, with the command as text."""
+    """Return the schema of one task in full: the declared fields, with the command as
+    text.
+    """
     properties: Schema = {**task_schema(STATES), "command": {"type": ["string", "null"]}}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 

@@ -1,8 +1,8 @@
 """Build the data that the page and the JSON API show, within bounds.
 
 Text is passed on as agents wrote it, cut to a length that a person reads in a list. The
-page shows it and never executes it. Other programs may write fields of any type into the
-log; here every field gets the type that the API promises.
+page shows it and never executes it. Other programs may write fields of any type into
+the log; here every field gets the type that the API promises.
 """
 
 from __future__ import annotations

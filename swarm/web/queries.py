@@ -1,4 +1,5 @@
-"""Answer the questions of the JSON API: tasks, one task with its history, status records.
+"""Answer the questions of the JSON API: tasks, one task with its history, status
+records.
 
 Every answer is bounded and says where it stopped.
 """
@@ -27,7 +28,10 @@ _MAX_HISTORY = 200  # records
 
 
 def tasks(rows: Mapping[str, TaskRow], *, state: str, words: str, after: str, limit: int) -> Tasks:
-    """Return matching tasks after the task `after`, in the order they were added. Raise NoTask."""
+    """Return matching tasks after the task `after`, in the order they were added.
+
+    Raise NoTask.
+    """
     wanted = list(rows.values())
     if after:
         if after not in rows:
@@ -67,7 +71,10 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> TaskHistory:
 
 
 def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Records:
-    """Return matching records: the latest, or those after a cursor. Raise NoTask if that is invalid."""
+    """Return matching records: the latest, or those after a cursor.
+
+    Raise NoTask if that is invalid.
+    """
     if after is None:
         return _latest(store, limit, wanted)
     try:

@@ -1,4 +1,6 @@
-"""Derive JSON Schema from a record class, so that the shape of an answer is declared once."""
+"""Derive JSON Schema from a record class, so that the shape of an answer is declared
+once.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ _TYPES: dict[object, str] = {str: "string", bool: "boolean", int: "integer", flo
 def schema_of(record: type, **extra: Schema) -> Schema:
     """Return the schema of an object with the annotated fields of `record`.
 
-    All fields are required, except those that a TypedDict declares with `total=False`. `extra`
-    adds to the schema of single fields. In `Annotated[T, X]`, a dict X adds to the schema of T.
-    A record class X replaces it with a reference: the value is a dict with the fields of X.
-    Raise TypeError for a type that has no schema here, and for an `extra` that names no field.
+    All fields are required, except those that a TypedDict declares with `total=False`.
+    `extra` adds to the schema of single fields. In `Annotated[T, X]`, a dict X adds to
+    the schema of T. A record class X replaces it with a reference: the value is a dict
+    with the fields of X. Raise TypeError for a type that has no schema here, and for an
+    `extra` that names no field.
     """
     hints = get_type_hints(record, include_extras=True)
     if unknown := extra.keys() - hints.keys():

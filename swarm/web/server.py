@@ -29,7 +29,10 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Port 0 means any free port. Raise BadInput if the system refuses."""
+    """Return a listening socket.
+
+    Port 0 means any free port. Raise BadInput if the system refuses.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):

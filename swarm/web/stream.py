@@ -15,8 +15,8 @@ _SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 class EventStream:
     """An ASGI response with the events after the event id `after`.
 
-    For "" it has the events from now on. For an id that is not known any more it begins with
-    `reset`.
+    For "" it has the events from now on. For an id that is not known any more it begins
+    with `reset`.
     """
 
     def __init__(self, feed: Feed, after: str) -> None:

@@ -1,9 +1,11 @@
-"""Add swarm's MCP server to Codex's config.toml, as a marked block at the end of the file.
+"""Add swarm's MCP server to Codex's config.toml, as a marked block at the end of the
+file.
 
-Every other byte stays. Codex rewrites this file when it adds a server; that may remove the
-first marker and put other tables before the last. So the server is recognised by its table.
-The markers only show how much was added. Each result is parsed again: everything but the
-server must mean the same as before. `plan` decides what the table contains.
+Every other byte stays. Codex rewrites this file when it adds a server; that may remove
+the first marker and put other tables before the last. So the server is recognised by
+its table. The markers only show how much was added. Each result is parsed again:
+everything but the server must mean the same as before. `plan` decides what the table
+contains.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def put(text: str | None, server: Mapping[str, object], name: str) -> str:
 
 
 def remove(text: str, name: str) -> str | None:
-    """Return the text without swarm's server. Return None if the file was made for it and has nothing else."""
+    """Return the text without swarm's server.
+
+    Return None if the file was made for it and has nothing else.
+    """
     before = _parse(text, name)
     present = _server(before)
     if present is None or not is_own_server(present):

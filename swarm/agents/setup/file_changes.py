@@ -1,9 +1,9 @@
 """Change several files of a user, all or none.
 
-All new contents are on the disk before the first file changes. If a file was changed in the
-meantime, no file is changed. A symbolic link stays a link; its target is changed. Modes and
-owners stay. Not promised: after a crash between two renames, some files are new and some
-old, but each is whole.
+All new contents are on the disk before the first file changes. If a file was changed in
+the meantime, no file is changed. A symbolic link stays a link; its target is changed.
+Modes and owners stay. Not promised: after a crash between two renames, some files are
+new and some old, but each is whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Change(NamedTuple):
 
 
 def read(path: str) -> bytes | None:
-    """Return a file's content, None if there is no file. Raise if the file cannot be changed."""
+    """Return a file's content, None if there is no file.
+
+    Raise if the file cannot be changed.
+    """
     real = _real(path)
     try:
         kind = os.stat(real).st_mode
@@ -44,7 +47,10 @@ def read(path: str) -> bytes | None:
 
 
 def make(changes: Sequence[Change], root: str) -> None:
-    """Make all changes, below the directory `root`. Calls in other processes for the same root wait."""
+    """Make all changes, below the directory `root`.
+
+    Calls in other processes for the same root wait.
+    """
     lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

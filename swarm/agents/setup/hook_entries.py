@@ -1,9 +1,10 @@
-"""Add swarm's hooks to an agent's settings, in the form that Claude Code and Codex share:
+"""Add swarm's hooks to an agent's settings, in the form that Claude Code and Codex
+share:
 
     {"hooks": {EVENT: [{"matcher": TOOLS, "hooks": [{"type": "command", "command": …, "timeout": SECONDS}]}]}}
 
-A handler is swarm's if its command is `swarm hook`, however swarm is started. Handlers of
-other programs stay, also those in the same group.
+A handler is swarm's if its command is `swarm hook`, however swarm is started. Handlers
+of other programs stay, also those in the same group.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def command_line(command: Sequence[str]) -> str:
 
 
 def put(text: str, groups: Mapping[str, object], name: str) -> str:
-    """Return the text with these groups, one for each event, and no other hook of swarm."""
+    """Return the text with these groups, one for each event, and no other hook of
+    swarm.
+    """
     if text and _own_groups(json_edit.parse(text, name)) == {event: [group] for event, group in groups.items()}:
         return text
     text = remove(text, name)

@@ -1,9 +1,9 @@
 """Insert entries into a JSON file of another program, and remove them, as text.
 
-Every other byte of the file stays. An inserted entry follows the file's own line ends and
-indentation. Removing an entry also removes the lists and objects that are empty without it,
-up to the whole text. So a list or object that was already empty before an insertion does
-not come back.
+Every other byte of the file stays. An inserted entry follows the file's own line ends
+and indentation. Removing an entry also removes the lists and objects that are empty
+without it, up to the whole text. So a list or object that was already empty before an
+insertion does not come back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _scan = json.JSONDecoder().raw_decode
 
 
 def parse(text: str, name: str) -> Any:
-    """Return the object in `text`. Raise BadInput, with file and line, if it is not a JSON object."""
+    """Return the object in `text`.
+
+    Raise BadInput, with file and line, if it is not a JSON object.
+    """
     try:
         value = json.loads(text.removeprefix(_BOM))
     except json.JSONDecodeError as error:
@@ -37,11 +40,13 @@ def parse(text: str, name: str) -> Any:
 
 
 def insert(text: str, path: Path, value: object, name: str) -> str:
-    """Return the text with the value added at the end of the object or list that contains it.
+    """Return the text with the value added at the end of the object or list that
+    contains it.
 
-    `path` leads to the value. Its last step is a new key, or the length of a list. Missing
-    objects and lists on the way are added. An empty text stands for a file that does not exist.
-    Raise BadInput if the path exists, or leads through a value of another kind.
+    `path` leads to the value. Its last step is a new key, or the length of a list.
+    Missing objects and lists on the way are added. An empty text stands for a file that
+    does not exist. Raise BadInput if the path exists, or leads through a value of
+    another kind.
     """
     if not text:
         return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
@@ -57,7 +62,10 @@ def insert(text: str, path: Path, value: object, name: str) -> str:
 
 
 def remove(text: str, path: Path, name: str) -> str:
-    """Return the text without the value at `path`, which must exist. Return "" if nothing else is left."""
+    """Return the text without the value at `path`, which must exist.
+
+    Return "" if nothing else is left.
+    """
     start = _root(text)
     kept: tuple[int, int] | None = None  # the text before the first position and after the second
     for step in path:
@@ -72,7 +80,9 @@ def remove(text: str, path: Path, name: str) -> str:
 
 
 class Member(NamedTuple):
-    """An entry of an object or a list: its key, where it starts, where its value starts and ends."""
+    """An entry of an object or a list: its key, where it starts, where its value starts
+    and ends.
+    """
 
     key: str | None
     start: int
@@ -85,7 +95,10 @@ def _root(text: str) -> int:
 
 
 def _members(text: str, start: int) -> list[Member]:
-    """Return the entries of the object or list that starts at `start`. The text must be valid JSON."""
+    """Return the entries of the object or list that starts at `start`.
+
+    The text must be valid JSON.
+    """
     found: list[Member] = []
     closing = "}" if text[start] == "{" else "]"
     here = _skip_space(text, start + 1)
@@ -132,7 +145,9 @@ def _nested(path: Path, value: object) -> object:
 
 
 def _with_member(text: str, start: int, members: list[Member], step: str | int, value: object, depth: int) -> str:
-    """Return the text with a new last member in the object or list that starts at `start`."""
+    """Return the text with a new last member in the object or list that starts at
+    `start`.
+    """
     unit, newline = _indent_unit(text), "\r\n" if "\r\n" in text else "\n"
     key = f"{json.dumps(step, ensure_ascii=False)}: " if isinstance(step, str) else ""
     if members:

@@ -1,8 +1,9 @@
-"""Add, update and remove a block of lines between two marker lines, in a user's text file.
+"""Add, update and remove a block of lines between two marker lines, in a user's text
+file.
 
-Removing the block restores the text as it was before. If the last line of the file has no
-line end, the block gets none either. That shows how much was added, and distinguishes an
-empty file from one that was made for the block.
+Removing the block restores the text as it was before. If the last line of the file has
+no line end, the block gets none either. That shows how much was added, and
+distinguishes an empty file from one that was made for the block.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from swarm.errors import BadInput
 
 
 class Marks(NamedTuple):
-    """The marker lines. The first is recognised by `begins`; the rest of that line may change."""
+    """The marker lines.
+
+    The first is recognised by `begins`; the rest of that line may change.
+    """
 
     begins: str
     begin: str
@@ -36,7 +40,10 @@ TOML = Marks("# swarm: begin", "# swarm: begin (made by swarm setup; removed by 
 
 
 def find(text: str, marks: Marks, name: str) -> Block | None:
-    """Return the block, None if there is none. Raise BadInput if a marker line is alone or there twice."""
+    """Return the block, None if there is none.
+
+    Raise BadInput if a marker line is alone or there twice.
+    """
     begins = list(re.finditer(rf"^{re.escape(marks.begins)}[^\n]*?(\r?\n|\Z)", text, re.MULTILINE))
     ends = list(re.finditer(rf"^{re.escape(marks.end)}(?=\r?$)", text, re.MULTILINE))
     if not begins and not ends:
@@ -51,7 +58,10 @@ def find(text: str, marks: Marks, name: str) -> Block | None:
 
 
 def put(text: str | None, body: str, marks: Marks, name: str) -> str:
-    """Return the text with the block: in its old position, else at the end. None stands for no file."""
+    """Return the text with the block: in its old position, else at the end.
+
+    None stands for no file.
+    """
     found = find(text, marks, name) if text else None
     newline = _newline(text[found.start : found.end] if text and found else text or "")
     block = newline.join([marks.begin, *body.splitlines(), marks.end])
@@ -65,7 +75,10 @@ def put(text: str | None, body: str, marks: Marks, name: str) -> str:
 
 
 def remove(text: str, marks: Marks, name: str) -> str | None:
-    """Return the text without the block. Return None if the file was made for it and has nothing else."""
+    """Return the text without the block.
+
+    Return None if the file was made for it and has nothing else.
+    """
     found = find(text, marks, name)
     if found is None:
         return text

@@ -1,4 +1,4 @@
-"""Plan the changes that tell an agent about swarm: hooks, MCP server, instructions, skill.
+"""Plan the changes that tell an agent about swarm.
 
     agent   scope    hooks                   MCP server                 instructions          skill
     claude  project  .claude/settings.json   .mcp.json                  CLAUDE.md             .claude/skills/swarm/SKILL.md
