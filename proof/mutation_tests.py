@@ -33,14 +33,14 @@ _LEFT_OUT = {
     "test_a_lease_is_lost_in_time_also_while_the_store_fails",
     "test_nothing_hangs_at_interpreter_exit",
     "test_threads_share_a_scratch_directory_and_survive_its_loss",
-    "test_rotations_that_meet_lose_nothing",
-    "test_a_forked_child_writes_beside_its_parent",
-    "test_many_parts_are_read_at_once",
+    "test_concurrent_rotations_lose_and_reorder_no_line",
+    "test_a_forked_child_and_its_parent_append_to_one_log",
+    "test_one_read_returns_the_lines_of_many_parts",
     "test_the_shell_that_calls_is_the_sprint",
     "test_an_answer_that_cannot_be_written_is_no_lock",
     "test_check_removes_nothing_that_a_crash_left_and_release_does",
     "test_one_claim_of_many_that_go_for_it_at_once",
-    "test_what_was_confirmed_is_there_after_a_loss_of_power",
+    "test_a_durable_store_survives_a_loss_of_power",
     "test_a_task_never_has_two_workers_however_many_go_for_it",
 }
 
@@ -52,8 +52,8 @@ _ENOUGH = {  # of tests with many cases that take a second or two each
         "release-rewrite",
     },
     "test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired": {"takeover-leave", "release-remove"},
-    "test_stopped_or_killed_at_every_call_while_others_append_and_rotate": {"append-stopped", "rotate-stopped"},
-    "test_a_long_chain_is_no_circle": {"memory"},
+    "test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call": {"append-stopped", "rotate-stopped"},
+    "test_a_long_chain_of_tasks_is_not_a_cycle": {"memory"},
 }
 
 

@@ -18,8 +18,8 @@ from swarm.locks.table import LockTable
 from swarm.stores.file import swap
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.lock_files import table, write_expired
-from tests.support.meddling import FIRST, LAST
 from tests.support.processes import Counting, Stopped, race
+from tests.support.record_directory import FIRST, LAST
 
 PROCESSES = 8
 

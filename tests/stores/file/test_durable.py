@@ -1,4 +1,4 @@
-"""With SWARM_DURABLE, what was confirmed is on disk: synced in the right order, and there after a loss of power."""
+"""With SWARM_DURABLE, confirmed changes are synced in the right order and survive a loss of power."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from swarm.stores.file.syscalls import make_dirs
 from swarm.stores.registry import open_store
 from swarm.testing import CHECKS
 from tests.support.disks import loop_mounted, needs_root
-from tests.support.meddling import Place, revoke_all
 from tests.support.processes import fork
+from tests.support.record_directory import RecordDirectory, revoke_all
 
-CALLS = (os, posix)  # some modules take their system calls from the one, some from the other
+CALLS = (os, posix)  # modules take their system calls from either
 
 
 class Steps:
-    """Notes what is written, named and synced, each with the path under the directory it began with."""
+    """Records writes, renames and syncs, each with its path relative to the state directory."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root
@@ -70,12 +70,12 @@ class Steps:
         return call
 
     def _note(self, what: str, path: str) -> None:
-        place = os.path.relpath(path, self._root)
-        if place.startswith(".locks/scratch/"):
-            place = "scratch"
-        self._seen.append(f"{what} {place}")
+        name = os.path.relpath(path, self._root)
+        if name.startswith(".locks/scratch/"):
+            name = "scratch"
+        self._seen.append(f"{what} {name}")
 
-    def taken(self) -> list[str]:
+    def take(self) -> list[str]:
         seen, self._seen = self._seen, []
         return seen
 
@@ -91,35 +91,36 @@ def files(tmp_path: Path) -> FileStore:
 
 
 class TestLog:
-    def test_a_line_is_on_disk_before_it_is_confirmed(self, files: FileStore, steps: Steps) -> None:
+    def test_a_log_line_is_synced_before_append_returns(self, files: FileStore, steps: Steps) -> None:
         files.append("status", b"one")
-        assert steps.taken()[-2:] == ["write status.log", "fsync status.log"]
+        assert steps.take()[-2:] == ["write status.log", "fsync status.log"]
         files.append("status", b"two")
-        assert steps.taken() == ["write status.log", "fsync status.log"], "and once is enough"
+        assert steps.take() == ["write status.log", "fsync status.log"], "the name is synced only once"
 
-    def test_so_is_the_name_of_a_new_log(self, files: FileStore, steps: Steps) -> None:
+    def test_the_name_of_a_new_log_is_synced(self, files: FileStore, steps: Steps) -> None:
         files.append("status", b"one")
-        assert {"fsync .", "fsync .."} <= set(steps.taken())
+        assert {"fsync .", "fsync .."} <= set(steps.take())
         files.append("tasks", b"one")
-        assert {"fsync .tasks", "fsync .", "fsync .."} <= set(steps.taken())
+        assert {"fsync .tasks", "fsync .", "fsync .."} <= set(steps.take())
 
-    def test_also_where_a_link_leads_to_the_state_directory(self, steps: Steps, tmp_path: Path) -> None:
+    def test_a_log_in_a_symlinked_state_directory_is_synced(self, steps: Steps, tmp_path: Path) -> None:
         (tmp_path / "state").mkdir()
         (tmp_path / "link").symlink_to("state")
         FileStore(str(tmp_path / "link"), durable=True).append("status", b"one")
-        assert {"fsync .", "fsync .."} <= set(steps.taken())
+        assert {"fsync .", "fsync .."} <= set(steps.take())
 
-    def test_and_what_became_of_the_last_one(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_a_rotated_part_and_its_name_are_synced(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
         files.append("status", b"one")
-        steps.taken()
+        steps.take()
         assert files.rotate("status")
         (part,) = (tmp_path / "state" / ".status").iterdir()
         expected = {f"fsync .status/{part.name}", "fsync .status", "fsync ."}
-        assert expected <= set(steps.taken())
-        FileStore(files.root, durable=True).append("status", b"two")  # whoever rotated it may have been killed before
-        assert expected <= set(steps.taken())
+        assert expected <= set(steps.take())
+        # The process that rotated may have been killed before it synced.
+        FileStore(files.root, durable=True).append("status", b"two")
+        assert expected <= set(steps.take())
 
-    def test_a_line_that_could_not_be_synced_is_not_confirmed(self, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_append_whose_sync_fails_raises(self, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
         files.append("status", b"one")
 
         def failing(fd: int) -> None:
@@ -132,62 +133,64 @@ class TestLog:
 
 
 class TestRecords:
-    def test_a_record_and_its_name_are_on_disk_before_it_is_confirmed_and_one_that_replaces_before_it_does(
+    def test_records_are_synced_before_a_change_is_confirmed_and_before_they_replace_others(
         self, files: FileStore, steps: Steps
     ) -> None:
         files.create("locks/first", b"x")
-        assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.taken())
+        assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.take())
         assert files.create("locks/a", b"one")
-        assert steps.taken() == ["write scratch", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
+        assert steps.take() == ["write scratch", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
         assert files.replace("locks/a", b"one", b"two")
-        steps.taken()
+        steps.take()
         assert files.replace("locks/a", b"two", b"three")
-        intent = "announce an intent"  # which others respect only for so long
-        assert steps.taken() == ["write scratch", "fsync scratch", intent, "rename locks/a.lock", "fsync locks"]
+        intent = "announce an intent"  # after the slow sync: others respect an intent for a limited time
+        assert steps.take() == ["write scratch", "fsync scratch", intent, "rename locks/a.lock", "fsync locks"]
 
-    def test_whose_hand_is_destroyed_after_it_has_made_a_record_has_made_it(self, tmp_path: Path) -> None:
-        place = Place(tmp_path / "state")
+    def test_a_create_is_confirmed_if_its_scratch_directory_is_revoked_before_the_sync(self, tmp_path: Path) -> None:
+        records = RecordDirectory(tmp_path / "state")
 
-        class Overtaken(DurableFilesystem):
+        class RevokedBeforeSync(DurableFilesystem):
             def sync_content(self, path: str) -> None:
-                revoke_all(place)
+                revoke_all(records)
                 super().sync_content(path)
 
-        process = SwapDirectory(str(place.live), str(place.private), make_dirs=make_dirs, fs=Overtaken(str(tmp_path / "state")))
-        assert process.create("t", b"one") and place.record() == b"one"
+        process = SwapDirectory(
+            str(records.live), str(records.private), make_dirs=make_dirs, fs=RevokedBeforeSync(str(tmp_path / "state"))
+        )
+        assert process.create("t", b"one") and records.record() == b"one"
 
-    def test_it_is_gone_for_good_before_that_is_confirmed(self, files: FileStore, steps: Steps) -> None:
+    def test_a_removal_is_synced_before_it_is_confirmed(self, files: FileStore, steps: Steps) -> None:
         files.create("locks/a", b"one")
         files.replace("locks/a", b"one", b"two")
-        steps.taken()
+        steps.take()
         assert files.remove("locks/a", b"two")
-        assert steps.taken()[-2:] == ["rename locks/a.lock", "fsync locks"]
+        assert steps.take()[-2:] == ["rename locks/a.lock", "fsync locks"]
 
-    def test_directories_that_were_made_anew_are_synced_again(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_directories_that_swarm_made_again_are_synced_again(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
         files.create("locks/a", b"one")
         (tmp_path / "state").rename(tmp_path / "away")
-        steps.taken()
+        steps.take()
         files.create("locks/a", b"one")
-        assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.taken())
+        assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.take())
 
-    def test_also_where_a_person_made_them(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_directories_that_a_user_made_again_are_synced_again(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
         files.create("locks/a", b"one")
         files.create("locks/b", b"one")
         time.sleep(0.02)  # the clock of the filesystem ticks every few milliseconds
         shutil.rmtree(tmp_path / "state" / "locks")
         (tmp_path / "state" / "locks").mkdir()
-        steps.taken()
+        steps.take()
         files.create("locks/a", b"one")
-        assert steps.taken()[-3:] == ["fsync locks", "fsync .", "fsync .."]
+        assert steps.take()[-3:] == ["fsync locks", "fsync .", "fsync .."]
 
-    def test_a_state_directory_may_be_named_from_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_durable_state_directory_may_have_a_relative_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         for root in ("state", "."):
             store = FileStore(root, durable=True)
             assert store.create("locks/a", b"one") and store.append("status", b"one")
 
     @needs_root
-    def test_in_a_directory_that_may_not_be_listed_everything_is_synced(self) -> None:
+    def test_below_a_directory_that_may_not_be_read_the_whole_disk_is_synced(self) -> None:
         shared = Path(tempfile.mkdtemp(prefix="swarm-test-"))
         shared.chmod(0o733)
         store = FileStore(str(shared / "state"), durable=True)
@@ -202,14 +205,14 @@ class TestRecords:
         finally:
             shutil.rmtree(shared)
 
-    def test_what_can_be_found_out_again_is_not_synced(self, files: FileStore, steps: Steps) -> None:
+    def test_cached_data_is_not_synced(self, files: FileStore, steps: Steps) -> None:
         files.prepare()
-        steps.taken()
+        steps.take()
         files.cache_put("status", b"x" * 100_000)
-        assert not [step for step in steps.taken() if "sync" in step]
+        assert not [step for step in steps.take() if "sync" in step]
 
 
-def test_without_it_nothing_is_synced(tmp_path: Path, steps: Steps) -> None:
+def test_a_store_that_is_not_durable_syncs_nothing(tmp_path: Path, steps: Steps) -> None:
     files = FileStore(str(tmp_path / "state"))
     files.append("status", b"one")
     files.rotate("status")
@@ -217,17 +220,19 @@ def test_without_it_nothing_is_synced(tmp_path: Path, steps: Steps) -> None:
     files.create("locks/a", b"one")
     files.replace("locks/a", b"one", b"two")
     files.remove("locks/a", b"two")
-    assert not [step for step in steps.taken() if "sync" in step]
+    assert not [step for step in steps.take() if "sync" in step]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_it_keeps_the_contract(check: Callable[[Store], None], files: FileStore) -> None:
+def test_a_durable_store_fulfils_the_contract(check: Callable[[Store], None], files: FileStore) -> None:
     check(files)
 
 
-class TestChoosing:
+class TestSetting:
     @pytest.mark.parametrize(("text", "chosen"), [("1", True), ("0", False), ("", False)])
-    def test_the_environment_says_so(self, text: str, chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_swarm_durable_makes_the_default_store_durable(
+        self, text: str, chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path))
         chosen_store = DefaultStore()
         assert isinstance(before := chosen_store.store(), FileStore) and not before.durable
@@ -236,12 +241,12 @@ class TestChoosing:
         monkeypatch.setenv("SWARM_STORE", f"file://{tmp_path}")
         assert isinstance(named := DefaultStore().store(), FileStore) and named.durable is chosen
 
-    def test_or_whoever_opens_a_store(self, tmp_path: Path) -> None:
+    def test_open_store_makes_a_durable_store_on_request(self, tmp_path: Path) -> None:
         assert open_store(str(tmp_path), durable=True).durable  # type: ignore[attr-defined]
         assert not open_store(str(tmp_path)).durable  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("text", ["yes", "2", " 1"])
-    def test_anything_else_is_refused(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_swarm_durable_is_refused(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SWARM_DURABLE", text)
         with pytest.raises(BadInput, match="SWARM_DURABLE"):
             DefaultStore().store()
@@ -249,11 +254,11 @@ class TestChoosing:
 
 @needs_root
 @pytest.mark.parametrize("durable", ["1", "0"])
-def test_what_was_confirmed_is_there_after_a_loss_of_power(durable: str, tmp_path: Path) -> None:
-    """What the disk holds at a moment is copied from under the mounted filesystem, and mounted as after a crash."""
+def test_a_durable_store_survives_a_loss_of_power(durable: str, tmp_path: Path) -> None:
+    """The content of the disk is copied from below the mounted filesystem and mounted as after a crash."""
     with loop_mounted(tmp_path / "disk", "24M") as disk:
         disk.environment["SWARM_DURABLE"] = durable
-        for face, *call in (
+        for command, *call in (
             ("lock", "acquire", "kept", "w", "600"),
             ("lock", "acquire", "released", "w", "600"),
             ("lock", "release", "released", "w"),
@@ -261,7 +266,7 @@ def test_what_was_confirmed_is_there_after_a_loss_of_power(durable: str, tmp_pat
             ("log", "rotate"),
             ("log", "append", "DONE", "w", "two"),
         ):
-            done = disk.run(face, *call)
+            done = disk.run(command, *call)
             assert done.returncode == 0, done.stderr
         below, after = tmp_path / "disk-below", tmp_path / "after"
         after.mkdir()
@@ -277,4 +282,4 @@ def test_what_was_confirmed_is_there_after_a_loss_of_power(durable: str, tmp_pat
         assert [('"task_id": "one"' in line, '"task_id": "two"' in line) for line in lines] == [(True, False), (False, True)]
         assert "kept" in locks and "released" not in locks
     else:
-        assert lines == [] and "kept" not in locks, "then this test would see nothing"
+        assert lines == [] and "kept" not in locks, "the test shows nothing if the data is on disk without syncs"

@@ -1,4 +1,4 @@
-"""Appending to the log, one rule at a time: somebody else acts just before a chosen call of ours."""
+"""Appending to the log, one rule at a time: a test acts just before a chosen system call."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
 
 
 class TestAppending:
-    def test_each_line_ends_where_its_cursor_says(self, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_append_is_the_end_of_its_line(self, directory: LogDirectory) -> None:
         log = directory.open()
         assert log.append(b"one").split(":")[:2] == ["1", "4"]
         assert log.append(b"three").split(":")[:2] == ["1", "10"]
         assert directory.live.read_bytes() == b"one\nthree\n"
 
-    def test_the_cursor_is_of_the_file_as_it_is_now(self, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_append_fits_a_log_that_was_rewritten(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
-        directory.live.write_bytes(b"written by somebody who emptied it\n")
+        directory.live.write_bytes(b"written by a user who emptied it\n")
         assert log.read(log.append(b"two"), 1000)[0] == []
 
-    def test_the_file_is_for_all_to_read(self, directory: LogDirectory) -> None:
+    def test_the_log_file_has_mode_644(self, directory: LogDirectory) -> None:
         umask = os.umask(0o022)
         try:
             directory.open().append(b"one")
@@ -45,7 +45,7 @@ class TestAppending:
             os.umask(umask)
         assert directory.live.stat().st_mode & 0o777 == 0o644
 
-    def test_the_cursor_of_a_later_file_has_a_later_number(self, directory: LogDirectory) -> None:
+    def test_an_append_after_a_rotation_returns_a_cursor_with_the_next_number(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         assert log.rotate()
@@ -53,7 +53,7 @@ class TestAppending:
         directory.part(7, b"a\n", end=2)
         assert directory.open().append(b"three").split(":")[:2] == ["8", "10"]
 
-    def test_a_file_that_grows_to_its_limit_is_put_aside(self, directory: LogDirectory) -> None:
+    def test_the_append_that_reaches_the_size_limit_rotates_the_log(self, directory: LogDirectory) -> None:
         log = directory.open(max_bytes=8)
         log.append(b"123")
         assert directory.live.exists()
@@ -62,9 +62,9 @@ class TestAppending:
         log.append(b"789")
         assert directory.live.read_bytes() == b"789\n"
         (part,) = directory.parts.iterdir()
-        assert (part / "part").read_bytes() == b"123\n456\n", "nothing was written to it behind its end"
+        assert (part / "part").read_bytes() == b"123\n456\n", "no byte was written behind its end"
 
-    def test_a_write_that_is_still_going_on_is_not_cut(self, directory: LogDirectory) -> None:
+    def test_an_append_waits_for_the_rest_of_an_unterminated_line(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         with directory.live.open("ab") as other:
@@ -78,15 +78,15 @@ class TestAppending:
         assert log.append(b"three")
         assert directory.live.read_bytes() == b"one\ntwo\nthree\n"
 
-    def test_who_writes_alone_does_not_read_what_it_wrote(self, directory: LogDirectory) -> None:
+    def test_a_lone_writer_does_not_read_the_log_back(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         reads, looks = directory.count("pread"), directory.count("stat")
         assert log.append(b"two").startswith("1:8:") and log.append(b"three").startswith("1:14:")
-        assert (len(reads), len(looks)) == (0, 2), "that it is still the live file is looked at each time"
+        assert (len(reads), len(looks)) == (0, 2), "each append checks that its file still is the live one"
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_is_behind_ones_own_line_whenever_others_write(self, moment: str, directory: LogDirectory) -> None:
+    def test_the_cursor_is_behind_our_own_line_when_others_append_too(self, moment: str, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
         directory.before(moment, lambda: other.append(b"other"))
@@ -96,17 +96,17 @@ class TestAppending:
         assert sorted(directory.lines()) == sorted([b"one", b"other", b"two", b"three"])
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_knows_a_log_that_somebody_emptied(self, moment: str, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_append_fits_a_log_that_was_emptied(self, moment: str, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         directory.before(moment, lambda: os.truncate(directory.live, 0))
         cursors = [log.append(b"two"), log.append(b"three")]
         read = directory.open().read(cursors[1], 0)
         assert read == ([], cursors[1])
-        if moment != "stat":  # else the line was removed by hand, just after it was written
+        if moment != "stat":  # otherwise the user removed the line just after it was written
             assert directory.lines() == [b"two", b"three"]
 
-    def test_a_piece_behind_ones_own_last_line_is_ended_too(self, directory: LogDirectory) -> None:
+    def test_a_torn_line_behind_our_own_last_line_is_terminated(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         with directory.live.open("ab") as other:
@@ -114,7 +114,7 @@ class TestAppending:
         assert log.append(b"two").startswith("1:12:")
         assert directory.live.read_bytes() == b"one\npie\ntwo\n"
 
-    def test_a_torn_line_is_ended_after_a_short_grace(self, directory: LogDirectory) -> None:
+    def test_a_torn_line_is_terminated_after_a_short_wait(self, directory: LogDirectory) -> None:
         directory.live.parent.mkdir()
         directory.live.write_bytes(b"tor")
         begun = time.monotonic()
@@ -122,7 +122,7 @@ class TestAppending:
         assert time.monotonic() - begun >= log_writer._TORN_LINE_GRACE
         assert directory.live.read_bytes() == b"tor\none\n" and cursor.startswith("1:8:")
 
-    def test_a_line_of_which_only_a_part_was_written_is_an_error_that_names_the_file(
+    def test_a_partly_written_line_is_an_error_that_names_the_file(
         self, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log = directory.open()
@@ -137,7 +137,7 @@ class TestAppending:
             log.append(b"three")  # behind a torn line
         assert directory.live.read_bytes() == b"one\ntwo\nthree"
 
-    def test_a_line_that_was_glued_to_a_piece_is_written_again(self, directory: LogDirectory) -> None:
+    def test_a_line_that_continued_a_torn_line_is_written_again(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
 
@@ -149,7 +149,7 @@ class TestAppending:
         assert log.append(b"two")
         assert directory.live.read_bytes() == b"one\npietwo\ntwo\n"
 
-    def test_a_file_that_takes_no_more_is_of_no_concern_once_it_was_put_aside(
+    def test_a_write_error_of_a_rotated_file_is_retried_on_the_live_one(
         self, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         log, other = directory.open(), directory.open()
@@ -165,20 +165,20 @@ class TestAppending:
 
         monkeypatch.setattr(log_writer, "os", SimpleNamespace(**{**vars(os), "write": failing}))
         with pytest.raises(OSError, match="File too large"):
-            log.append(b"two")  # the first file was put aside; the second, which is live, takes it no more than that
+            log.append(b"two")  # the rotated file refuses the line, and so does the live one
         assert open_descriptors() == before - 1
         assert log.append(b"three").startswith("2:6:")
         failures.append(other.rotate)
         assert log.append(b"four").startswith("3:5:")
         assert directory.lines() == [b"one", b"three", b"four"]
 
-    def test_a_link_to_where_no_file_can_be_made_is_an_error(self, directory: LogDirectory) -> None:
+    def test_a_log_that_links_into_a_missing_directory_is_an_error(self, directory: LogDirectory) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.symlink_to("nowhere/at/all")
         with pytest.raises(FileNotFoundError):
             directory.open().append(b"one")
 
-    def test_a_part_that_was_removed_meanwhile_does_not_count(self, directory: LogDirectory) -> None:
+    def test_a_line_whose_part_was_removed_is_appended_again(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
 
@@ -192,7 +192,7 @@ class TestAppending:
         assert log.append(b"two").startswith("3:4:")
         assert directory.lines() == [b"x", b"two"]
 
-    def test_a_part_that_was_removed_hides_no_earlier_one_in_which_the_line_counts(self, directory: LogDirectory) -> None:
+    def test_a_later_removed_part_does_not_hide_the_part_that_has_our_line(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
 
@@ -205,30 +205,32 @@ class TestAppending:
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two", b"x"]
 
-    def test_nor_does_one_that_is_removed_while_it_is_looked_at(self, directory: LogDirectory) -> None:
+    def test_a_line_is_appended_again_when_its_part_is_removed_during_the_check(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         directory.live.parent.mkdir(parents=True)
-        directory.before("stat", None, other.rotate)  # after the file was opened, and then after the line was written
-        directory.before("open", None, None, lambda: shutil.rmtree(directory.parts))  # our file, the rotation's look, and ours
+        directory.before("stat", None, other.rotate)  # the second call comes after the line was written
+        directory.before(
+            "open", None, None, lambda: shutil.rmtree(directory.parts)
+        )  # our file, the part as the rotation opens it, and as we open it
         log.append(b"")
         assert directory.lines() == [b""]
 
-    def test_a_log_that_was_put_aside_before_the_write_gets_it_again(self, directory: LogDirectory) -> None:
-        """The part's end is settled, so what we wrote behind it does not count."""
+    def test_a_line_written_after_a_rotation_is_appended_again(self, directory: LogDirectory) -> None:
+        """The end of the part is decided, so our line behind it does not count."""
         log = directory.open()
         log.append(b"one")
         directory.before("write", directory.open().rotate)
         assert log.append(b"two").startswith("2:4:")
         assert directory.lines() == [b"one", b"two"]
 
-    def test_a_log_that_was_put_aside_after_the_write_does_not_get_it_twice(self, directory: LogDirectory) -> None:
+    def test_a_line_written_before_a_rotation_is_not_appended_twice(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         directory.before("stat", directory.open().rotate)
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two"]
 
-    def test_also_after_several_rotations(self, directory: LogDirectory) -> None:
+    def test_a_line_written_before_two_rotations_is_not_appended_twice(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
 
@@ -241,7 +243,7 @@ class TestAppending:
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two", b"other"]
 
-    def test_a_log_that_was_put_aside_while_it_was_opened_is_opened_again(self, directory: LogDirectory) -> None:
+    def test_a_log_that_is_rotated_while_we_open_it_is_opened_again(self, directory: LogDirectory) -> None:
         other, log = directory.open(), directory.open()
         other.append(b"one")
         other.close()
@@ -253,13 +255,13 @@ class TestAppending:
         log.close()
         assert open_descriptors() == before
 
-    def test_nobody_writes_before_it_is_settled_where_the_last_part_ends(self, directory: LogDirectory) -> None:
+    def test_the_end_of_the_last_part_is_decided_before_a_new_file_is_written(self, directory: LogDirectory) -> None:
         part = directory.part(1, b"one\ntor")
         directory.part(1, b"", name="ffffffff").joinpath("part").unlink()
         directory.open().append(b"two")
         assert os.readlink(part / "end") == "4"
 
-    def test_descriptors_are_given_back(self, directory: LogDirectory) -> None:
+    def test_close_closes_all_descriptors_of_a_log(self, directory: LogDirectory) -> None:
         before = open_descriptors()
         log = directory.open(max_bytes=20)
         for number in range(20):
@@ -273,7 +275,7 @@ class TestAppending:
         log.append(b"again")
         log.close()
 
-    def test_descriptors_are_given_back_also_where_the_log_cannot_be_used(self, directory: LogDirectory) -> None:
+    def test_an_unusable_log_leaves_no_descriptor_open(self, directory: LogDirectory) -> None:
         directory.live.mkdir(parents=True)
         before = open_descriptors()
         attempts: list[Callable[[FileLog], object]] = [
@@ -291,7 +293,7 @@ class TestAppending:
             directory.open().append(b"x")
         assert open_descriptors() == before
 
-    def test_a_forked_child_closes_nothing_of_its_parents(self, directory: LogDirectory) -> None:
+    def test_a_forked_child_does_not_close_its_parents_log(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
 
@@ -304,7 +306,7 @@ class TestAppending:
         log.append(b"three")
         assert directory.lines() == [b"one", b"two", b"three"]
 
-    def test_a_child_forked_while_another_thread_was_writing_is_not_held_up(self, directory: LogDirectory) -> None:
+    def test_a_child_forked_during_an_append_of_another_thread_can_append(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         with log._writer._mutex:

@@ -1,8 +1,11 @@
-"""The status log against a list of lines, on every store, step by step.
+"""The status log compared with a model, step by step, on files and in memory.
 
-Writers append, people and other programs add lines and pieces of lines, the log is rotated, and several readers go on from their
-own cursors, in every order. The model is the list of all lines that count. After every step the whole log reads as the list says;
-what makes no sense is counted and hides nothing beside it; and no reader ever misses a record or sees one twice.
+Writers append.  Users and other programs add lines and pieces of lines.  The log is
+rotated.  Several readers continue from their own cursors.  All that happens in any order.
+
+The model is the list of all lines that count.  After every step the whole log equals the
+list.  Invalid lines are counted and hide no other line.  No reader misses a record or
+sees one twice.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ PIECES = some.sampled_from([b'{"task_id": "t', b'"}', b", ", b"{", b"\xe4\xbb", 
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """What a line says, by another reader than swarm's."""
+    """Return the record of a line, by another parser than swarm's."""
     try:
         record = json.loads(line.decode("utf-8-sig"), strict=False)
     except (ValueError, RecursionError):
@@ -59,13 +62,13 @@ def record_of(line: bytes) -> dict[str, Any] | None:
 
 
 class Log(RuleBasedStateMachine):
-    """The steps, on a store that a subclass makes."""
+    """The steps. A subclass makes the store."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = HandClock()
         self.lines: list[bytes] = []
-        self.read_by: dict[str, tuple[str, int]] = {}  # reader: its cursor, and how many records lie before it
+        self.read_by: dict[str, tuple[str, int]] = {}  # reader: its cursor, and the number of records before it
         self.store = self.open()
 
     def open(self) -> Store:
@@ -141,7 +144,7 @@ class Log(RuleBasedStateMachine):
         assert log.damaged == sum(bool(line.strip()) and record_of(line) is None for line in self.lines)
 
     @invariant()
-    def every_line_has_a_place(self) -> None:
+    def every_line_is_numbered(self) -> None:
         assert [line for _, line, whole in self.store.numbered(LOG) if whole] == self.lines
 
 
@@ -156,14 +159,14 @@ class LogInMemory(Log):
 
 
 class LogInFiles(Log):
-    """And what only a file can suffer: pieces of lines, and rotation."""
+    """The steps that only files have: pieces of lines, and rotation."""
 
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
         self.torn = b""
         self.parts = 0
-        self.hurry = mock.patch.object(log_writer, "_TORN_LINE_GRACE", 0.0)
-        self.hurry.start()
+        self.no_grace = mock.patch.object(log_writer, "_TORN_LINE_GRACE", 0.0)
+        self.no_grace.start()
         super().__init__()
 
     def open(self) -> Store:
@@ -176,7 +179,7 @@ class LogInFiles(Log):
     @rule(task=TASKS, text=TEXTS)
     def append(self, task: str, text: str) -> None:
         if self.torn:
-            self.lines.append(self.torn)  # ended by the append, and never glued to what it appends
+            self.lines.append(self.torn)  # the append terminates it first
         super().append(task, text)
         self.torn = b""
 
@@ -197,14 +200,14 @@ class LogInFiles(Log):
         filled = live.exists() and live.stat().st_size > 0
         assert self.store.rotate(LOG) is filled
         self.parts += filled
-        self.torn = b""  # half a line in a file that was put aside will never be whole
+        self.torn = b""  # an unterminated line of a rotated file never counts
 
     @invariant()
     def every_part_is_there(self) -> None:
         assert len(list(self.root.glob(".status/*/part"))) == self.parts
 
     def teardown(self) -> None:
-        self.hurry.stop()
+        self.no_grace.stop()
         self.store.close()
         shutil.rmtree(self.root)
 

@@ -1,4 +1,4 @@
-"""Reading the log by cursor, from its end, and line by line: over parts, long lines, and what others did to the files."""
+"""Reading the log by cursor, from its end, and line by line, also from parts and damaged files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parted(directory: LogDirectory) -> FileLog:
 
 
 class TestCursor:
-    def test_reading_goes_on_at_every_line_of_every_file(self, directory: LogDirectory) -> None:
+    def test_reading_continues_at_the_cursor_of_every_append(self, directory: LogDirectory) -> None:
         log = directory.open()
         cursors = []
         for number in range(6):
@@ -49,7 +49,7 @@ class TestCursor:
             assert lines == [b"%d" % later for later in range(number + 1, 6)]
             assert after == cursors[-1]
 
-    def test_it_ends_where_the_reader_stopped(self, parted: FileLog) -> None:
+    def test_the_cursor_of_a_read_is_behind_its_last_line(self, parted: FileLog) -> None:
         seen, cursor = [], ""
         for number in range(6):
             lines, cursor = parted.read(cursor, 0)
@@ -58,7 +58,7 @@ class TestCursor:
         assert seen == [b"line %d" % number for number in range(6)]
         assert parted.read(cursor, 0) == ([], cursor)
 
-    def test_where_there_is_nothing_it_is_the_beginning_of_what_comes(self, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_empty_log_is_the_beginning_of_the_live_file(self, directory: LogDirectory) -> None:
         assert directory.open().read("", 1000) == ([], "1:0")
         assert directory.open().tail(5) == ([], "1:0")
         directory.part(3, b"x\n", end=2)
@@ -68,32 +68,32 @@ class TestCursor:
         assert directory.open().read("", 1000) == ([b"x"], "4:0")
         assert directory.open().tail(5) == ([b"x"], "4:0")
 
-    def test_one_of_a_part_that_was_removed_goes_on_with_the_next(self, directory: LogDirectory) -> None:
+    def test_a_cursor_of_a_removed_part_continues_with_the_next_part(self, directory: LogDirectory) -> None:
         directory.part(4, b"four\n", end=5)
         assert directory.open().read("2:100", 1000)[0] == [b"four"]
 
-    def test_one_from_a_future_that_was_removed_begins_with_the_live_file(self, directory: LogDirectory) -> None:
+    def test_a_cursor_with_a_number_too_large_starts_with_the_live_file(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         assert log.read("9:4", 1000)[0] == [b"one"]
 
     @pytest.mark.parametrize("offset", [2, 5, 100])
-    def test_one_that_is_at_no_lines_end_begins_anew(self, offset: int, directory: LogDirectory) -> None:
+    def test_a_cursor_that_is_not_at_a_line_end_starts_at_the_beginning(self, offset: int, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         log.append(b"two")
         assert log.read(f"1:{offset}", 1000)[0] == [b"one", b"two"]
         assert log.read("1:4", 1000)[0] == [b"two"]
 
-    def test_one_of_another_file_begins_anew(self, directory: LogDirectory) -> None:
-        """Somebody put another log in its directory, with a line's end at the very offset."""
+    def test_a_cursor_of_a_replaced_file_starts_at_the_beginning(self, directory: LogDirectory) -> None:
+        """The new file has a line end at the offset of the cursor."""
         log = directory.open()
         cursor = log.append(b"one")
         log.append(b"more")
         directory.live.write_bytes(b"two\nmore\n")
         assert log.read(cursor, 1000)[0] == [b"two", b"more"]
 
-    def test_files_are_told_apart_by_the_beginning_of_their_first_line(self, directory: LogDirectory) -> None:
+    def test_the_fingerprint_depends_on_the_beginning_of_the_first_line(self, directory: LogDirectory) -> None:
         log = directory.open()
         before = log.append(b"x" * 79)
         directory.live.write_bytes(b"x" * 78 + b"y\n")
@@ -102,38 +102,38 @@ class TestCursor:
         assert log.read(before, 1000)[0] == [b"z" + b"x" * 78]
         one = log.read("", 1000)[1]
         log.append(b"another line")
-        assert log.read(one, 1000)[0] == [b"another line"], "what comes later does not make it another file"
+        assert log.read(one, 1000)[0] == [b"another line"], "later lines do not change the fingerprint"
 
     @pytest.mark.parametrize(
         "cursor", ["x", "1", ":", "1:", ":1", "-1:0", "1:x", "1:2:3:4", "²:0", "1:٣", "0:0:" + "a" * 60, "a:1:b"]
     )
-    def test_what_is_none_is_refused(self, cursor: str, directory: LogDirectory) -> None:
+    def test_an_invalid_cursor_is_refused(self, cursor: str, directory: LogDirectory) -> None:
         with pytest.raises(BadInput, match=r"is not a cursor: give one that swarm printed, or 0:0 for the beginning\.$"):
             directory.open().read(cursor, 1000)
 
-    def test_one_of_full_length_is_taken(self, directory: LogDirectory) -> None:
+    def test_a_cursor_of_maximal_length_is_accepted(self, directory: LogDirectory) -> None:
         assert directory.open().read("9" * 25 + ":" + "9" * 25 + ":12345678", 1000) == ([], "1:0")
 
-    def test_a_longer_one_is_refused(self, directory: LogDirectory) -> None:
+    def test_a_cursor_longer_than_the_maximum_is_refused(self, directory: LogDirectory) -> None:
         with pytest.raises(BadInput, match="is not a cursor"):
             directory.open().read("9" * 25 + ":" + "9" * 25 + ":123456789", 1000)
 
-    def test_a_refusal_does_not_repeat_a_book(self, directory: LogDirectory) -> None:
+    def test_the_error_shows_only_the_beginning_of_a_long_invalid_cursor(self, directory: LogDirectory) -> None:
         with pytest.raises(BadInput) as refused:
             directory.open().read("y" * 10_000, 1000)
         assert "y" * 80 in str(refused.value) and "y" * 81 not in str(refused.value)
 
 
-class TestAmount:
-    def test_about_as_much_as_asked_and_whole_lines(self, directory: LogDirectory) -> None:
+class TestLimit:
+    def test_a_read_returns_about_limit_bytes_of_whole_lines(self, directory: LogDirectory) -> None:
         log = directory.open()
         for number in range(10):
             log.append(b"%09d" % number)
         assert len(log.read("", 35)[0]) == 3
         assert len(log.read("", 40)[0]) == 4
-        assert len(log.read("", 1)[0]) >= 1, "a line that is longer than that comes all the same"
+        assert len(log.read("", 1)[0]) >= 1, "a longer line is returned too"
 
-    def test_parts_are_read_on_until_it_is_enough(self, directory: LogDirectory) -> None:
+    def test_a_read_continues_through_the_parts_up_to_its_limit(self, directory: LogDirectory) -> None:
         for number in range(1, 5):
             directory.part(number, b"123456789\n", end=10)
         assert len(directory.open().read("", 1000)[0]) == 4
@@ -141,7 +141,7 @@ class TestAmount:
         assert len(directory.open().read("", 19)[0]) == 3
         assert len(directory.open().read("", 0)[0]) == 1
 
-    def test_nothing_is_skipped_whatever_is_asked_for(self, directory: LogDirectory) -> None:
+    def test_no_limit_makes_a_read_skip_a_line(self, directory: LogDirectory) -> None:
         lines = [b"%d %s" % (number, b"x" * (number % 7)) for number in range(12)]
         for number in range(3):
             data = b"".join(line + b"\n" for line in lines[4 * number : 4 * number + 4])
@@ -156,7 +156,7 @@ class TestAmount:
 
     @pytest.mark.parametrize("length", [1022, 1023, 1024, 1025, 5_000, 65_535, 65_536, 65_537, 70_000, 200_000])
     @pytest.mark.parametrize("limit", [0, 1, 100_000])
-    def test_long_lines_come_whole(self, length: int, limit: int, directory: LogDirectory) -> None:
+    def test_long_lines_are_read_whole(self, length: int, limit: int, directory: LogDirectory) -> None:
         log = directory.open()
         lines = [b"short", b"x" * length, b"last"]
         for line in lines:
@@ -169,38 +169,38 @@ class TestAmount:
         assert found == lines
         assert log.tail(2)[0] == lines[1:] and log.tail(1)[0] == lines[2:]
 
-    def test_only_what_counts_of_a_part(self, directory: LogDirectory) -> None:
+    def test_lines_behind_the_end_of_a_part_are_not_read(self, directory: LogDirectory) -> None:
         directory.part(1, b"one\ntwo\nlate\n", end=8)
         log = directory.open()
         assert log.read("", 1000) == ([b"one", b"two"], "2:0")
         assert log.tail(1)[0] == [b"two"] and directory.lines() == [b"one", b"two"]
 
     @pytest.mark.parametrize("limit", [0, 1, 1500, 100_000])
-    def test_also_of_a_part_with_a_long_line(self, limit: int, directory: LogDirectory) -> None:
+    def test_lines_behind_the_end_of_a_part_with_a_long_line_are_not_read(self, limit: int, directory: LogDirectory) -> None:
         directory.part(1, b"one\n" + b"x" * 2000 + b"\nlate\n", end=2005)
         log = directory.open()
         assert log.read("1:4", limit)[0] == [b"x" * 2000]
         assert log.read("1:2005", limit)[0] == []
 
-    def test_a_file_that_shrinks_meanwhile_has_no_more_lines(self, directory: LogDirectory) -> None:
+    def test_a_file_that_shrinks_during_a_read_has_no_more_lines(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"x" * 5000)
         directory.before("pread", None, None, lambda: os.truncate(directory.live, 100))
         assert log.read("", 0)[0] == []
 
-    def test_whoever_settles_first_where_a_part_ends_decides(self, directory: LogDirectory) -> None:
+    def test_the_first_process_that_decides_the_end_of_a_part_wins(self, directory: LogDirectory) -> None:
         part = directory.part(1, b"one\ntwo\n")
         directory.before("symlink", lambda: (part / "end").symlink_to("4"))
         assert directory.open().read("", 1000)[0] == [b"one"]
 
-    def test_a_part_nobody_settled_ends_with_its_last_whole_line(self, directory: LogDirectory) -> None:
+    def test_a_reader_decides_that_a_part_ends_behind_its_last_whole_line(self, directory: LogDirectory) -> None:
         part = directory.part(1, b"one\ntwo\ntor")
         assert directory.open().read("", 1000)[0] == [b"one", b"two"]
         assert os.readlink(part / "end") == "8"
 
 
 class TestDamagedParts:
-    """A part that somebody removed or changed hides no other; what is there and cannot be read is an error."""
+    """A part that was removed or changed hides no other. A part that cannot be read is an error."""
 
     @pytest.fixture
     def three(self, directory: LogDirectory) -> list[Path]:
@@ -209,7 +209,7 @@ class TestDamagedParts:
         return parts
 
     @staticmethod
-    def by_all_ways(log: FileLog) -> list[list[bytes]]:
+    def read_in_all_ways(log: FileLog) -> list[list[bytes]]:
         one_by_one, cursor = [], ""
         while more := log.read(cursor, 0)[0]:
             one_by_one += more
@@ -217,24 +217,22 @@ class TestDamagedParts:
         return [log.read("", 1000)[0], log.tail(10)[0], [line for _, line, _ in log.numbered()], one_by_one]
 
     @pytest.mark.parametrize("at", [0, 1, 2])
-    def test_one_that_was_removed_is_passed_over(self, at: int, three: list[Path], directory: LogDirectory) -> None:
+    def test_a_removed_part_is_skipped(self, at: int, three: list[Path], directory: LogDirectory) -> None:
         (three[at] / "part").unlink()
         expected = [b"%d" % number for number in (1, 2, 3, 4) if number != at + 1]
-        assert self.by_all_ways(directory.open()) == [expected] * 4
+        assert self.read_in_all_ways(directory.open()) == [expected] * 4
 
     @pytest.mark.parametrize("end", ["abc", "-5", "²", "٣", "1000000", "9" * 4000, ""])
-    def test_an_end_that_makes_no_sense_counts_as_the_files_own(
-        self, end: str, three: list[Path], directory: LogDirectory
-    ) -> None:
+    def test_an_invalid_end_counts_as_the_end_of_the_file(self, end: str, three: list[Path], directory: LogDirectory) -> None:
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to(end) if end else (three[1] / "end").touch()
-        assert self.by_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
+        assert self.read_in_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
 
-    def test_an_end_within_a_line_leaves_that_line_out(self, three: list[Path], directory: LogDirectory) -> None:
+    def test_an_end_within_a_line_excludes_that_line(self, three: list[Path], directory: LogDirectory) -> None:
         (three[1] / "part").write_bytes(b"2\ntwo\n")
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to("4")
-        assert self.by_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
+        assert self.read_in_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
 
     @pytest.mark.parametrize(
         ("data", "end", "counts"),
@@ -248,16 +246,16 @@ class TestDamagedParts:
         ],
         ids=["one empty line", "torn after one", "only torn", "torn for a block", "just before the end", "far before the end"],
     )
-    def test_what_counts_ends_with_the_last_whole_line_before_the_end(
+    def test_a_part_ends_behind_the_last_whole_line_before_its_end(
         self, data: bytes, end: int, counts: int, directory: LogDirectory
     ) -> None:
         directory.part(1, data, end=end)
         log = directory.open()
-        assert self.by_all_ways(log) == [data[:counts].split(b"\n")[:-1]] * 4
+        assert self.read_in_all_ways(log) == [data[:counts].split(b"\n")[:-1]] * 4
         directory.live.write_bytes(data[:end])
         assert log.tail(0)[1].partition(":")[2].partition(":")[0] == str(counts)
 
-    def test_a_link_to_a_part_elsewhere_is_no_part(self, three: list[Path], directory: LogDirectory, tmp_path: Path) -> None:
+    def test_a_symlink_to_a_part_is_not_a_part(self, three: list[Path], directory: LogDirectory, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         three[1].rename(elsewhere)
         three[1].symlink_to(elsewhere)
@@ -276,7 +274,9 @@ class TestDamagedParts:
         assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
-    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, three: list[Path], directory: LogDirectory) -> None:
+    def test_a_part_that_is_not_a_regular_file_is_refused_without_blocking(
+        self, kind: str, three: list[Path], directory: LogDirectory
+    ) -> None:
         part = three[1] / "part"
         part.unlink()
         if kind == "link":
@@ -290,29 +290,29 @@ class TestDamagedParts:
                 attempt()
             assert refused.value.filename == str(part)
             assert refused.value.errno == (errno.ELOOP if kind == "link" else errno.EINVAL)
-        del refused  # and with it the frames that hold on to what they read
+        del refused  # and with it the frames that refer to open files
         assert open_descriptors() == before
 
-    def test_a_part_that_grew_while_its_end_was_settled_counts_as_far_as_that_says(self, directory: LogDirectory) -> None:
+    def test_another_process_may_decide_an_end_behind_bytes_added_later(self, directory: LogDirectory) -> None:
         part = directory.part(1, b"one\n")
 
-        def settled_for_more() -> None:
+        def decided_for_more() -> None:
             with (part / "part").open("ab") as file:
                 file.write(b"two\n")
             (part / "end").symlink_to("8")
 
-        directory.before("symlink", settled_for_more)
+        directory.before("symlink", decided_for_more)
         assert directory.open().read("", 1000)[0] == [b"one", b"two"]
 
 
 class TestTail:
     @pytest.mark.parametrize("count", range(9))
-    def test_the_last_lines_over_all_files(self, count: int, parted: FileLog) -> None:
+    def test_tail_returns_the_last_lines_of_all_files(self, count: int, parted: FileLog) -> None:
         lines, cursor = parted.tail(count)
         assert lines == [b"line %d" % number for number in range(max(0, 6 - count), 6)]
         assert cursor == parted.read("", 1000)[1]
 
-    def test_many_short_lines_in_many_blocks(self, directory: LogDirectory) -> None:
+    def test_tail_returns_many_short_lines_from_many_blocks(self, directory: LogDirectory) -> None:
         log = directory.open()
         lines = [b"%06d" % number for number in range(30_000)]
         directory.live.parent.mkdir(parents=True, exist_ok=True)
@@ -322,19 +322,19 @@ class TestTail:
         assert log.tail(1)[1].startswith("1:210000:")
 
     @pytest.mark.parametrize("size", [1, 2, 65_535, 65_536, 65_537, 65_538, 131_071, 131_072, 131_073])
-    def test_every_line_of_files_that_end_where_blocks_end(self, size: int, directory: LogDirectory) -> None:
+    def test_tail_returns_every_line_of_a_file_that_ends_at_a_block_boundary(self, size: int, directory: LogDirectory) -> None:
         data = (b"\n" + b"123456789\n" * 20_000)[:size]
         data = data[:-1] + b"\n"
         directory.live.parent.mkdir(parents=True)
         directory.live.write_bytes(data)
         assert directory.open().tail(10**6)[0] == data.split(b"\n")[:-1]
 
-    def test_a_log_of_one_unfinished_line_has_none(self, directory: LogDirectory) -> None:
+    def test_a_log_of_one_unterminated_line_has_no_lines(self, directory: LogDirectory) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.write_bytes(b"x" * 200_000)
         assert directory.open().tail(5) == ([], "1:0") and directory.open().read("", 1000)[0] == []
 
-    def test_only_the_blocks_that_are_needed_are_read(self, directory: LogDirectory) -> None:
+    def test_tail_reads_only_the_blocks_that_it_needs(self, directory: LogDirectory) -> None:
         log = directory.open()
         directory.live.parent.mkdir(parents=True)
         directory.live.write_bytes(b"123456789\n" * 50_000)
@@ -343,12 +343,12 @@ class TestTail:
         assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * lines._READ_BLOCK + 100
         read.clear()
         assert len(log.tail(10_000)[0]) == 10_000
-        assert len(read) <= 4, "two blocks hold them, and one more look finds where the last line ends"
+        assert len(read) <= 4, "two blocks contain the lines, and one more read finds where the last line ends"
         assert log.tail(0)[0] == []
 
 
 class TestNumbered:
-    def test_every_line_with_its_place_and_whether_it_is_whole(self, directory: LogDirectory) -> None:
+    def test_numbered_yields_path_number_and_whether_a_line_is_terminated(self, directory: LogDirectory) -> None:
         part = directory.part(1, b"one\ntwo\nlate\n", end=8)
         directory.live.write_bytes(b"three\n\nunfinished")
         assert list(directory.open().numbered()) == [
@@ -359,7 +359,7 @@ class TestNumbered:
             (f"{directory.live}:3", b"unfinished", False),
         ]
 
-    def test_what_is_appended_meanwhile_is_not_there_yet(self, directory: LogDirectory) -> None:
+    def test_numbered_ignores_lines_appended_after_its_start(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         lines = log.numbered()
@@ -367,13 +367,13 @@ class TestNumbered:
         log.append(b"two")
         assert list(lines) == []
 
-    def test_without_a_log_there_are_no_lines(self, directory: LogDirectory) -> None:
+    def test_numbered_yields_nothing_without_a_log(self, directory: LogDirectory) -> None:
         assert list(directory.open().numbered()) == []
 
 
 class TestSnapshot:
     @pytest.mark.parametrize("verb", ["read", "tail", "numbered"])
-    def test_a_rotation_between_two_looks_is_not_missed(self, verb: str, directory: LogDirectory) -> None:
+    def test_a_rotation_while_a_snapshot_is_taken_loses_no_line(self, verb: str, directory: LogDirectory) -> None:
         writer = directory.open()
         writer.append(b"one")
 
@@ -390,7 +390,7 @@ class TestSnapshot:
         }[verb]()
         assert found == [b"one", b"two"]
 
-    def test_and_leaves_nothing_open(self, directory: LogDirectory) -> None:
+    def test_a_rotation_while_a_snapshot_is_taken_leaves_nothing_open(self, directory: LogDirectory) -> None:
         writer, log = directory.open(), directory.open()
         writer.append(b"one")
         writer.close()
@@ -400,7 +400,7 @@ class TestSnapshot:
         assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe"])
-    def test_what_is_no_file_is_refused_and_hangs_nobody(self, kind: str, directory: LogDirectory) -> None:
+    def test_a_log_file_that_is_not_regular_is_refused_without_blocking(self, kind: str, directory: LogDirectory) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.mkdir() if kind == "directory" else os.mkfifo(directory.live)
         log = directory.open()
@@ -416,13 +416,13 @@ class TestSnapshot:
             assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(directory.live)
 
 
-class TestSearching:
+class TestSearch:
     @pytest.fixture(params=["Python's", "the C library's"], autouse=True)
     def way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lines, "_MEMMEM_MIN_BYTES", 0 if "C" in request.param else 1 << 60)
 
     @pytest.mark.parametrize("size", [1, 7, 8, 64, 1 << 18])
-    def test_it_finds_what_a_look_at_every_line_finds(
+    def test_search_finds_the_same_lines_as_a_line_by_line_comparison(
         self, size: int, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(lines, "_SEARCH_BLOCK", size)
@@ -434,7 +434,7 @@ class TestSearching:
         for texts in ((b"ab",), (b"ab", b"\\u"), (b"x",), (b"abxab", b"u\\"), (b"nowhere",), (b"\\u", b"\\u")):
             assert list(log.search(texts)) == [line for line in directory.lines() if any(text in line for text in texts)]
 
-    def test_a_line_that_is_not_whole_is_not_found(self, directory: LogDirectory) -> None:
+    def test_search_ignores_an_unterminated_line(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one x")
         with directory.live.open("ab") as other:
@@ -443,12 +443,12 @@ class TestSearching:
         directory.part(1, b"x\nx\nbehind x\n", end=4)
         assert list(log.search([b"x"])) == [b"x", b"x", b"one x"]
 
-    def test_an_empty_line_before_it_is_none_of_it(self, directory: LogDirectory) -> None:
+    def test_search_does_not_include_an_empty_line_before_a_match(self, directory: LogDirectory) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.write_bytes(b"\none x\n\ntwo x\n")
         assert list(directory.open().search([b"x"])) == [b"one x", b"two x"]
 
-    def test_what_is_appended_meanwhile_is_for_the_next_search(self, directory: LogDirectory) -> None:
+    def test_search_ignores_lines_appended_after_its_start(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one x")
         found = log.search([b"x"])
@@ -458,7 +458,7 @@ class TestSearching:
         assert list(found) == []
         assert list(log.search([b"x"])) == [b"one x", b"two x"]
 
-    def test_descriptors_are_given_back_when_it_is_given_up(self, parted: FileLog) -> None:
+    def test_a_search_that_is_abandoned_closes_its_descriptors(self, parted: FileLog) -> None:
         before = open_descriptors()
         for count in range(7):
             found = parted.search([b"line"])
@@ -469,9 +469,9 @@ class TestSearching:
 
 
 class TestReadingOn:
-    """Whoever reads on from where it stopped keeps the file open, and must notice whatever happens to it meanwhile."""
+    """A reader that continues where it stopped keeps the file open, and notices what happens to it."""
 
-    def test_the_file_is_not_opened_again(self, directory: LogDirectory) -> None:
+    def test_reading_on_does_not_open_the_file_again(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         other.append(b"one")
         _, cursor = log.read("", 1000)
@@ -485,7 +485,7 @@ class TestReadingOn:
 
     @pytest.mark.parametrize("asked", [False, True])
     @pytest.mark.parametrize("happens", ["rotated", "rotated twice", "removed", "emptied", "emptied and longer", "replaced"])
-    def test_whatever_happens_to_the_log(self, happens: str, asked: bool, directory: LogDirectory) -> None:
+    def test_reading_on_notices_every_change_of_the_log(self, happens: str, asked: bool, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
         other.append(b"one")
         _, cursor = log.read("", 1000)
@@ -509,7 +509,7 @@ class TestReadingOn:
             assert log.has_more(cursor) == bool(fresh[0])
         assert log.read(cursor, 1000) == fresh
 
-    def test_a_piece_is_not_more(self, directory: LogDirectory) -> None:
+    def test_an_unterminated_line_does_not_count_as_more(self, directory: LogDirectory) -> None:
         log = directory.open()
         log.append(b"one")
         _, cursor = log.read("", 1000)
@@ -519,7 +519,7 @@ class TestReadingOn:
             other.write(b"o\nthr")
             assert log.has_more(cursor) and log.read(cursor, 0)[0] == [b"two"]
 
-    def test_several_readers_of_one_log_do_not_disturb_each_other(self, directory: LogDirectory) -> None:
+    def test_two_cursors_read_through_one_log_object(self, directory: LogDirectory) -> None:
         log = directory.open()
         for number in range(20):
             log.append(b"%d" % number)
@@ -532,7 +532,7 @@ class TestReadingOn:
             seen += lines
         assert seen == [b"%d" % number for number in range(20)]
 
-    def test_threads_share_it(self, directory: LogDirectory) -> None:
+    def test_threads_can_read_through_one_log_object(self, directory: LogDirectory) -> None:
         log, wrong = directory.open(), []
         for number in range(300):
             log.append(b"%d" % number)
@@ -554,4 +554,4 @@ class TestReadingOn:
         assert not wrong
         before = open_descriptors()
         log.close()
-        assert open_descriptors() == before - 2, "the writer's and one reader's"
+        assert open_descriptors() == before - 2, "one of the writer and one of the readers"

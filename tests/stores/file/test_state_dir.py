@@ -1,4 +1,4 @@
-"""Where state lives: what is created and when, with which modes, and what happens where it cannot be used."""
+"""The state directory: what is created and when, with which modes, and errors if it cannot be used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine'
 
 
 def expect_unusable(done: Done, *words: str) -> None:
-    """Exit 3 and one line that says what is wrong."""
+    """Expect exit code 3 and one line that says what is wrong."""
     assert "Traceback" not in done.stderr
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stderr.startswith("Error: ")
@@ -36,7 +36,7 @@ def expect_unusable(done: Done, *words: str) -> None:
 
 
 def snapshot(path: Path) -> dict[str, bytes | str]:
-    """Every file below a directory with its content, every link with its target."""
+    """Return every file below a directory with its content, every symlink with its target."""
     found: dict[str, bytes | str] = {}
     for entry in sorted(path.rglob("*")):
         if entry.is_symlink():
@@ -55,7 +55,7 @@ class TestMissing:
             (("why", "t"), "No worker holds t: there is no lock.\n"),
         ],
     )
-    def test_reading_locks_answers_nothing_there(
+    def test_lock_commands_find_no_locks_without_a_state_directory(
         self, args: tuple[str, ...], answer: str, lock: Run, isolated_swarm_dir: Path
     ) -> None:
         done = lock(*args)
@@ -63,7 +63,9 @@ class TestMissing:
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize("args", [("tail",), ("tail", "5"), ("query", "t"), ("validate",)])
-    def test_reading_the_log_answers_nothing_there(self, args: tuple[str, ...], log: Run, isolated_swarm_dir: Path) -> None:
+    def test_log_commands_find_no_records_without_a_state_directory(
+        self, args: tuple[str, ...], log: Run, isolated_swarm_dir: Path
+    ) -> None:
         done = log(*args)
         assert (done.returncode, done.stdout) == (0, "")
         assert "Error" not in done.stderr
@@ -78,17 +80,17 @@ class TestMissing:
             (("release-all", "w"), 0),
         ],
     )
-    def test_giving_back_what_is_not_there_creates_nothing(
+    def test_releasing_a_missing_lock_creates_no_state_directory(
         self, args: tuple[str, ...], code: int, lock: Run, isolated_swarm_dir: Path
     ) -> None:
         assert lock(*args).returncode == code
         assert not isolated_swarm_dir.exists()
 
-    def test_rotating_what_is_not_there_creates_nothing(self, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_rotating_a_missing_log_creates_no_state_directory(self, log: Run, isolated_swarm_dir: Path) -> None:
         assert log("rotate").stdout == "Nothing to rotate\n"
         assert not isolated_swarm_dir.exists()
 
-    def test_constructing_creates_it(self, isolated_swarm_dir: Path) -> None:
+    def test_constructing_the_python_classes_creates_the_state_directory(self, isolated_swarm_dir: Path) -> None:
         StatusBroadcaster("w")
         assert os.listdir(isolated_swarm_dir) == []
         TaskLockManager("w")
@@ -106,7 +108,7 @@ class TestMissing:
         assert locks.acquire_lock("t")
         assert (tmp_path / "elsewhere" / "locks" / "t.lock").exists()
 
-    def test_a_state_directory_behind_a_symlink_that_somebody_chose_is_used(self, lock: Run, log: Run, tmp_path: Path) -> None:
+    def test_a_symlink_that_the_user_chose_as_state_directory_is_used(self, lock: Run, log: Run, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
         env = script_environment(AI_SWARM_DIR=str(tmp_path / "link"))
@@ -118,7 +120,7 @@ class TestMissing:
 
 class TestModes:
     @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027, 0o000])
-    def test_what_is_created_is_private_less_the_umask(self, umask: int, lock: Run, log: Run, tmp_path: Path) -> None:
+    def test_files_and_directories_have_modes_less_the_umask(self, umask: int, lock: Run, log: Run, tmp_path: Path) -> None:
         env = script_environment(AI_SWARM_DIR=str(tmp_path / "new" / "deep" / "state"))
         assert lock("acquire", "t", "w", "60", env=env, umask=umask).returncode == 0
         assert lock("heartbeat", "t", "w", env=env, umask=umask).returncode == 0
@@ -130,7 +132,7 @@ class TestModes:
         assert found == wanted
         assert {"new", "deep", "state", "locks", "t.lock", "status.log", "part"} <= {path.name for path in found}
 
-    def test_what_exists_is_never_given_another_mode(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_files_that_exist_keep_their_modes(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
         for path, mode in ((isolated_swarm_dir, 0o755), (isolated_swarm_dir / "locks", 0o777)):
             path.mkdir()
             path.chmod(mode)
@@ -145,39 +147,39 @@ class TestModes:
         assert stat.S_IMODE((isolated_swarm_dir / "status.log").stat().st_mode) == 0o600
 
 
-class TestInTheWay:
-    """Something else stands where swarm wants to write."""
+class TestWrongKind:
+    """Something else has the path of a file or directory of swarm."""
 
     WRITING = (
         ("lock", "acquire", "n", "w"),
         ("log", "append", "START", "w", "t"),
     )
 
-    def test_the_state_directory_is_a_file(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_file_at_the_path_of_the_state_directory_is_an_error(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
         isolated_swarm_dir.write_text("precious")
-        for face, *args in (
+        for command, *args in (
             *self.WRITING,
             ("lock", "check", "t"),
             ("lock", "list"),
             ("lock", "release", "t", "w"),
             ("log", "tail"),
         ):
-            expect_unusable((lock if face == "lock" else log)(*args), str(isolated_swarm_dir))
+            expect_unusable((lock if command == "lock" else log)(*args), str(isolated_swarm_dir))
         for make in (TaskLockManager, StatusBroadcaster):
             with pytest.raises(StoreError, match="not a directory"):
                 make("w")
         assert isolated_swarm_dir.read_text() == "precious"
 
-    def test_a_parent_of_the_state_directory_is_a_file(self, lock: Run, tmp_path: Path) -> None:
+    def test_a_file_above_the_state_directory_is_an_error(self, lock: Run, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("precious")
         env = script_environment(AI_SWARM_DIR=str(tmp_path / "file" / "state"))
         expect_unusable(lock("acquire", "t", "w", env=env), str(tmp_path / "file"))
         assert (tmp_path / "file").read_text() == "precious"
 
-    def test_the_path_is_too_long(self, lock: Run) -> None:
+    def test_a_path_that_is_too_long_is_an_error(self, lock: Run) -> None:
         expect_unusable(lock("acquire", "t", "w", env=script_environment(AI_SWARM_DIR="/tmp/" + "x" * 300)), "shorter path")
 
-    def test_locks_is_a_file(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_file_at_the_path_of_the_locks_is_an_error(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
         isolated_swarm_dir.mkdir()
         (isolated_swarm_dir / "locks").write_text("precious")
         for args in (
@@ -197,7 +199,9 @@ class TestInTheWay:
     @pytest.mark.parametrize(
         "args", [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",), ("rotate",)], ids=" ".join
     )
-    def test_the_log_is_a_directory(self, args: tuple[str, ...], log: Run, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_directory_at_the_path_of_the_log_is_an_error(
+        self, args: tuple[str, ...], log: Run, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         (isolated_swarm_dir / "status.log").mkdir(parents=True)
         (isolated_swarm_dir / "status.log" / "precious").touch()
         expect_unusable(log(*args), str(isolated_swarm_dir))
@@ -205,13 +209,15 @@ class TestInTheWay:
         assert lock("acquire", "t", "w").returncode == 0, "locks do not need the log"
 
     @pytest.mark.parametrize("args", [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",)], ids=" ".join)
-    def test_the_log_is_a_fifo_and_nobody_hangs(self, args: tuple[str, ...], log: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_log_that_is_a_fifo_is_an_error_and_does_not_block(
+        self, args: tuple[str, ...], log: Run, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.mkdir()
         os.mkfifo(isolated_swarm_dir / "status.log")
         try:
             expect_unusable(log(*args, timeout=3), str(isolated_swarm_dir))
         except subprocess.TimeoutExpired:
-            pytest.fail("it waits for somebody to open the other end")
+            pytest.fail("it waits for another process to open the fifo")
 
     def test_a_lock_that_is_a_directory_cannot_be_used_and_is_not_free(self, lock: Run, isolated_swarm_dir: Path) -> None:
         (isolated_swarm_dir / "locks" / "t.lock").mkdir(parents=True)
@@ -235,14 +241,14 @@ class TestInTheWay:
         assert target.read_text() == '{"worker": "w", "task_id": "t"}'
         assert (isolated_swarm_dir / "locks" / "t.lock").is_symlink()
 
-    def test_a_dangling_symlink_is_not_free_either(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+    def test_a_lock_that_is_a_dangling_symlink_is_not_free(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
         (isolated_swarm_dir / "locks").mkdir(parents=True)
         (isolated_swarm_dir / "locks" / "t.lock").symlink_to(tmp_path / "nowhere")
         expect_unusable(lock("acquire", "t", "w"), "symbolic link")
         assert not (tmp_path / "nowhere").exists()
 
-    def test_a_lock_that_is_a_fifo_is_one_that_makes_no_sense(self, lock: Run, isolated_swarm_dir: Path) -> None:
-        """Nobody hangs on it: held while it is young, then free to take over."""
+    def test_a_lock_that_is_a_fifo_counts_as_unreadable(self, lock: Run, isolated_swarm_dir: Path) -> None:
+        """It does not block. It counts as held while it is young, then it can be taken over."""
         (isolated_swarm_dir / "locks").mkdir(parents=True)
         path = isolated_swarm_dir / "locks" / "t.lock"
         os.mkfifo(path)
@@ -264,9 +270,9 @@ def expect_others_listed(lock: Run) -> None:
 
 
 class TestRemoved:
-    """A person cleans up while programs are at work."""
+    """A user removes files while programs use them."""
 
-    def test_removing_locks_is_a_clean_slate_and_tokens_go_on_growing(self, isolated_swarm_dir: Path) -> None:
+    def test_removing_all_locks_frees_the_tasks_and_tokens_continue_to_grow(self, isolated_swarm_dir: Path) -> None:
         locks, other = TaskLockManager("w"), TaskLockManager("other")
         tokens = []
         for holder in (locks, other, locks):
@@ -289,7 +295,7 @@ class TestRemoved:
             shutil.rmtree(isolated_swarm_dir / "locks")
         assert tokens == sorted(set(tokens))
 
-    def test_removing_everything_under_a_live_manager(self, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_manager_survives_the_removal_of_the_state_directory(self, isolated_swarm_dir: Path) -> None:
         locks = TaskLockManager("w")
         for _ in range(3):
             assert locks.acquire_lock("t")
@@ -300,7 +306,7 @@ class TestRemoved:
             assert locks.acquire_lock("t")
             assert locks.release_lock("t")
 
-    def test_removing_everything_under_a_live_broadcaster(self, isolated_swarm_dir: Path) -> None:
+    def test_a_broadcaster_survives_the_removal_of_the_state_directory(self, isolated_swarm_dir: Path) -> None:
         log = StatusBroadcaster("w")
         for round_ in range(3):
             log.broadcast_start(f"t{round_}")
@@ -309,7 +315,7 @@ class TestRemoved:
             log.broadcast_done(f"t{round_}")
             assert [record["state"] for record in log.query(f"t{round_}")] == ["DONE"]
 
-    def test_removing_the_log_under_a_live_broadcaster(self, isolated_swarm_dir: Path) -> None:
+    def test_a_broadcaster_survives_the_removal_of_the_log(self, isolated_swarm_dir: Path) -> None:
         log = StatusBroadcaster("w")
         log.broadcast_start("t")
         (isolated_swarm_dir / "status.log").unlink()
@@ -319,11 +325,11 @@ class TestRemoved:
 
 
 class TestPermission:
-    """As a user whom modes bind; root is not."""
+    """As a user without privileges: permissions do not bind root."""
 
     @pytest.fixture
-    def place(self) -> Iterator[Path]:
-        """A directory that another user can walk into; pytest's own are private."""
+    def parent(self) -> Iterator[Path]:
+        """A directory that another user can enter. Those of pytest are private."""
         path = Path(tempfile.mkdtemp(prefix="swarm-test-"))
         path.chmod(0o755)
         yield path
@@ -333,23 +339,23 @@ class TestPermission:
         shutil.rmtree(path)
 
     @pytest.fixture
-    def state(self, place: Path) -> Path:
-        """A state directory of the other user's own."""
-        path = place / "state"
+    def state(self, parent: Path) -> Path:
+        """A state directory that belongs to the other user."""
+        path = parent / "state"
         path.mkdir(mode=0o700)
-        give(path)
+        give_to_nobody(path)
         return path
 
-    def test_a_directory_that_cannot_be_made(self, place: Path) -> None:
-        (place / "closed").mkdir()
-        (place / "closed").chmod(0o555)
+    def test_a_state_directory_that_cannot_be_made_is_an_error(self, parent: Path) -> None:
+        (parent / "closed").mkdir()
+        (parent / "closed").chmod(0o555)
         for args in (("lock", "acquire", "t", "w"), ("log", "append", "START", "w", "t")):
-            expect_unusable(as_nobody(place / "closed" / "deep" / "state", *args), str(place / "closed"), "SWARM_STATE_DIR")
-        done = as_nobody(place / "closed" / "state", "lock", "check", "t")
-        assert (done.returncode, done.stdout) == (0, "No lock for t\n"), "it is not there, and that can be seen"
-        assert os.listdir(place / "closed") == []
+            expect_unusable(as_nobody(parent / "closed" / "deep" / "state", *args), str(parent / "closed"), "SWARM_STATE_DIR")
+        done = as_nobody(parent / "closed" / "state", "lock", "check", "t")
+        assert (done.returncode, done.stdout) == (0, "No lock for t\n"), "the directory does not exist, and swarm can see that"
+        assert os.listdir(parent / "closed") == []
 
-    def test_a_directory_that_may_not_be_written(self, state: Path) -> None:
+    def test_a_state_directory_without_write_permission_can_still_be_read(self, state: Path) -> None:
         as_nobody(state, "lock", "acquire", "t", "w", "60")
         as_nobody(state, "log", "append", "START", "w", "t")
         before = snapshot(state)
@@ -369,7 +375,7 @@ class TestPermission:
         assert "Active" in as_nobody(state, "lock", "check", "t").stdout
         assert as_nobody(state, "log", "tail").stdout.encode() == before["status.log"]
 
-    def test_a_directory_that_may_not_be_entered_is_not_empty(self, state: Path) -> None:
+    def test_a_state_directory_that_may_not_be_entered_is_not_empty(self, state: Path) -> None:
         as_nobody(state, "lock", "acquire", "t", "w")
         as_nobody(state, "log", "append", "START", "w", "t")
         state.chmod(0o000)
@@ -446,9 +452,9 @@ class TestPermission:
 
 @needs_root
 class TestMounts:
-    """In a mount namespace of the test's own, on a filesystem of the test's own."""
+    """In a mount namespace and on a filesystem that only the test uses."""
 
-    def test_a_read_only_filesystem(self, tmp_path: Path) -> None:
+    def test_a_read_only_filesystem_can_be_read_and_refuses_changes(self, tmp_path: Path) -> None:
         with mounted(tmp_path / "disk", "mode=755") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             disk.run("log", "append", "START", "w", "t")
@@ -472,7 +478,7 @@ class TestMounts:
             expect_unusable(disk.run("log", "append", "START", "w", "t"), "ead-only")
             assert disk.run("lock", "list").stdout == "No locks\n"
 
-    def test_a_full_disk_damages_nothing_and_is_got_over(self, tmp_path: Path) -> None:
+    def test_a_full_disk_damages_nothing_and_work_continues_afterwards(self, tmp_path: Path) -> None:
         with mounted(tmp_path / "disk", "size=256k") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             disk.run("log", "append", "START", "w", "t", "before")
@@ -500,13 +506,13 @@ class TestMounts:
             assert disk.run("log", "append", "DONE", "w", "t", "after").returncode == 0
             assert [json.loads(line)["reason"] for line in disk.run("log", "tail").stdout.splitlines()] == ["before", "after"]
             after_torn = [line for line in (state / "status.log").read_bytes().splitlines() if b'"after"' in line]
-            assert [line[:1] + line[-1:] for line in after_torn] == [b"{}"], "once, and on a line of its own"
+            assert [line[:1] + line[-1:] for line in after_torn] == [b"{}"], "the line is there once, on a line of its own"
             assert all(b"xxx" not in line and b"yyy" not in line for line in after_torn)
             assert disk.run("lock", "release", "t", "w").returncode == 0
             assert disk.run("lock", "release", "n", "w").returncode == 0
             assert os.listdir(state / ".locks" / "intents") == []
 
-    def test_a_full_disk_does_not_keep_an_expired_lock_for_ever(self, tmp_path: Path) -> None:
+    def test_an_expired_lock_can_be_taken_over_after_a_full_disk(self, tmp_path: Path) -> None:
         with mounted(tmp_path / "disk", "size=256k") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             path = disk.seen / "state" / "locks" / "t.lock"
@@ -519,7 +525,7 @@ class TestMounts:
             assert disk.run("lock", "acquire", "t", "v", "60").returncode == 0
             assert json.loads(path.read_text())["worker"] == "v"
 
-    def test_a_disk_without_inodes_damages_nothing_and_is_got_over(self, tmp_path: Path) -> None:
+    def test_a_disk_without_inodes_damages_nothing_and_work_continues_afterwards(self, tmp_path: Path) -> None:
         with mounted(tmp_path / "disk", "nr_inodes=100") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             disk.run("log", "append", "START", "w", "t", "before")
@@ -530,7 +536,7 @@ class TestMounts:
             for args in (("acquire", "n", "w"), ("heartbeat", "t", "w"), ("release", "t", "w"), ("break", "t", "--yes")):
                 expect_unusable(disk.run("lock", *args), "Free some space")
             expect_unusable(disk.run("log", "rotate"), "Free some space")
-            assert {**snapshot(state), **before} == snapshot(state), "all that was there is as it was"
+            assert {**snapshot(state), **before} == snapshot(state), "no file was changed"
             assert os.listdir(state / "locks") == ["t.lock"]
 
             shutil.rmtree(disk.seen / "ballast")
@@ -558,7 +564,7 @@ class TestMounts:
 
 @needs_root
 class TestDefaultPath:
-    """/tmp/ai_swarm, on a /tmp of the test's own: the machine's is not touched."""
+    """/tmp/ai_swarm, on a /tmp that only the test uses."""
 
     @pytest.fixture
     def machine(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
@@ -576,42 +582,42 @@ class TestDefaultPath:
         ("log", "tail"),
     )
 
-    def test_it_is_made_where_it_is_missing_and_used_where_it_is_ours(self, machine: Disk) -> None:
+    def test_the_default_state_directory_is_made_and_used(self, machine: Disk) -> None:
         for _ in range(2):
             assert machine.run("lock", "acquire", "t", "w").returncode == 0
             assert machine.run("log", "append", "START", "w", "t").returncode == 0
             assert machine.run("lock", "release", "t", "w").returncode == 0
         assert stat.S_IMODE((machine.seen / "ai_swarm").stat().st_mode) == 0o700
 
-    def test_a_symlink_is_refused(self, machine: Disk) -> None:
+    def test_a_default_state_directory_that_is_a_symlink_is_refused(self, machine: Disk) -> None:
         (machine.seen / "mine").mkdir()
         (machine.seen / "ai_swarm").symlink_to("/tmp/mine")
         for args in self.COMMANDS:
             expect_unusable(machine.run(*args), "/tmp/ai_swarm", "symbolic link", "SWARM_STATE_DIR")
         assert os.listdir(machine.seen / "mine") == []
 
-    def test_a_dangling_symlink_is_refused(self, machine: Disk) -> None:
+    def test_a_default_state_directory_that_is_a_dangling_symlink_is_refused(self, machine: Disk) -> None:
         (machine.seen / "ai_swarm").symlink_to("/tmp/trap")
         for args in self.COMMANDS:
             expect_unusable(machine.run(*args), "/tmp/ai_swarm", "symbolic link")
         assert os.listdir(machine.seen) == ["ai_swarm"]
 
-    def test_somebody_elses_is_refused_also_for_root(self, machine: Disk) -> None:
+    def test_a_default_state_directory_of_another_user_is_refused_for_root(self, machine: Disk) -> None:
         (machine.seen / "ai_swarm").mkdir()
         os.chown(machine.seen / "ai_swarm", NOBODY, NOBODY)
         for args in self.COMMANDS:
-            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "somebody else", "SWARM_STATE_DIR")
+            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "another user", "SWARM_STATE_DIR")
         assert os.listdir(machine.seen / "ai_swarm") == []
 
-    def test_roots_is_refused_for_others(self, machine: Disk) -> None:
+    def test_a_default_state_directory_of_root_is_refused_for_others(self, machine: Disk) -> None:
         (machine.seen / "ai_swarm").mkdir()
         (machine.seen / "ai_swarm").chmod(0o777)
         machine.prefix = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         for args in self.COMMANDS:
-            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "somebody else")
+            expect_unusable(machine.run(*args), "/tmp/ai_swarm", "another user")
         assert os.listdir(machine.seen / "ai_swarm") == []
 
-    def test_python_refuses_it_too(self, machine: Disk) -> None:
+    def test_the_python_classes_refuse_a_symlink_as_default_state_directory(self, machine: Disk) -> None:
         (machine.seen / "mine").mkdir()
         (machine.seen / "ai_swarm").symlink_to("/tmp/mine")
         program = (
@@ -629,7 +635,7 @@ class TestDefaultPath:
         assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
         assert os.listdir(machine.seen / "mine") == []
 
-    def test_a_path_that_somebody_chose_is_trusted(self, machine: Disk) -> None:
+    def test_a_path_that_the_user_chose_is_trusted(self, machine: Disk) -> None:
         (machine.seen / "mine").mkdir()
         os.chown(machine.seen / "mine", NOBODY, NOBODY)
         (machine.seen / "ai_swarm").symlink_to("/tmp/mine")
@@ -638,14 +644,14 @@ class TestDefaultPath:
         assert (machine.seen / "mine" / "locks" / "t.lock").exists()
 
 
-def give(path: Path) -> None:
+def give_to_nobody(path: Path) -> None:
     if AS_ROOT:
         os.chown(path, NOBODY, NOBODY)
 
 
-def as_nobody(state: Path, face: str, *args: str) -> Done:
-    """Runs a script as a user without privileges: another one if we are root, else ourselves."""
-    script = ROOT / "scripts" / ("swarm_lock.sh" if face == "lock" else "swarm_status_log.sh")
+def as_nobody(state: Path, command: str, *args: str) -> Done:
+    """Run a script as a user without privileges: as another user if we are root."""
+    script = ROOT / "scripts" / ("swarm_lock.sh" if command == "lock" else "swarm_status_log.sh")
     return unprivileged([str(script), *args], state)
 
 
@@ -663,7 +669,7 @@ def identity() -> dict[str, Any]:
 
 
 def shared_python() -> str:
-    """An interpreter that every user may run, outside /tmp: that of the tests often belongs to one user only."""
+    """Return an interpreter outside /tmp that every user may run."""
     for python in (sys.executable, os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.path.realpath(python).startswith("/tmp/") or python.startswith("/tmp/"):
             continue

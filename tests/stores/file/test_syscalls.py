@@ -1,4 +1,4 @@
-"""The calls by which lock files change: each does one thing, also to what others planted in the way."""
+"""The system calls of the file store, also on files that another user planted."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def usual_umask() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> Iterator[None]:
-    gc.collect()  # what other tests have left is none of ours
+    gc.collect()  # close what earlier tests left open
     before = open_descriptors()
     yield
-    assert open_descriptors() <= before  # what other tests left to the collector may be closed meanwhile
+    assert open_descriptors() <= before  # files of earlier tests may be closed meanwhile
 
 
 class TestFiles:
     @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
-    def test_what_is_written_is_read_whole(self, size: int, tmp_path: Path) -> None:
+    def test_a_file_is_read_as_it_was_written(self, size: int, tmp_path: Path) -> None:
         data = os.urandom(size)
         FS.write_new(f"{tmp_path}/a", data)
         assert FS.read(f"{tmp_path}/a") == data and FS.size(f"{tmp_path}/a") == size
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
-    def test_a_write_that_takes_several_calls_is_whole_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_write_that_takes_several_calls_is_complete(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.write
         monkeypatch.setattr(posix, "write", lambda fd, data: real(fd, data[:3]))
         FS.write_new(f"{tmp_path}/a", b"0123456789")
         assert (tmp_path / "a").read_bytes() == b"0123456789"
 
-    def test_what_exists_is_not_written_over(self, tmp_path: Path) -> None:
+    def test_write_new_does_not_overwrite_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"old")
         with pytest.raises(FileExistsError):
             FS.write_new(f"{tmp_path}/a", b"new")
         assert (tmp_path / "a").read_bytes() == b"old"
 
-    def test_a_link_is_neither_read_nor_drawn_from(self, tmp_path: Path) -> None:
+    def test_a_symlink_is_neither_read_nor_grown(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"x")
         (tmp_path / "link").symlink_to("a")
         for call in (lambda: FS.read(f"{tmp_path}/link"), lambda: FS.grow(f"{tmp_path}/link", sync=False)):
@@ -63,30 +63,30 @@ class TestFiles:
             assert refused.value.errno == errno.ELOOP
         assert FS.size(f"{tmp_path}/link") == 1 and (tmp_path / "a").read_bytes() == b"x"
 
-    def test_a_planted_pipe_hangs_nobody(self, tmp_path: Path) -> None:
+    def test_a_planted_pipe_does_not_block(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
         assert FS.read(f"{tmp_path}/pipe") == b""
         with pytest.raises(OSError, match="No such device or address"):
             FS.grow(f"{tmp_path}/pipe", sync=False)
 
-    def test_each_draw_gives_a_number_of_its_own(self, tmp_path: Path) -> None:
+    def test_each_grow_returns_another_number(self, tmp_path: Path) -> None:
         assert [FS.grow(f"{tmp_path}/a", sync=False) for _ in range(3)] == [1, 2, 3]
         assert FS.size(f"{tmp_path}/a") == 3 and (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
     @pytest.mark.parametrize("sync", [False, True])
-    def test_a_draw_is_brought_to_the_disk_where_asked(self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_grow_syncs_on_request(self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced: list[int] = []
         monkeypatch.setattr(posix, "fsync", synced.append)
         FS.grow(f"{tmp_path}/a", sync=sync)
         assert len(synced) == sync
 
-    def test_an_age_counts_in_either_direction(self, tmp_path: Path) -> None:
+    def test_an_age_is_positive_for_a_time_in_the_future_too(self, tmp_path: Path) -> None:
         (tmp_path / "a").touch()
         for offset in (-100, 100):
             os.utime(tmp_path / "a", (time.time() + offset, time.time() + offset))
             assert 90 < FS.age(f"{tmp_path}/a") < 110
 
-    def test_what_is_there_exists_also_a_link_to_nothing(self, tmp_path: Path) -> None:
+    def test_exists_is_true_for_a_dangling_symlink(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to("nothing")
         assert FS.exists(f"{tmp_path}/link") is True and FS.exists(f"{tmp_path}/nothing") is False
         (tmp_path / "file").touch()
@@ -95,13 +95,13 @@ class TestFiles:
 
 
 class TestDirectories:
-    def test_they_are_private(self, tmp_path: Path) -> None:
+    def test_directories_are_made_with_mode_700(self, tmp_path: Path) -> None:
         FS.mkdir(f"{tmp_path}/a")
         make_dirs(f"{tmp_path}/b/c/d")
         for name in ("a", "b", "b/c", "b/c/d"):
             assert (tmp_path / name).stat().st_mode & 0o777 == syscalls.DIR_MODE == 0o700
 
-    def test_what_is_in_one(self, tmp_path: Path) -> None:
+    def test_names_and_own_names_list_a_directory(self, tmp_path: Path) -> None:
         (tmp_path / "a").touch()
         (tmp_path / "b").mkdir()
         assert sorted(FS.names(str(tmp_path))) == ["a", "b"]
@@ -112,7 +112,7 @@ class TestDirectories:
             with pytest.raises(FileNotFoundError):
                 names(f"{tmp_path}/nothing")
 
-    def test_what_lies_behind_a_link_is_not_its_own(self, tmp_path: Path) -> None:
+    def test_own_names_refuses_a_symlink(self, tmp_path: Path) -> None:
         (tmp_path / "b").mkdir()
         (tmp_path / "link").symlink_to("b")
         with pytest.raises(NotADirectoryError) as refused:
@@ -120,9 +120,7 @@ class TestDirectories:
         assert refused.value.args == (errno.ENOTDIR, "Not a directory")
         assert refused.value.filename == f"{tmp_path}/link"
 
-    def test_bringing_one_to_the_disk_follows_a_link_that_somebody_chose(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_sync_dir_follows_a_symlink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced: list[str] = []
         monkeypatch.setattr(posix, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
         (tmp_path / "real").mkdir()
@@ -133,14 +131,14 @@ class TestDirectories:
         with pytest.raises(NotADirectoryError):
             FS.sync_dir(f"{tmp_path}/file")
 
-    def test_making_what_exists_changes_nothing(self, tmp_path: Path) -> None:
+    def test_make_dirs_does_not_change_a_directory_that_exists(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir(mode=0o755)
         (tmp_path / "link").symlink_to("a")
         for name in ("a", "link"):
             make_dirs(f"{tmp_path}/{name}")
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
 
-    def test_a_file_in_the_way_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+    def test_make_dirs_raises_an_error_that_names_a_file_at_its_path(self, tmp_path: Path) -> None:
         (tmp_path / "a").touch()
         with pytest.raises(NotADirectoryError, match="is a file, not a directory") as refused:
             make_dirs(f"{tmp_path}/a")
@@ -148,7 +146,9 @@ class TestDirectories:
         assert refused.value.filename == f"{tmp_path}/a"
         assert refused.value.__suppress_context__
 
-    def test_somebody_who_makes_it_at_the_same_moment_is_welcome(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_make_dirs_accepts_a_directory_that_another_process_makes_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         real, calls = os.mkdir, []
 
         def meanwhile(path: str, mode: int) -> None:
@@ -161,7 +161,7 @@ class TestDirectories:
         make_dirs(f"{tmp_path}/a/b")
         assert calls == [f"{tmp_path}/a/b", f"{tmp_path}/a", f"{tmp_path}/a/b"]
 
-    def test_where_nothing_can_be_made_at_all_that_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_make_dirs_raises_where_not_even_the_root_can_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def failing(path: str, mode: int) -> None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
 
@@ -170,14 +170,14 @@ class TestDirectories:
             make_dirs("/a/b")
         assert error.value.filename == "/"
 
-    @pytest.mark.skipif(
-        not os.path.isdir("/proc/self"), reason="what says that nothing is there, and takes nothing, is Linux's /proc"
-    )
-    def test_where_nothing_can_be_made_it_gives_up(self) -> None:
+    @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs the /proc of Linux")
+    def test_make_dirs_gives_up_in_proc(self) -> None:
         with pytest.raises(FileNotFoundError, match="cannot be created there: '/proc/nope'"):
             make_dirs("/proc/nope/results")
 
-    def test_one_that_is_removed_while_we_look_at_it_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_make_dirs_makes_a_directory_again_that_is_removed_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         refused = [FileExistsError(errno.EEXIST, "it was there a moment ago")]
         mkdir = os.mkdir
 

@@ -1,5 +1,7 @@
-"""Reading on behind one's own line, or anywhere else in the live file, gives what reading the log anew gives, whatever was done
-to its files, and opens nothing for it."""
+"""A read that continues from a cached snapshot returns the same as a new read.
+
+That holds whatever was done to the files.  The read opens no file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
     return LogDirectory(tmp_path / "state", monkeypatch)
 
 
-def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(directory: LogDirectory) -> None:
+def test_a_read_behind_our_own_append_opens_no_file(directory: LogDirectory) -> None:
     log, other = directory.open(), directory.open()
     log.append(b"one")
     other.append(b"two")
@@ -39,7 +41,7 @@ def test_who_appends_reads_on_behind_its_own_line_and_opens_nothing(directory: L
 
 
 @pytest.mark.parametrize("text", [b"new\nthe\n", b"one\nxx\nyy\n", b"ones\nx\nyyyyyyyyy\n", b"", b"on"])
-def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, directory: LogDirectory) -> None:
+def test_a_read_notices_that_the_live_file_was_rewritten_in_place(text: bytes, directory: LogDirectory) -> None:
     log = directory.open()
     assert log.read(log.append(b"one"), 1000)[0] == []
     cursor = log.append(b"two")
@@ -47,7 +49,7 @@ def test_a_file_that_somebody_wrote_anew_in_place_is_noticed(text: bytes, direct
     assert log.read(cursor, 1000) == directory.open().read(cursor, 1000)
 
 
-def test_a_file_written_anew_with_as_many_bytes_has_more(directory: LogDirectory) -> None:
+def test_a_rewritten_file_of_the_same_size_has_more_lines(directory: LogDirectory) -> None:
     log = directory.open()
     cursor = log.append(b"one")
     assert log.read(cursor, 1000)[0] == [] and not log.has_more(cursor)
@@ -56,7 +58,7 @@ def test_a_file_written_anew_with_as_many_bytes_has_more(directory: LogDirectory
 
 
 @pytest.mark.parametrize("call", ["stat", "pread"])
-def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, directory: LogDirectory) -> None:
+def test_a_rotation_during_a_read_loses_and_repeats_no_line(call: str, directory: LogDirectory) -> None:
     log = directory.open()
     log.read(log.append(b"zero"), 1000)
     cursor = log.append(b"one")
@@ -75,7 +77,7 @@ def test_a_rotation_while_it_reads_loses_and_repeats_nothing(call: str, director
     assert seen == [b"two", b"three"] and log.read(cursor, 1000) == ([], cursor)
 
 
-def test_what_a_late_writer_adds_to_a_file_that_was_put_aside_does_not_count(directory: LogDirectory) -> None:
+def test_bytes_added_to_a_rotated_file_are_not_read(directory: LogDirectory) -> None:
     log = directory.open()
     cursor = log.append(b"one")
     assert log.read(cursor, 1000) == ([], cursor)
@@ -87,7 +89,7 @@ def test_what_a_late_writer_adds_to_a_file_that_was_put_aside_does_not_count(dir
     assert log.read(cursor, 1000)[0] == [b"two"]
 
 
-def test_it_goes_on_when_what_was_put_aside_is_removed(directory: LogDirectory) -> None:
+def test_reading_continues_when_the_parts_are_removed(directory: LogDirectory) -> None:
     log = directory.open()
     log.append(b"one")
     assert log.rotate()
@@ -105,9 +107,9 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as home:
-        live, parts = f"{home}/status.log", f"{home}/.status"
+def test_a_cached_reader_reads_the_same_as_a_new_one(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        live, parts = f"{folder}/status.log", f"{folder}/.status"
         log, reader = (FileLog(live, parts, make_dirs=make_dirs) for _ in range(2))
         cursors = ["", "1:0"]
         for number, step in enumerate(steps):
@@ -125,8 +127,8 @@ def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: lis
                 cursors.append(expected[1])
             elif os.path.exists(live):
                 if step == "replace":
-                    Path(f"{home}/new").write_bytes(b"line 0\nline 1\nanother\n")
-                    os.rename(f"{home}/new", live)
+                    Path(f"{folder}/new").write_bytes(b"line 0\nline 1\nanother\n")
+                    os.rename(f"{folder}/new", live)
                 elif step == "empty":
                     os.truncate(live, 0)
                 elif step == "rewrite":
@@ -136,7 +138,7 @@ def test_whatever_is_done_it_reads_what_somebody_reads_who_comes_anew(steps: lis
                         file.write(b"torn")
 
 
-def test_an_append_after_a_torn_line_ends_that_line(directory: LogDirectory) -> None:
+def test_a_reader_sees_the_torn_line_that_an_append_terminated(directory: LogDirectory) -> None:
     log = directory.open()
     cursor = log.append(b"one")
     with directory.live.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Putting the log aside, one rule at a time: somebody else acts just before a chosen call of ours."""
+"""Rotating the log, one rule at a time: a test acts just before a chosen system call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDirectory:
     return LogDirectory(tmp_path / "state", monkeypatch)
 
 
-def test_a_file_is_put_aside_under_the_next_number(directory: LogDirectory) -> None:
+def test_a_rotation_makes_a_part_with_the_next_number(directory: LogDirectory) -> None:
     log = directory.open()
     assert log.rotate() is False and not directory.parts.exists()
     log.append(b"one")
@@ -34,7 +34,7 @@ def test_a_file_is_put_aside_under_the_next_number(directory: LogDirectory) -> N
     assert max(os.listdir(directory.parts)).startswith("0000000010-")
 
 
-def test_an_empty_file_stays(directory: LogDirectory) -> None:
+def test_an_empty_log_is_not_rotated(directory: LogDirectory) -> None:
     directory.live.parent.mkdir(parents=True)
     directory.live.touch()
     assert directory.open().rotate() is False and directory.live.exists()
@@ -42,21 +42,21 @@ def test_an_empty_file_stays(directory: LogDirectory) -> None:
     assert directory.open().rotate() is True
 
 
-def test_a_file_that_is_large_enough_goes(directory: LogDirectory) -> None:
+def test_a_log_smaller_than_min_bytes_is_not_rotated(directory: LogDirectory) -> None:
     directory.open().append(b"123")
     assert directory.open().rotate(min_bytes=5) is False
     assert directory.open().rotate(min_bytes=4) is True
 
 
-def test_a_link_is_refused(directory: LogDirectory) -> None:
+def test_a_log_that_is_a_symlink_is_not_rotated(directory: LogDirectory) -> None:
     directory.live.parent.mkdir(parents=True)
     directory.live.symlink_to("elsewhere")
     with pytest.raises(StoreError, match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$"):
         directory.open().rotate()
 
 
-def test_whoever_sleeps_in_a_rotation_can_no_longer_fill_its_directory(directory: LogDirectory) -> None:
-    """We sleep just before the rename; somebody else rotates; then we wake up."""
+def test_a_rotation_stopped_before_its_rename_cannot_complete_it_after_another(directory: LogDirectory) -> None:
+    """We are stopped just before the rename. Another process rotates. Then we continue."""
     writer = directory.open()
     writer.append(b"one")
 
@@ -70,8 +70,8 @@ def test_whoever_sleeps_in_a_rotation_can_no_longer_fill_its_directory(directory
     assert directory.lines() == [b"one", b"two"]
 
 
-def test_whoever_was_faster_has_done_it(directory: LogDirectory) -> None:
-    """Between our look for the last number and our directory, somebody else has put the file aside."""
+def test_a_rotation_returns_false_if_another_was_faster(directory: LogDirectory) -> None:
+    """Another process rotates after we found the last number and before we make our directory."""
     writer = directory.open()
     writer.append(b"one")
 
@@ -85,7 +85,7 @@ def test_whoever_was_faster_has_done_it(directory: LogDirectory) -> None:
 
 
 @pytest.mark.parametrize("names", [["0000000005-dead"], ["0000000005-dead", "0000000005-gone"]], ids=len)
-def test_the_empty_directory_of_a_rotation_that_died_is_no_part_and_is_removed(names: list[str], directory: LogDirectory) -> None:
+def test_the_empty_directory_of_a_killed_rotation_is_removed(names: list[str], directory: LogDirectory) -> None:
     for name in names:
         (directory.parts / name).mkdir(parents=True)
     log = directory.open()
@@ -94,13 +94,13 @@ def test_the_empty_directory_of_a_rotation_that_died_is_no_part_and_is_removed(n
     assert [name.partition("-")[0] for name in os.listdir(directory.parts)] == ["0000000001"]
 
 
-def test_a_log_that_was_removed_meanwhile_is_not_rotated(directory: LogDirectory) -> None:
+def test_a_log_that_is_removed_during_its_rotation_is_not_rotated(directory: LogDirectory) -> None:
     directory.open().append(b"one")
     directory.before("rename", directory.live.unlink)
     assert directory.open().rotate() is False and os.listdir(directory.parts) == []
 
 
-def test_two_directories_of_one_number_are_told_apart_by_which_is_filled(directory: LogDirectory) -> None:
+def test_of_two_directories_with_one_number_the_filled_one_is_the_part(directory: LogDirectory) -> None:
     for number in range(1, 10):
         if number % 2:
             (directory.parts / f"{number:010d}-00000000").mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_two_directories_of_one_number_are_told_apart_by_which_is_filled(directo
     assert directory.open().read("", 1000)[0] == [b"%d" % number for number in range(1, 10)]
 
 
-def test_strange_entries_among_the_parts_do_not_matter(directory: LogDirectory) -> None:
+def test_foreign_entries_among_the_parts_are_ignored(directory: LogDirectory) -> None:
     directory.part(1, b"one\n", end=4)
     (directory.parts / "notes").touch()
     (directory.parts / "9-a-file").touch()
@@ -118,7 +118,7 @@ def test_strange_entries_among_the_parts_do_not_matter(directory: LogDirectory) 
     assert directory.open().read("", 1000)[0] == [b"one"]
 
 
-def test_a_file_among_the_parts_holds_no_rotation_up(directory: LogDirectory) -> None:
+def test_a_foreign_file_among_the_parts_does_not_prevent_a_rotation(directory: LogDirectory) -> None:
     directory.open().append(b"one")
     directory.parts.mkdir()
     (directory.parts / "9-a-file").touch()
@@ -126,7 +126,7 @@ def test_a_file_among_the_parts_holds_no_rotation_up(directory: LogDirectory) ->
     assert (directory.parts / "9-a-file").exists() and directory.lines() == [b"one"]
 
 
-def test_names_that_are_no_numbers_or_too_long_for_one_are_no_parts(directory: LogDirectory) -> None:
+def test_a_directory_whose_name_is_not_a_valid_number_is_not_a_part(directory: LogDirectory) -> None:
     directory.part(1, b"one\n", end=4)
     for name in ("²-x", "٣-x", "9" * 19 + "-x"):
         (directory.parts / name).mkdir()
@@ -139,15 +139,15 @@ def test_names_that_are_no_numbers_or_too_long_for_one_are_no_parts(directory: L
     assert directory.lines() == [b"one", b"two", b"the last"]
 
 
-def test_a_part_has_the_number_with_which_its_name_begins(directory: LogDirectory) -> None:
+def test_the_number_of_a_part_is_the_start_of_its_name(directory: LogDirectory) -> None:
     directory.part(2, b"two\n", end=4)
-    directory.part(1, b"one\n", end=4, name="renamed-by-hand")
+    directory.part(1, b"one\n", end=4, name="renamed-by-a-user")
     (directory.parts / "3").mkdir()
     (directory.parts / "3" / "part").write_bytes(b"three\n")
     assert directory.lines() == [b"one", b"two", b"three"]
 
 
-def test_of_two_copies_of_a_part_one_is_read(directory: LogDirectory) -> None:
+def test_a_copied_part_is_read_once(directory: LogDirectory) -> None:
     directory.part(1, b"one\n", end=4)
     directory.part(1, b"one\n", end=4, name="ffffffff")
     directory.part(2, b"two\n", end=4)
@@ -155,7 +155,7 @@ def test_of_two_copies_of_a_part_one_is_read(directory: LogDirectory) -> None:
 
 
 @pytest.mark.parametrize("call", ["rmdir", "rename"])
-def test_a_rotation_that_fails_says_so_and_leaves_nothing_behind(
+def test_a_failed_rotation_raises_and_leaves_no_directory(
     call: str, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory.open().append(b"one")

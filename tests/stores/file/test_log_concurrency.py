@@ -1,4 +1,4 @@
-"""No record is ever lost: many writers, killed at random, stopped at every call, while the log is rotated under them."""
+"""No line is lost while writers are killed or stopped at any call and the log is rotated."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_every_append_that_returned_is_in_the_log_whole_and_once(rotating: bool,
     for writer in range(1, writers.started + 1):
         numbers = [number for who, number in found if who == writer]
         assert numbers == sorted(numbers), "a writer's records are out of order"
-    assert seen == lines, "who followed saw something else than who reads now"
+    assert seen == lines, "a follower saw other lines than a reader sees now"
     assert len(list((tmp_path / "state" / ".status").glob("*/part"))) == rotations
 
 
 def test_the_harness_catches_a_log_that_is_rewritten_and_renamed(tmp_path: Path) -> None:
-    """`002` asked for a temporary file and a rename: the same harness must see it lose records."""
+    """Document 002 asked for a temporary file and a rename: the harness must see it lose lines."""
     path = tmp_path / "status.log"
     path.touch()
 
@@ -80,9 +80,9 @@ def test_the_harness_catches_a_log_that_is_rewritten_and_renamed(tmp_path: Path)
 
 
 class TestTornLine:
-    """A piece that somebody left behind swallows nothing."""
+    """An unterminated line swallows no other line."""
 
-    def test_the_next_record_begins_on_a_line_of_its_own(self, tmp_path: Path) -> None:
+    def test_an_append_after_a_torn_line_starts_on_a_line_of_its_own(self, tmp_path: Path) -> None:
         log = StatusLog(FileStore(str(tmp_path)))
         (tmp_path / "status.log").write_bytes(b'{"torn": "piec')
         line = log.append("DONE", "w", "t")
@@ -90,18 +90,20 @@ class TestTornLine:
         assert log.tail(5) == [line]
         assert log.damaged == 1
 
-    def test_also_when_the_piece_comes_at_the_worst_moment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_piece_written_just_before_our_write_does_not_swallow_our_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         log = open_log(tmp_path)
         log.append(b'{"a": 1}')
         pieces = [b'{"b": "pie', b'{"c'] * 2
 
-        def somebody_dies_before(fd: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+        def another_writer_dies_before(fd: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
             if pieces and not data.startswith(b"\n"):
                 write(fd, pieces.pop())
             return write(fd, data)
 
         with monkeypatch.context() as patch:
-            patch.setattr(WRITER.os, "write", somebody_dies_before)
+            patch.setattr(WRITER.os, "write", another_writer_dies_before)
             log.append(b'{"d": 4}')
         assert not pieces
         assert read_all(log).count(b'{"d": 4}') == 1
@@ -117,7 +119,9 @@ class TestTornLine:
             file.write(b"o\n")
         assert read_all(log) == log.tail(5)[0] == [b"one", b"two"]
 
-    def test_a_full_disk_is_said_and_loses_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_append_on_a_full_disk_raises_and_loses_no_earlier_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         log = open_log(tmp_path)
         log.append(b"one")
         with monkeypatch.context() as patch:
@@ -129,15 +133,15 @@ class TestTornLine:
 
 
 WORK: dict[str, Callable[[FileLog], object]] = {
-    "append": lambda log: log.append(b"from the sleeper"),
+    "append": lambda log: log.append(b"from the stopped process"),
     "rotate": lambda log: log.rotate(),
-    "append that rotates": lambda log: log.append(b"from the sleeper"),
+    "append that rotates": lambda log: log.append(b"from the stopped process"),
 }
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("work", WORK)
-def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: str, killed: bool, tmp_path: Path) -> None:
+def test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call(work: str, killed: bool, tmp_path: Path) -> None:
     for at in range(1, 200):
         path = tmp_path / str(at)
         log = open_log(path)
@@ -151,7 +155,7 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
 
         child = Stopped(run, at)
         if child.finished:
-            assert at > 8, "hardly a call was counted"
+            assert at > 8, "too few calls were counted"
             return
         for number in range(2):
             for line in (b"%d a" % number, b"%d b" % number):
@@ -166,13 +170,13 @@ def test_stopped_or_killed_at_every_call_while_others_append_and_rotate(work: st
             child.go_on()
         log.append(b"last")
         lines = read_all(log)
-        assert [line for line in lines if line != b"from the sleeper"] == [*expected, b"last"]
-        assert lines.count(b"from the sleeper") == (0 if work == "rotate" else 1) or killed
+        assert [line for line in lines if line != b"from the stopped process"] == [*expected, b"last"]
+        assert lines.count(b"from the stopped process") == (0 if work == "rotate" else 1) or killed
         assert log.tail(100)[0] == lines
-    pytest.fail("it never came to an end")
+    pytest.fail("the operation never ended")
 
 
-def test_rotations_that_meet_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_rotations_lose_and_reorder_no_line(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     children = []
     for writer in range(4):
@@ -192,7 +196,9 @@ def test_rotations_that_meet_lose_nothing(tmp_path: Path) -> None:
         assert mine == list(range(150))
 
 
-def test_the_log_rotates_by_itself_where_asked(isolated_swarm_dir: Path, log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swarm_log_max_bytes_makes_the_log_rotate_by_itself(
+    isolated_swarm_dir: Path, log: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = {**os.environ, "SWARM_LOG_MAX_BYTES": "500"}
     for number in range(20):
         assert log("append", "START", "w", f"t{number}", env=environment).returncode == 0
@@ -212,7 +218,7 @@ def test_a_log_that_is_a_symlink_is_written_but_not_rotated(isolated_swarm_dir: 
     assert len(log("tail").stdout.splitlines()) == 1
 
 
-def test_a_log_removed_by_hand_begins_anew(tmp_path: Path) -> None:
+def test_a_log_file_that_a_user_removed_is_created_again(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(b"one")
     cursor = log.append(b"two")
@@ -222,8 +228,8 @@ def test_a_log_removed_by_hand_begins_anew(tmp_path: Path) -> None:
     assert log.read(cursor, 1000)[0] == [b"three"]
 
 
-def test_a_log_that_was_removed_and_begun_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """Also where the new one has a line end at the very offset where the old one was left, and after a rotation."""
+def test_a_cursor_of_a_removed_log_reads_the_new_log_from_its_beginning(tmp_path: Path) -> None:
+    """The new log has a line end at the offset of the cursor. It is rotated later."""
     log = open_log(tmp_path)
     cursor = log.append(b"one")
     (tmp_path / "status.log").unlink()
@@ -234,7 +240,7 @@ def test_a_log_that_was_removed_and_begun_anew_is_read_from_its_beginning(tmp_pa
     assert log.read(cursor, 1000)[0] == [b"two", b"three"]
 
 
-def test_what_was_appended_counts_also_where_the_log_cannot_be_rotated(tmp_path: Path) -> None:
+def test_an_append_succeeds_when_the_log_cannot_be_rotated(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "status.log").symlink_to(tmp_path / "elsewhere.log")
     log = open_log(tmp_path / "state", max_bytes=5)
@@ -243,7 +249,7 @@ def test_what_was_appended_counts_also_where_the_log_cannot_be_rotated(tmp_path:
     assert read_all(log) == [b"line 0", b"line 1", b"line 2"]
 
 
-def test_many_parts_are_read_at_once(tmp_path: Path) -> None:
+def test_one_read_returns_the_lines_of_many_parts(tmp_path: Path) -> None:
     log = open_log(tmp_path, max_bytes=1)
     for number in range(300):
         log.append(b"%d" % number)
@@ -253,8 +259,8 @@ def test_many_parts_are_read_at_once(tmp_path: Path) -> None:
     assert log.read("", 0)[0] == [b"0"]
 
 
-def test_tail_reads_only_the_end(tmp_path: Path) -> None:
-    """Ten gigabytes, of which nothing but the end is really there."""
+def test_tail_of_a_huge_log_reads_only_its_end(tmp_path: Path) -> None:
+    """The log has ten gigabytes. Only its end occupies the disk."""
     log = open_log(tmp_path)
     tmp_path.joinpath("status.log").touch()
     os.truncate(tmp_path / "status.log", 10 * 2**30)
@@ -276,7 +282,7 @@ def test_tail_reads_only_the_end(tmp_path: Path) -> None:
     assert 0 < read < 1_000_000
 
 
-def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_and_its_parent_append_to_one_log(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append(b"start")
 
@@ -292,8 +298,10 @@ def test_a_forked_child_writes_beside_its_parent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rotations", [1, 2])
-def test_a_reader_never_sees_what_does_not_count(rotations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the reader's looks the log is rotated and a late writer adds to the old file, which does not count."""
+def test_a_reader_never_sees_lines_behind_the_end_of_a_part(
+    rotations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the reader takes its snapshot, the log is rotated, and a late writer adds to the old file."""
     writer, reader = open_log(tmp_path), open_log(tmp_path)
     writer.append(b"0")
     expected = [b"0"]
@@ -302,7 +310,7 @@ def test_a_reader_never_sees_what_does_not_count(rotations: int, tmp_path: Path,
 
     def then_rotated(parts: str) -> dict[int, str]:
         nonlocal armed
-        if armed:  # the reader looks first
+        if armed:  # only once for each read
             armed = False
             for _ in range(rotations):
                 open_log(tmp_path).rotate()

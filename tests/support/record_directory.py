@@ -1,4 +1,4 @@
-"""A directory of lock files on which another process acts just before a chosen call."""
+"""A directory of records in which a test acts just before a chosen system call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Act = Callable[[], object]
 FIRST, LAST = "s" + "0" * 16, "s" + "f" * 16  # every process gives way to the first, none to the last
 
 
-class Meddled:
-    """The real filesystem, on which another process acts just before chosen calls."""
+class InterruptedFilesystem:
+    """The real filesystem, with an act of the test just before chosen calls."""
 
     def __init__(self) -> None:
         self._real = Filesystem()
@@ -25,11 +25,11 @@ class Meddled:
         self.calls: list[tuple[str, tuple[object, ...]]] = []
 
     def before(self, call: str, act: Act, *, always: bool = False) -> None:
-        """The next call of this name comes after `act`; every call, where `always`."""
+        """Do `act` before the next call of this name, or before every one with `always`."""
         self._acts.append((call, act, always))
 
     def fail(self, call: str, number: int, *, always: bool = False) -> None:
-        """The next call of this name fails with this error of the system."""
+        """Let the next call of this name fail with this error number."""
 
         def failing() -> None:
             raise OSError(number, os.strerror(number))
@@ -37,7 +37,7 @@ class Meddled:
         self.before(call, failing, always=always)
 
     def answer(self, call: str, answers: list[object]) -> None:
-        """The next calls of this name are answered so, and nobody is asked."""
+        """Return these answers from the next calls of this name, without a system call."""
         setattr(self, call, lambda *_: answers.pop(0))
 
     def __getattr__(self, name: str) -> Any:
@@ -54,19 +54,19 @@ class Meddled:
         return call
 
 
-class Place:
-    """A directory of records, and as many as want to change them."""
+class RecordDirectory:
+    """A directory of records. `process` returns a new object each time, as another process would."""
 
     def __init__(self, path: Path) -> None:
         self.live, self.private = path / "locks", path / ".locks"
         self.scratches, self.intents = self.private / "scratch", self.private / "intents"
         self.boot = "a boot"
 
-    def process(self, fs: Meddled | None = None) -> SwapDirectory:
+    def process(self, fs: InterruptedFilesystem | None = None) -> SwapDirectory:
         filesystem: Any = fs or Filesystem()
         return SwapDirectory(str(self.live), str(self.private), make_dirs=make_dirs, fs=filesystem)
 
-    def counters(self, fs: Meddled | None = None) -> TokenCounters:
+    def counters(self, fs: InterruptedFilesystem | None = None) -> TokenCounters:
         filesystem: Any = fs or Filesystem()
         return TokenCounters(str(self.private), boot=lambda: self.boot, make_dirs=make_dirs, fs=filesystem)
 
@@ -75,12 +75,12 @@ class Place:
         return path.read_bytes() if path.exists() else None
 
     def write(self, data: bytes, name: str = "t") -> None:
-        """As a person would."""
+        """Write a record as a user would, without swarm."""
         self.live.mkdir(parents=True, exist_ok=True)
         (self.live / f"{name}.lock").write_bytes(data)
 
     def intent(self, scratch: str = LAST, *, name: str = "t", age: float = 0.0) -> Path:
-        """An intent of another process, whose scratch directory exists."""
+        """Make an intent of another process, whose scratch directory exists."""
         (self.scratches / scratch).mkdir(parents=True, exist_ok=True)
         self.intents.mkdir(parents=True, exist_ok=True)
         intent = self.intents / f"{name}~{scratch}~0"
@@ -89,12 +89,12 @@ class Place:
         return intent
 
     def residue(self) -> list[str]:
-        """What lies about: intents, and files in scratches."""
+        """Return all intents, and all files in scratch directories."""
         return sorted(os.listdir(self.intents)) + [str(file) for file in self.scratches.glob("*/*")]
 
 
-def revoke_all(place: Place) -> None:
-    for scratch in place.scratches.iterdir():
+def revoke_all(records: RecordDirectory) -> None:
+    for scratch in records.scratches.iterdir():
         for file in scratch.iterdir():
             file.unlink()
         scratch.rmdir()
