@@ -5,7 +5,7 @@ the queue use them.
 
 A task never has two holders: a lock is created only if there is none, and an expired
 lock is replaced only if it still is the record that was judged.  Tokens grow: a token is
-drawn after the lock to be replaced was read, and compared again after a new lock was
+taken after the lock to be replaced was read, and compared again after a new lock was
 created.
 """
 
@@ -93,7 +93,7 @@ class LockTable:
             known = None
 
     def break_lock(self, task: str, seen: tuple[str, int | None] | None = None) -> Lock | None:
-        """Free the task whoever holds it. Return its lock, None if it was unreadable.
+        """Free the task, also from another holder. Return its lock, None if it was unreadable.
 
         With `seen` (worker and token; "" and None for an unreadable lock) break only
         that lock, not one that was acquired later.  Raise NotYours.
@@ -179,7 +179,7 @@ class LockTable:
             raise LockHeld(task, holder, text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
-        """Draw a later token if other workers may have drawn one before this was written."""
+        """Take a later token if other workers may have taken one before this was written."""
         key = self._key(lock.task_id)
         if self.store.token_bound(key) == lock.token:
             return lock

@@ -93,8 +93,6 @@ _ALLOWED_VARIABLES = {"said_at"}  # a key in the JSON of the board
 _NOT_YET: dict[str, set[str]] = {
     "docs/design/proof.md": {"give back", "draw", "hand", "anchor", "gate", "picture", "ground", "turn"},
     "docs/design/store-performance.md": {"turn"},
-    "swarm/locks/table.py": {"whoever", "draw"},
-    "swarm/stores/file/tokens.py": {"draw", "turn"},
 }
 
 

@@ -1,6 +1,6 @@
 """Token counters: numbers that only grow, kept in files.
 
-Promised: each number is larger than all numbers drawn for the same name before.  That
+Promised: each number is larger than all numbers given for the same name before.  That
 holds for any number of processes at once, across restarts and loss of power, and after
 all counters were removed.  Not promised: numbers without gaps.
 
@@ -9,10 +9,10 @@ all counters were removed.  Not promised: numbers without gaps.
     <private>/generations/<n>.synced    generation n survives a loss of power
 
 A token is `generation * PER_GENERATION + size of the counter`.  Counters are not synced,
-so a loss of power may turn them back.  Therefore each boot begins a generation, and so
+so a loss of power may set them back.  Therefore each boot begins a generation, and so
 does the first process that finds the counters removed.  A generation is synced before
-its first token is used.  A process that has drawn a token checks that its generation
-still is the last one, and draws again if not.
+its first token is used.  A process that got a token checks that its generation still is
+the last one, and gets another if not.
 
 A counter that cannot be used is an error: without it a token could be used twice.
 """
@@ -48,11 +48,11 @@ class TokenCounters:
         self._known: int | None = None  # the current generation
 
     def next(self, name: str) -> int:
-        """Return a token larger than every token drawn for `name` before."""
+        """Return a token larger than all tokens given for `name` before."""
         return retry_if_removed(lambda: self._next(name), self._lay_out, self._private)
 
     def upper_bound(self, name: str) -> int:
-        """Return the last token drawn for `name` or one that is larger, 0 if none was."""
+        """Return the last token given for `name` or one that is larger, 0 if none was."""
         try:
             while True:
                 generation = self._current()
@@ -63,7 +63,7 @@ class TokenCounters:
             return 0
 
     def highest(self) -> int:
-        """Return a number that no token drawn so far exceeds."""
+        """Return a number that no token given so far exceeds."""
         counters = list_if_there(self._fs.names, self._tokens)
         sizes = (self._fs.size(f"{self._tokens}/{counter}") for counter in counters)
         return max(0, self._last()) * PER_GENERATION + max(sizes, default=0)
