@@ -1,1 +1,3 @@
-"""Speed, always as a ratio to something run in the same minute: machines differ, and noise hits both sides alike."""
+"""Speed, always as a ratio to something run in the same minute: machines differ, and
+noise hits both sides alike.
+"""

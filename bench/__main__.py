@@ -1,4 +1,7 @@
-"""`make bench`: every measurement, or those that are named; exit 1 if a goal was missed."""
+"""`make bench`: run every measurement, or those that are named.
+
+Exit with 1 if a goal was missed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from bench.peers import missing
 from bench.report import Report
 
 _PARTS = {"startup": startup, "locks": locks, "log": log, "reading": reading, "queue": queue, "growth": growth}
-_SERVERS = {"stores": stores, "carries": carries}  # docs/design/store-performance.md has their figures
+# docs/design/store-performance.md has their figures
+_SERVERS = {"stores": stores, "carries": carries}
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [*_PARTS, *_SERVERS]
@@ -25,6 +29,6 @@ if __name__ == "__main__":
         else:
             report = Report(name)
             _PARTS[name].run(report)
-            report.keep()
+            report.store()
             met &= report.met
     sys.exit(0 if met else 1)

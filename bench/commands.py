@@ -1,4 +1,4 @@
-"""Commands as somebody at a shell starts them: how long they take is for others to measure, how much memory is told here."""
+"""Commands as a user at a shell starts them, and the memory they use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK, LOG = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
-PYTHON = os.path.realpath(sys.executable)  # not the environment's, nor a version manager's shim: as a user has it
+# not the environment's, nor a version manager's shim: as a user has it
+PYTHON = os.path.realpath(sys.executable)
 _BEGIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
 _WATCH = """
 import posix, sys
@@ -22,20 +23,28 @@ sys.exit(f"{sys.argv[1:]}: {status}") if status else print(used.ru_maxrss * 1024
 
 
 def swarm(*args: str) -> tuple[str, ...]:
-    """The command `swarm`, started as the scripts start it."""
+    """Return the command `swarm` as the scripts start it."""
     return (PYTHON, "-I", "-S", "-Xutf8", "-c", _BEGIN, *args)
 
 
-def command(home: str, *args: str, said: bytes = b"") -> Callable[[], object]:
-    """Runs it for the state directory `home`; it must succeed. What it prints is read: for /dev/null grep would do less."""
-    return lambda: subprocess.run(args, env=_environment(home), cwd=home, input=said, stdout=subprocess.PIPE, check=True)
+def command(directory: str, *args: str, text: bytes = b"") -> Callable[[], object]:
+    """Return a function that runs a command on a state directory. It must succeed.
+
+    Its output is read: for /dev/null grep would do less.
+    """
+    return lambda: subprocess.run(
+        args, env=_environment(directory), cwd=directory, input=text, stdout=subprocess.PIPE, check=True
+    )
 
 
-def most_memory(home: str, *args: str) -> int:
-    """Bytes that the largest process of a command had at once. What starts it is small: its own memory counts too."""
+def most_memory(directory: str, *args: str) -> int:
+    """Return the peak memory of the largest process of a command, in bytes.
+
+    The program that starts it is small: its own memory counts too.
+    """
     watched = (PYTHON, "-I", "-S", "-c", _WATCH, *args)
-    return int(subprocess.run(watched, env=_environment(home), cwd=home, stdout=subprocess.PIPE, check=True).stdout)
+    return int(subprocess.run(watched, env=_environment(directory), cwd=directory, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def _environment(home: str) -> dict[str, str]:
-    return {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}", "SWARM_STATE_DIR": home, "SWARM_PYTHON": PYTHON}
+def _environment(directory: str) -> dict[str, str]:
+    return {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}", "SWARM_STATE_DIR": directory, "SWARM_PYTHON": PYTHON}

@@ -1,4 +1,6 @@
-"""Many processes at one time: each opens what it needs, waits until all are ready, and then does its steps."""
+"""Many processes at once: each opens what it needs, waits until all are ready, and then
+does its steps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _BEGUN, _READY, _SLOT = 0, 8, 8
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many steps each process made, and how many seconds it took until the last had ended."""
+    """The steps of each process, and the seconds until the last had ended."""
 
     steps: list[int]
     seconds: float
@@ -27,12 +29,16 @@ class Outcome:
 
     @property
     def fairness(self) -> float:
-        """The fewest steps that a process made, as a share of the most."""
+        """The fewest steps of a process, as a share of the most."""
         return min(self.steps) / max(1, *self.steps)
 
 
 def crowd(count: int, make: Callable[[int], Callable[[], object]], seconds: float = float("inf")) -> Outcome:
-    """`make` gives, in each process, its step, which is done until it says False or time is up."""
+    """Run processes.
+
+    `make` returns the step of each, which is repeated until it returns False or time is
+    up.
+    """
     board = mmap.mmap(-1, 16 + 16 * count)
     children = []
     for number in range(count):
@@ -51,33 +57,37 @@ def crowd(count: int, make: Callable[[int], Callable[[], object]], seconds: floa
     return Outcome([struct.unpack_from("q", board, 16 + 16 * number)[0] for number in range(count)], taken)
 
 
-def contender(take: Callable[[str], object], give: Callable[[str], object], count: int, number: int) -> Callable[[], object]:
-    """The step of one who takes a lock and gives it back at once, each time another one of so many."""
+def contender(
+    acquire: Callable[[str], object], release: Callable[[str], object], count: int, number: int
+) -> Callable[[], object]:
+    """Return the step of a process that acquires and releases a lock, another one of
+    `count` each time.
+    """
     chance = random.Random(number)
 
     def cycle() -> None:
         name = f"of-{count}-{chance.randrange(count)}"
-        take(name)
-        give(name)
+        acquire(name)
+        release(name)
 
     return cycle
 
 
 def _be_one(board: mmap.mmap, number: int, make: Callable[[int], Callable[[], object]], seconds: float) -> None:
-    place = 16 + 16 * number
+    offset = 16 + 16 * number
     status = 1
     try:
         try:
             step = make(number)
         finally:
-            board[place + _READY] = 1
+            board[offset + _READY] = 1
         while not board[_BEGUN]:
             time.sleep(0.0005)
         deadline = time.perf_counter() + seconds
         count = 0
         while time.perf_counter() < deadline and step() is not False:
             count += 1
-        struct.pack_into("q", board, place, count)
+        struct.pack_into("q", board, offset, count)
         status = 0
     except BaseException:
         traceback.print_exc()

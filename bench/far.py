@@ -1,6 +1,7 @@
-"""A server that is far away: a proxy lets every question wait for a while, and counts them.
+"""A server that is far away: a proxy delays every request, and counts them.
 
-A question is what a client sends until it is answered, in however many pieces: over a network, it costs one round trip.
+A request is all that a client sends until it is answered, in any number of pieces. Over
+a network it costs one round trip.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Far:
         return number
 
     def __enter__(self) -> Self:
-        self._pid = os.fork()  # a thread would take time from what is measured
+        self._pid = os.fork()  # a thread would take time from the measurement
         if self._pid == 0:
             self._serve_for_ever()
         self._listener.close()

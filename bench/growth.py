@@ -1,7 +1,7 @@
-"""How the cost of each operation grows: with locks, tasks and records that are there, and with workers at work.
+"""The growth of the cost of each operation, with locks, tasks, records and workers.
 
-Each of the four is a plot in docs/design/performance/. The sizes of one operation take turns, so that all points of a line are of
-the same minutes.
+Each of the four is a plot in docs/design/performance/. The sizes of one operation are
+measured in alternation, so that all points of a line are of the same minutes.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def run(report: Report) -> None:
         ("records", "records in the log", _with_records),
         ("workers", f"processes at work on {os.cpu_count()} cores", _with_workers),
     ):
-        with tempfile.TemporaryDirectory() as home:
-            lines = measure(home)
+        with tempfile.TemporaryDirectory() as directory:
+            lines = measure(directory)
         report.grown(f"Cost by {what}", lines)
         plot.write(name, what, lines)
 
 
-def _with_locks(home: str) -> dict[str, dict[int, float]]:
+def _with_locks(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"acquire + release": {}, "heartbeat": {}, "is_locked": {}}
     commands: Steps = {"swarm_lock.sh acquire, release": {}, "swarm_lock.sh list": {}, "swarm status": {}}
     for count in LOCKS:
-        place = f"{home}/{count}"
-        store = FileStore(place)
+        path = f"{directory}/{count}"
+        store = FileStore(path)
         manager = TaskLockManager("w", store=store)
         assert manager.acquire_lock("kept")
         table = LockTable(store)
@@ -65,75 +65,81 @@ def _with_locks(home: str) -> dict[str, dict[int, float]]:
         calls["heartbeat"][count] = partial(manager.update_heartbeat, "kept")
         calls["is_locked"][count] = partial(manager.is_locked, "kept")
         commands["swarm_lock.sh acquire, release"][count] = _both(
-            command(place, LOCK, "acquire", "x", "w"), command(place, LOCK, "release", "x", "w")
+            command(path, LOCK, "acquire", "x", "w"), command(path, LOCK, "release", "x", "w")
         )
-        commands["swarm_lock.sh list"][count] = command(place, LOCK, "list")
-        commands["swarm status"][count] = command(place, *swarm("status"))
+        commands["swarm_lock.sh list"][count] = command(path, LOCK, "list")
+        commands["swarm status"][count] = command(path, *swarm("status"))
     return _taken(calls, rounds=15, repeat=50) | _taken(commands, rounds=3)
 
 
-def _with_tasks(home: str) -> dict[str, dict[int, float]]:
+def _with_tasks(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"claim + done": {}, "add": {}}
     commands: Steps = {"swarm task claim, as a new process": {}, "swarm task list": {}, "swarm status": {}}
     rounds, repeat = 9, 20
     for count in TASKS:
-        place = f"{home}/{count}"
-        queue = SwarmQueue(place)
+        path = f"{directory}/{count}"
+        queue = SwarmQueue(path)
         queue.fill(range(count + 1))
         numbers = iter(range(count + 1, 10_000_000))
         step = queue.open("w")
         step()
         calls["add"][count] = partial(_add, queue, numbers)
-        calls["claim + done"][count] = step  # one of what was added before: so there are always as many
-        commands["swarm task claim, as a new process"][count] = command(place, *swarm("task", "claim", "--worker", "w"))
-        commands["swarm task list"][count] = command(place, *swarm("task", "list"))
-        commands["swarm status"][count] = command(place, *swarm("status"))
+        # one of the tasks that were added before: so their number stays the same
+        calls["claim + done"][count] = step
+        commands["swarm task claim, as a new process"][count] = command(path, *swarm("task", "claim", "--worker", "w"))
+        commands["swarm task list"][count] = command(path, *swarm("task", "list"))
+        commands["swarm status"][count] = command(path, *swarm("status"))
     return _taken({"add": calls["add"], "claim + done": calls["claim + done"]}, rounds=rounds, repeat=repeat) | _taken(
         commands, rounds=3
     )
 
 
-def _with_records(home: str) -> dict[str, dict[int, float]]:
+def _with_records(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"append": {}, "tail 10": {}}
     commands: Steps = {"grep -F": {}, "swarm_status_log.sh query": {}, "swarm_status_log.sh tail": {}}
     first: Steps = {"swarm status, the first time": {}}
     again: Steps = {"swarm status, again": {}}
     for count in RECORDS:
-        place = f"{home}/{count}"
-        log = StatusBroadcaster("w", store=FileStore(place))
-        os.mkdir(place)
-        write_log(f"{place}/status.log", count)
+        path = f"{directory}/{count}"
+        log = StatusBroadcaster("w", store=FileStore(path))
+        os.mkdir(path)
+        write_log(f"{path}/status.log", count)
         calls["append"][count] = partial(log.broadcast_start, "t")
         calls["tail 10"][count] = partial(log.tail, 10)
-        commands["grep -F"][count] = command(place, "grep", "-F", '"task-000001"', "status.log")
-        commands["swarm_status_log.sh query"][count] = command(place, LOG, "query", "task-000001")
-        commands["swarm_status_log.sh tail"][count] = command(place, LOG, "tail")
-        first["swarm status, the first time"][count] = command(place, *swarm("status"))
-        again["swarm status, again"][count] = command(place, *swarm("status"))
+        commands["grep -F"][count] = command(path, "grep", "-F", '"task-000001"', "status.log")
+        commands["swarm_status_log.sh query"][count] = command(path, LOG, "query", "task-000001")
+        commands["swarm_status_log.sh tail"][count] = command(path, LOG, "tail")
+        first["swarm status, the first time"][count] = command(path, *swarm("status"))
+        again["swarm status, again"][count] = command(path, *swarm("status"))
     return _taken(first, rounds=1) | _taken(again, rounds=5) | _taken(commands, rounds=5) | _taken(calls, rounds=15, repeat=30)
 
 
-def _with_workers(home: str) -> dict[str, dict[int, float]]:
-    """Seconds for one, as all of them get on: what scales takes less until every core has its own, and then as long."""
+def _with_workers(directory: str) -> dict[str, dict[int, float]]:
+    """Return the seconds for one operation among all workers.
+
+    An operation that scales takes less until every core has its own worker, and then
+    stays.
+    """
     found: dict[str, dict[int, list[float]]] = {}
     for turn in range(_ROUNDS):
         for count in WORKERS:
-            place = f"{home}/{turn}-{count}"
+            path = f"{directory}/{turn}-{count}"
             kinds: dict[str, Callable[[int], Callable[[], object]]] = {
-                "hold, all on one lock": partial(_holder, place, 1),
-                "hold, one of 100 locks": partial(_holder, place, 100),
-                "append": partial(_appender, place),
+                "hold, all on one lock": partial(_holder, path, 1),
+                "hold, one of 100 locks": partial(_holder, path, 100),
+                "append": partial(_appender, path),
             }
             for name, make in kinds.items():
                 found.setdefault(name, {}).setdefault(count, []).append(1 / crowd(count, make, _SECONDS).rate)
-            queue = SwarmQueue(f"{place}/queue")
+            queue = SwarmQueue(f"{path}/queue")
             queue.fill(range(2_000))
             rate = crowd(count, lambda number, queue=queue: queue.open(f"w{number}")).rate  # type: ignore[misc]
             found.setdefault("claim + done", {}).setdefault(count, []).append(1 / rate)
     return {name: {count: median(each) for count, each in line.items()} for name, line in found.items()}
 
 
-# Steps -------------------------------------------------------------------------------------------------------------------
+# Steps
+# ----------------------------------------------------------------------------------
 
 
 def _taken(steps: Steps, *, rounds: int, repeat: int = 1) -> dict[str, dict[int, float]]:
@@ -157,8 +163,8 @@ def _add(queue: SwarmQueue, numbers: Iterator[int]) -> None:
     queue.fill(range(number, number + 1))
 
 
-def _holder(place: str, locks: int, number: int) -> Callable[[], object]:
-    manager = TaskLockManager(f"w{number}", store=FileStore(place))
+def _holder(path: str, locks: int, number: int) -> Callable[[], object]:
+    manager = TaskLockManager(f"w{number}", store=FileStore(path))
     chance = random.Random(number)
 
     def step() -> None:
@@ -168,6 +174,6 @@ def _holder(place: str, locks: int, number: int) -> Callable[[], object]:
     return step
 
 
-def _appender(place: str, number: int) -> Callable[[], object]:
-    log = StatusBroadcaster(f"w{number}", store=FileStore(place))
+def _appender(path: str, number: int) -> Callable[[], object]:
+    log = StatusBroadcaster(f"w{number}", store=FileStore(path))
     return lambda: log.broadcast_start("t")

@@ -1,4 +1,6 @@
-"""What the status log costs its writers, how soon its readers hear of a record, and what durable mode adds."""
+"""The cost of the status log for writers, the delay for readers, and the cost of
+durable mode.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from statistics import median
 
 from bench import on_files, on_valkey
 from bench.crowd import crowd
-from bench.peers import Give, Take
+from bench.peers import Acquire, Release
 from bench.ratio import medians
 from bench.report import Goal, Report
 from bench.wakes import seconds_to_wake
@@ -36,55 +38,59 @@ Append = Callable[[bytes], object]
 
 
 def run(report: Report) -> None:
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as directory:
         kinds = on_files.appends() | {"swarm: a line, by the store": _line, _OURS: _record}
-        _alone(report, home, kinds)
-        _together(report, home, kinds)
+        _alone(report, directory, kinds)
+        _together(report, directory, kinds)
     _a_million(report)
     _wakes(report)
     _durable(report)
 
 
-# Appending ---------------------------------------------------------------------------------------------------------------
+# Appending
+# ------------------------------------------------------------------------------
 
 
-def _line(home: str) -> Append:
-    store = FileStore(home)
+def _line(directory: str) -> Append:
+    store = FileStore(directory)
     return lambda line: store.append("status", line)
 
 
-def _record(home: str) -> Append:
+def _record(directory: str) -> Append:
     """The whole way from words to a line of about as many bytes."""
-    log = StatusBroadcaster("worker-1", store=FileStore(home))
+    log = StatusBroadcaster("worker-1", store=FileStore(directory))
     return lambda line: log.broadcast_start("task-001", "x" * ((len(line) - 140) // 2))
 
 
-def _alone(report: Report, home: str, kinds: dict[str, Callable[[str], Append]]) -> None:
-    steps = {name: partial(make(home), _LINE) for name, make in kinds.items()}
+def _alone(report: Report, directory: str, kinds: dict[str, Callable[[str], Append]]) -> None:
+    steps = {name: partial(make(directory), _LINE) for name, make in kinds.items()}
     found = medians(steps, rounds=25, repeat=300)
     rates = {name: 1 / seconds for name, seconds in found.items()}
     report.add(f"Append {len(_LINE)} bytes, one process", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
 
 
-def _together(report: Report, home: str, kinds: dict[str, Callable[[str], Append]]) -> None:
+def _together(report: Report, directory: str, kinds: dict[str, Callable[[str], Append]]) -> None:
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for name, make in kinds.items():
-            found.setdefault(name, []).append(crowd(PROCESSES, partial(_appender, make, home), SECONDS).rate)
+            found.setdefault(name, []).append(crowd(PROCESSES, partial(_appender, make, directory), SECONDS).rate)
     rates = {name: median(each) for name, each in found.items()}
     report.add(f"{PROCESSES} processes append {len(_LINE)} bytes each", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
 
 
-def _appender(make: Callable[[str], Append], home: str, number: int) -> Callable[[], object]:
-    return partial(make(home), _LINE)
+def _appender(make: Callable[[str], Append], directory: str, number: int) -> Callable[[], object]:
+    return partial(make(directory), _LINE)
 
 
 def _a_million(report: Report) -> None:
-    """Every record carries its writer and a number; each must be there, whole, once, and in its writer's order."""
-    with tempfile.TemporaryDirectory() as home:
-        taken = crowd(PROCESSES, partial(_counting, home))
+    """Check that each record is there, whole, once, and in its writer's order.
+
+    Every record carries its writer and a number.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        taken = crowd(PROCESSES, partial(_counting, directory))
         seen, torn, unordered = [0] * PROCESSES, 0, 0
-        with open(f"{home}/status.log", "rb") as file:
+        with open(f"{directory}/status.log", "rb") as file:
             for line in file:
                 try:
                     record = json.loads(line)
@@ -104,8 +110,8 @@ def _a_million(report: Report) -> None:
     report.add(f"{PROCESSES} processes write a million records", "records", figures, goals, compared=False)
 
 
-def _counting(home: str, worker: int) -> Callable[[], object]:
-    log = StatusBroadcaster(str(worker), store=FileStore(home))
+def _counting(directory: str, worker: int) -> Callable[[], object]:
+    log = StatusBroadcaster(str(worker), store=FileStore(directory))
     numbers = iter(range(RECORDS // PROCESSES))
 
     def step() -> bool:
@@ -118,18 +124,19 @@ def _counting(home: str, worker: int) -> Callable[[], object]:
     return step
 
 
-# Being told --------------------------------------------------------------------------------------------------------------
+# Waking readers
+# -------------------------------------------------------------------------
 
 
 def _wakes(report: Report) -> None:
     raw, ours = "raw inotify, and reading the line", "swarm: follow"
-    with tempfile.TemporaryDirectory() as home, running(ValkeyServer(Path(home), safe=False)) as server:
+    with tempfile.TemporaryDirectory() as directory, running(ValkeyServer(Path(directory), safe=False)) as server:
         subscribed, published = on_valkey.peers().wakes["raw PUBLISH, SUBSCRIBE"]
         kinds = {
-            raw: (partial(_inotify, home), partial(_raw_writer, home)),
+            raw: (partial(_inotify, directory), partial(_raw_writer, directory)),
             "redis-py, PUBLISH and SUBSCRIBE on Valkey": (partial(subscribed, server.port), partial(published, server.port)),
-            "looking every 50 ms": (partial(_polling, home), partial(_raw_writer, home)),
-            ours: (partial(_following, home), partial(_record_writer, home)),
+            "looking every 50 ms": (partial(_polling, directory), partial(_raw_writer, directory)),
+            ours: (partial(_following, directory), partial(_record_writer, directory)),
         }
         found: dict[str, list[float]] = {}
         for _ in range(ROUNDS):
@@ -139,8 +146,8 @@ def _wakes(report: Report) -> None:
     report.microseconds("From the append of a record to one who waits for it", seconds, [Goal(ours, raw, at_most=2.0)])
 
 
-def _inotify(home: str) -> Callable[[], object]:
-    path = f"{home}/raw.log"
+def _inotify(directory: str) -> Callable[[], object]:
+    path = f"{directory}/raw.log"
     file = os.open(path, os.O_RDONLY | os.O_CREAT)
     os.lseek(file, 0, os.SEEK_END)
     watch = watch_files([path])
@@ -153,8 +160,8 @@ def _inotify(home: str) -> Callable[[], object]:
     return wait_for_one
 
 
-def _polling(home: str) -> Callable[[], object]:
-    file = os.open(f"{home}/raw.log", os.O_RDONLY | os.O_CREAT)
+def _polling(directory: str) -> Callable[[], object]:
+    file = os.open(f"{directory}/raw.log", os.O_RDONLY | os.O_CREAT)
     os.lseek(file, 0, os.SEEK_END)
 
     def wait_for_one() -> None:
@@ -164,29 +171,30 @@ def _polling(home: str) -> Callable[[], object]:
     return wait_for_one
 
 
-def _raw_writer(home: str) -> Callable[[], object]:
-    return partial(on_files.appends()[_RAW](home), _LINE)
+def _raw_writer(directory: str) -> Callable[[], object]:
+    return partial(on_files.appends()[_RAW](directory), _LINE)
 
 
-def _following(home: str) -> Callable[[], object]:
-    records = StatusBroadcaster("reader", store=FileStore(home)).follow()
+def _following(directory: str) -> Callable[[], object]:
+    records = StatusBroadcaster("reader", store=FileStore(directory)).follow()
     return lambda: next(records)
 
 
-def _record_writer(home: str) -> Callable[[], object]:
-    log = StatusBroadcaster("writer", store=FileStore(home))
+def _record_writer(directory: str) -> Callable[[], object]:
+    log = StatusBroadcaster("writer", store=FileStore(directory))
     return lambda: log.broadcast_start("t")
 
 
-# Durable mode ------------------------------------------------------------------------------------------------------------
+# Durable mode
+# ---------------------------------------------------------------------------
 
 
 def _durable(report: Report) -> None:
-    """Each kind of change against the writes and syncs that it cannot do without."""
-    with tempfile.TemporaryDirectory() as home:
-        store = FileStore(home, durable=True)
+    """Compare each kind of change with the writes and syncs that it needs at least."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = FileStore(directory, durable=True)
         log, manager = StatusBroadcaster("w", store=store), TaskLockManager("w", store=store)
-        raw = os.open(f"{home}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+        raw = os.open(f"{directory}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
         synced = "write, fsync"
         appends: dict[str, Callable[[], object]] = {
             synced: lambda: _write_synced(raw),
@@ -194,11 +202,11 @@ def _durable(report: Report) -> None:
         }
         found = medians(appends, rounds=15, repeat=20)
         report.microseconds("Durable append", found, [Goal("swarm, durable: a status record", synced, at_most=1.2)])
-        take, give = _synced_file(home)
+        acquire, release = _synced_file(directory)
         by_hand = "create, write, fsync, fsync of the directory; unlink, fsync of the directory"
         ours = "swarm, durable: acquire, release"
         locks: dict[str, Callable[[], object]] = {
-            by_hand: lambda: (take("t"), give("t")),
+            by_hand: lambda: (acquire("t"), release("t")),
             ours: lambda: (manager.acquire_lock("t"), manager.release_lock("t")),
         }
         found = medians(locks, rounds=15, repeat=20)
@@ -210,19 +218,19 @@ def _write_synced(fd: int) -> None:
     os.fsync(fd)
 
 
-def _synced_file(home: str) -> tuple[Take, Give]:
-    os.mkdir(f"{home}/raw")
-    folder = os.open(f"{home}/raw", os.O_RDONLY)
+def _synced_file(directory: str) -> tuple[Acquire, Release]:
+    os.mkdir(f"{directory}/raw")
+    folder = os.open(f"{directory}/raw", os.O_RDONLY)
 
-    def take(name: str) -> None:
-        fd = os.open(f"{home}/raw/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    def acquire(name: str) -> None:
+        fd = os.open(f"{directory}/raw/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         os.write(fd, _LINE)
         os.fsync(fd)
         os.close(fd)
         os.fsync(folder)
 
-    def give(name: str) -> None:
-        os.unlink(f"{home}/raw/{name}")
+    def release(name: str) -> None:
+        os.unlink(f"{directory}/raw/{name}")
         os.fsync(folder)
 
-    return take, give
+    return acquire, release

@@ -1,4 +1,4 @@
-"""What became of each task of a queue: how often it was done, counted in memory that processes share."""
+"""How often each task of a queue was done, counted in memory that processes share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import mmap
 
 
 class Marks:
-    """A mark for each time a task is done; a task is a number."""
+    """A mark for each time a task is done. A task is a number."""
 
     def __init__(self, most: int) -> None:
         self._board = mmap.mmap(-1, most)
@@ -26,5 +26,5 @@ MARKS = Marks(1 << 20)
 
 
 def mark(number: int) -> None:
-    """The work of a task. The queues that are measured call it by its name."""
+    """Do the work of a task. The queues that are measured call it by its name."""
     MARKS.add(number)

@@ -1,4 +1,4 @@
-"""What people use on etcd, spoken to as swarm does: JSON over HTTP."""
+"""Peers on etcd, used as swarm does: JSON over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 from bench.marks import mark
-from bench.peers import Give, LockPeer, Peers, QueuePeer, Take
+from bench.peers import Acquire, LockPeer, Peers, QueuePeer, Release
 
 
 def peers() -> Peers:
@@ -44,33 +44,35 @@ def _text(data: str) -> str:
     return b64encode(data.encode()).decode()
 
 
-# Locks -------------------------------------------------------------------------------------------------------------------
+# Locks
+# ----------------------------------------------------------------------------------
 
 
-def _raw_lock(port: int) -> tuple[Take, Give]:
+def _raw_lock(port: int) -> tuple[Acquire, Release]:
     client = _Client(port)
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         key = _text(f"raw/{name}")
         absent = {"key": key, "target": "CREATE", "createRevision": "0"}
         while not client.ask("kv/txn", compare=[absent], success=[{"requestPut": {"key": key, "value": key}}]).get("succeeded"):
             time.sleep(0.001)
 
-    return take, lambda name: client.ask("kv/deleterange", key=_text(f"raw/{name}"))
+    return acquire, lambda name: client.ask("kv/deleterange", key=_text(f"raw/{name}"))
 
 
-def _own_lock(port: int) -> tuple[Take, Give]:
+def _own_lock(port: int) -> tuple[Acquire, Release]:
     client = _Client(port)
     lease = client.ask("lease/grant", TTL="60")["ID"]
     held: dict[str, str] = {}
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         held[name] = client.ask("lock/lock", name=_text(f"own/{name}"), lease=lease)["key"]
 
-    return take, lambda name: client.ask("lock/unlock", key=held.pop(name))
+    return acquire, lambda name: client.ask("lock/unlock", key=held.pop(name))
 
 
-# The log -----------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------
 
 
 def _put(port: int) -> Callable[[bytes], object]:
@@ -86,7 +88,7 @@ def _put(port: int) -> Callable[[bytes], object]:
 
 def _watching(port: int) -> Callable[[], object]:
     news = _Client(port).open("watch", create_request={"key": _text("news")})
-    news.readline()  # that it watches
+    news.readline()  # the answer that it watches
     return news.readline
 
 
@@ -95,11 +97,12 @@ def _putting(port: int) -> Callable[[], object]:
     return lambda: client.ask("kv/put", key=_text("news"), value="")
 
 
-# Queues ------------------------------------------------------------------------------------------------------------------
+# Queues
+# ---------------------------------------------------------------------------------
 
 
 class RawQueue:
-    """What is taken lies under another key; nobody finds what a dead worker has taken."""
+    """A taken task is under another key. Tasks of a dead worker are never found."""
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._ready, self._taken = port, f"raw-ready/{name}/", f"raw-taken/{name}/"

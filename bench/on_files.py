@@ -1,4 +1,7 @@
-"""What people use on one machine, without a server. The first of each kind is the floor: it promises nothing."""
+"""Peers on one machine, without a server.
+
+The first of each kind is the floor: it promises nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ from collections.abc import Callable
 
 from bench.marks import mark
 from bench.on_huey import HueyQueue
-from bench.peers import Give, QueuePeer, Take, module
+from bench.peers import Acquire, QueuePeer, Release, module
 
 FLOOR = "O_EXCL: create, write 250 bytes, close, unlink"
 _RECORD = b"x" * 250
 _FOREVER = 60.0
 
-Open = Callable[[str], tuple[Take, Give]]  # by the directory in which they may work
+Open = Callable[[str], tuple[Acquire, Release]]  # by their directory
 
 
 def locks() -> dict[str, Open]:
     return {
         FLOOR: _exclusive_file,
-        "filelock SoftFileLock": lambda home: _filelock(home, "SoftFileLock"),
-        "filelock SoftFileLease": lambda home: _filelock(home, "SoftFileLease"),
+        "filelock SoftFileLock": lambda directory: _filelock(directory, "SoftFileLock"),
+        "filelock SoftFileLease": lambda directory: _filelock(directory, "SoftFileLease"),
         "SQLite, WAL: INSERT, DELETE": _sqlite_lock,
     }
 
@@ -37,83 +40,86 @@ def appends() -> dict[str, Callable[[str], Callable[[bytes], object]]]:
     }
 
 
-# Locks -------------------------------------------------------------------------------------------------------------------
+# Locks
+# ----------------------------------------------------------------------------------
 
 
-def _exclusive_file(home: str) -> tuple[Take, Give]:
-    """Nobody is asked whose it is, and whoever dies holds it for ever."""
+def _exclusive_file(directory: str) -> tuple[Acquire, Release]:
+    """A file without an owner: a dead holder holds it for ever."""
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         while True:
             try:
-                fd = os.open(f"{home}/{name}.raw", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+                fd = os.open(f"{directory}/{name}.raw", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
                 break
             except FileExistsError:
                 time.sleep(0.001)
         os.write(fd, _RECORD)
         os.close(fd)
 
-    return take, lambda name: os.unlink(f"{home}/{name}.raw")
+    return acquire, lambda name: os.unlink(f"{directory}/{name}.raw")
 
 
-def _filelock(home: str, kind: str) -> tuple[Take, Give]:
+def _filelock(directory: str, kind: str) -> tuple[Acquire, Release]:
     make, made = getattr(module("filelock"), kind), {}
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         if name not in made:
-            made[name] = make(f"{home}/{name}.{kind}")
+            made[name] = make(f"{directory}/{name}.{kind}")
         made[name].acquire(timeout=_FOREVER, poll_interval=0.001)
 
-    return take, lambda name: made[name].release()
+    return acquire, lambda name: made[name].release()
 
 
-def _sqlite_lock(home: str) -> tuple[Take, Give]:
-    database = _database(f"{home}/locks.db")
+def _sqlite_lock(directory: str) -> tuple[Acquire, Release]:
+    database = _database(f"{directory}/locks.db")
     database.execute("CREATE TABLE IF NOT EXISTS lock (name TEXT PRIMARY KEY, owner TEXT, token INTEGER)")
     me = os.urandom(8).hex()
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         while not database.execute("INSERT OR IGNORE INTO lock VALUES (?, ?, 1)", (name, me)).rowcount:
             time.sleep(0.001)
 
-    return take, lambda name: database.execute("DELETE FROM lock WHERE name = ? AND owner = ?", (name, me))
+    return acquire, lambda name: database.execute("DELETE FROM lock WHERE name = ? AND owner = ?", (name, me))
 
 
-# The log -----------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------
 
 
-def _raw_append(home: str) -> Callable[[bytes], object]:
-    fd = os.open(f"{home}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+def _raw_append(directory: str) -> Callable[[bytes], object]:
+    fd = os.open(f"{directory}/raw.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
     return lambda line: os.write(fd, line + b"\n")
 
 
-def _file_handler(home: str) -> Callable[[bytes], object]:
+def _file_handler(directory: str) -> Callable[[bytes], object]:
     log = logging.Logger("bench")
-    log.addHandler(logging.FileHandler(f"{home}/handler.log"))
+    log.addHandler(logging.FileHandler(f"{directory}/handler.log"))
     return lambda line: log.info(line.decode())
 
 
-def _open_and_dump(home: str) -> Callable[[bytes], object]:
+def _open_and_dump(directory: str) -> Callable[[bytes], object]:
     def append(line: bytes) -> None:
-        with open(f"{home}/plain.log", "a", encoding="utf-8") as file:
+        with open(f"{directory}/plain.log", "a", encoding="utf-8") as file:
             file.write(json.dumps({"state": "START", "worker_id": "w", "task_id": "t", "message": line.decode()}) + "\n")
 
     return append
 
 
-# Queues ------------------------------------------------------------------------------------------------------------------
+# Queues
+# ---------------------------------------------------------------------------------
 
 
 class SqliteQueue:
-    """The floor: two statements a task. Whoever dies keeps its task for ever."""
+    """The floor: two statements a task. A dead worker keeps its task for ever."""
 
     _CLAIM = (
         "UPDATE task SET state = 'running', worker = ? WHERE id = (SELECT id FROM task WHERE state = 'ready' ORDER BY id LIMIT 1)"
         " RETURNING id, prompt"
     )
 
-    def __init__(self, home: str) -> None:
-        self._path = f"{home}/queue.db"
+    def __init__(self, directory: str) -> None:
+        self._path = f"{directory}/queue.db"
         database = _database(self._path)
         database.execute("CREATE TABLE IF NOT EXISTS task (id TEXT PRIMARY KEY, prompt TEXT, state TEXT, worker TEXT)")
         database.execute("CREATE INDEX IF NOT EXISTS ready ON task (state, id)")
@@ -139,12 +145,12 @@ class SqliteQueue:
         return step
 
 
-def sqlite_huey(home: str, *, fsync: bool = False) -> HueyQueue:
-    return HueyQueue("SqliteHuey", name="bench", results=False, filename=f"{home}/huey.db", fsync=fsync)
+def sqlite_huey(directory: str, *, fsync: bool = False) -> HueyQueue:
+    return HueyQueue("SqliteHuey", name="bench", results=False, filename=f"{directory}/huey.db", fsync=fsync)
 
 
-def file_huey(home: str) -> HueyQueue:
-    return HueyQueue("FileHuey", name="bench", results=False, path=f"{home}/huey")
+def file_huey(directory: str) -> HueyQueue:
+    return HueyQueue("FileHuey", name="bench", results=False, path=f"{directory}/huey")
 
 
 def _database(path: str) -> sqlite3.Connection:

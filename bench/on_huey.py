@@ -1,4 +1,7 @@
-"""huey, on any of its storages. A task is taken out of the queue: it is lost if the worker dies."""
+"""huey, on any of its storages.
+
+A claimed task is removed from the queue: it is lost if the worker dies.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from bench.peers import module
 
 
 class HueyQueue:
-    """`kind`: of huey's classes; `options`: what it is opened with."""
+    """`kind` is one of huey's classes, `options` its arguments."""
 
     def __init__(self, kind: str, **options: object) -> None:
         logging.getLogger("huey").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What people use on PostgreSQL."""
+"""Peers on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from bench.marks import mark
-from bench.peers import Give, LockPeer, Peers, QueuePeer, Take, module
+from bench.peers import Acquire, LockPeer, Peers, QueuePeer, Release, module
 from tests.support.servers.postgres import PostgresServer
 
 _CLAIM = (
@@ -36,7 +36,7 @@ def peers() -> Peers:
 
 
 def prepare(port: int) -> None:
-    """The tables of those that are raw, of procrastinate and of pgqueuer."""
+    """Make the tables of the raw peers, of procrastinate and of pgqueuer."""
     connection = _connection(port)
     connection.execute("create table raw_lock (name text primary key, owner text not null)")
     connection.execute("create table raw_log (id bigint generated always as identity primary key, line bytea not null)")
@@ -56,20 +56,21 @@ def _login(port: int) -> str:
     return f"host=127.0.0.1 port={port} user={PostgresServer.user} password={PostgresServer.password} dbname=postgres"
 
 
-# Locks -------------------------------------------------------------------------------------------------------------------
+# Locks
+# ----------------------------------------------------------------------------------
 
 
-def _raw_lock(port: int) -> tuple[Take, Give]:
+def _raw_lock(port: int) -> tuple[Acquire, Release]:
     connection, me = _connection(port), os.urandom(16).hex()
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         while connection.execute("insert into raw_lock values (%s, %s) on conflict do nothing", (name, me)).rowcount == 0:
             time.sleep(0.001)
 
-    return take, lambda name: connection.execute("delete from raw_lock where name = %s and owner = %s", (name, me))
+    return acquire, lambda name: connection.execute("delete from raw_lock where name = %s and owner = %s", (name, me))
 
 
-def _advisory_lock(port: int) -> tuple[Take, Give]:
+def _advisory_lock(port: int) -> tuple[Acquire, Release]:
     connection = _connection(port)
     return (
         lambda name: connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,)),
@@ -77,7 +78,8 @@ def _advisory_lock(port: int) -> tuple[Take, Give]:
     )
 
 
-# The log -----------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------
 
 
 def _insert(port: int) -> Callable[[bytes], object]:
@@ -96,11 +98,12 @@ def _notifying(port: int) -> Callable[[], object]:
     return lambda: connection.execute("notify raw_channel")
 
 
-# Queues ------------------------------------------------------------------------------------------------------------------
+# Queues
+# ---------------------------------------------------------------------------------
 
 
 class RawQueue:
-    """What is taken stays in the table; nobody finds what a dead worker has taken."""
+    """A taken task stays in the table. Tasks of a dead worker are never found."""
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._name = port, name
@@ -127,7 +130,9 @@ class RawQueue:
 
 
 class PgqueuerQueue:
-    """What its queue manager does for each job, one at a time: dequeue, and log that it was successful."""
+    """The steps of its queue manager for each job, one at a time: dequeue, and log the
+    success.
+    """
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._name = port, name
@@ -159,7 +164,9 @@ class PgqueuerQueue:
 
 
 class ProcrastinateQueue:
-    """What its worker does for each job, without the tasks around it: fetch and finish."""
+    """The steps of its worker for each job, without the tasks around it: fetch and
+    finish.
+    """
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._name = port, name

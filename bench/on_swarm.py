@@ -1,4 +1,4 @@
-"""swarm itself, measured as its peers are."""
+"""swarm itself, measured like its peers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from bench.marks import mark
-from bench.peers import Give, LockPeer, QueuePeer, Take
+from bench.peers import Acquire, LockPeer, QueuePeer, Release
 from swarm.errors import NoTask
 from swarm.locks.table import LockTable
 from swarm.queue.queue import TaskQueue
@@ -31,7 +31,7 @@ def append(url: Url) -> Callable[[int], Callable[[bytes], object]]:
 
 
 def record(url: Url) -> Callable[[int], Callable[[bytes], object]]:
-    """What a worker says: the whole way from words to a line."""
+    """Append a status record: the whole way from words to a line."""
 
     def make(port: int) -> Callable[[bytes], object]:
         log = StatusLog(open_store(url(port, "logs")))
@@ -95,11 +95,11 @@ class SwarmQueue:
         return step
 
 
-def _lock(store: Store) -> tuple[Take, Give]:
+def _lock(store: Store) -> tuple[Acquire, Release]:
     table, worker = LockTable(store), f"worker-{os.getpid()}"
     tokens: dict[str, int | None] = {}
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         tokens[name] = table.acquire(name, worker, 30.0, wait=60.0).token
 
-    return take, lambda name: table.release(name, worker, tokens.pop(name))
+    return acquire, lambda name: table.release(name, worker, tokens.pop(name))

@@ -1,4 +1,4 @@
-"""What people use on Redis and Valkey."""
+"""Peers on Redis and Valkey."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import redis
 
 from bench.marks import mark
 from bench.on_huey import HueyQueue
-from bench.peers import Give, LockPeer, Peers, QueuePeer, Take, module
+from bench.peers import Acquire, LockPeer, Peers, QueuePeer, Release, module
 
 _COMPARE_AND_DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
@@ -34,43 +34,45 @@ def _client(port: int) -> Any:
     return redis.Redis(port=port)
 
 
-# Locks -------------------------------------------------------------------------------------------------------------------
+# Locks
+# ----------------------------------------------------------------------------------
 
 
-def _raw_lock(port: int) -> tuple[Take, Give]:
+def _raw_lock(port: int) -> tuple[Acquire, Release]:
     client, me = _client(port), os.urandom(16)
     script = client.register_script(_COMPARE_AND_DELETE)
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         while not client.set(f"raw:{name}", me, nx=True, px=30_000):
             time.sleep(0.001)
 
-    return take, lambda name: script(keys=[f"raw:{name}"], args=[me])
+    return acquire, lambda name: script(keys=[f"raw:{name}"], args=[me])
 
 
-def _redis_py_lock(port: int) -> tuple[Take, Give]:
+def _redis_py_lock(port: int) -> tuple[Acquire, Release]:
     client = _client(port)
     held: dict[str, Any] = {}
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         held[name] = client.lock(f"redis-py:{name}", timeout=30)
         assert held[name].acquire()
 
-    return take, lambda name: held.pop(name).release()
+    return acquire, lambda name: held.pop(name).release()
 
 
-def _python_redis_lock(port: int) -> tuple[Take, Give]:
+def _python_redis_lock(port: int) -> tuple[Acquire, Release]:
     client, kind = _client(port), module("redis_lock").Lock
     held: dict[str, Any] = {}
 
-    def take(name: str) -> None:
+    def acquire(name: str) -> None:
         held[name] = kind(client, name, expire=30)
         assert held[name].acquire()
 
-    return take, lambda name: held.pop(name).release()
+    return acquire, lambda name: held.pop(name).release()
 
 
-# The log -----------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------
 
 
 def _xadd(port: int) -> Callable[[bytes], object]:
@@ -111,11 +113,15 @@ def _added_to_stream(port: int) -> Callable[[], object]:
     return lambda: client.xadd("raw-news", {"line": b"{}"})
 
 
-# Queues ------------------------------------------------------------------------------------------------------------------
+# Queues
+# ---------------------------------------------------------------------------------
 
 
 class RawQueue:
-    """What is taken lies in a list of the worker's own, and is not lost with it; nobody finds it there either."""
+    """A taken task is in a list of its worker.
+
+    It is not lost with a dead worker, but never found.
+    """
 
     def __init__(self, port: int, name: str) -> None:
         self._port, self._name = port, f"raw:{name}"

@@ -1,4 +1,7 @@
-"""What people use today, in forms that can be measured alike; each kind of server has a module that says what there is."""
+"""Peers: programs that are used today, in forms that can be compared.
+
+Each kind of server has a module that lists its peers.
+"""
 
 from __future__ import annotations
 
@@ -19,35 +22,46 @@ PACKAGES = {
     "rq": "rq",
 }
 
-Take = Callable[[str], object]
-Give = Callable[[str], object]
+Acquire = Callable[[str], object]
+Release = Callable[[str], object]
 
 
 @dataclass(frozen=True)
 class LockPeer:
-    """A kind of lock. `open`: by the port of its server, how one is taken, waiting for it, and given back."""
+    """A kind of lock.
+
+    `open` returns, for the port of a server, how to acquire it, with waiting, and how
+    to release it.
+    """
 
     name: str
-    open: Callable[[int], tuple[Take, Give]]
-    token: str = "no"  # which tells a late writer from the holder
+    open: Callable[[int], tuple[Acquire, Release]]
+    token: str = "no"  # whether a token tells a late writer from the holder
     lease: str = "no"
-    freed: str = "no"  # when its holder dies
-    pooled: str = "yes"  # through a pooler of connections; "sessions": one that gives out whole sessions
+    freed: str = "no"  # whether it is freed when its holder dies
+    # whether it works through a connection pooler; "sessions": one that pools whole
+    # sessions
+    pooled: str = "yes"
 
 
 class QueuePeer(Protocol):
     """A kind of queue, on the server at a port."""
 
     def fill(self, numbers: range) -> object:
-        """Adds tasks."""
+        """Add tasks."""
 
     def open(self, worker: str) -> Callable[[], bool]:
-        """What claims one task, does it and says so; False if there is none."""
+        """Return a function that claims one task, does it and finishes it; it returns
+        False if there is none.
+        """
 
 
 @dataclass(frozen=True)
 class Peers:
-    """Everything that is used on one kind of server. The first of each is the floor: nothing could cost less there."""
+    """All peers on one kind of server.
+
+    The first of each is the floor: nothing could cost less there.
+    """
 
     locks: list[LockPeer]
     appends: dict[str, Callable[[int], Callable[[bytes], object]]]
@@ -61,5 +75,5 @@ def missing() -> list[str]:
 
 
 def module(name: str) -> Any:
-    """One that `make check` does not need: it is not known to the types."""
+    """Import a module that `make check` does not need, and mypy does not know."""
     return import_module(name)

@@ -1,4 +1,7 @@
-"""A plot of how costs grow, as SVG: both axes in powers of ten, so that what is proportional is a line of slope one."""
+"""A plot of growing costs, as SVG.
+
+Both axes are in powers of ten, so that proportional costs have slope one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from bench.report import FIGURES
 
 
 def write(name: str, what: str, lines: Mapping[str, Mapping[int, float]]) -> None:
-    """docs/design/performance/NAME.svg: a line for each operation, in seconds by number of `what`."""
+    """Write docs/design/performance/NAME.svg: a line for each operation, in seconds by
+    number of `what`.
+    """
     matplotlib = module("matplotlib")
     matplotlib.use("svg")
     settings = {"svg.fonttype": "none", "svg.hashsalt": "swarm", "font.family": "sans-serif", "font.size": 10}

@@ -1,4 +1,6 @@
-"""How a ratio is measured: the candidates take turns, round by round, and each is judged by its median."""
+"""How a ratio is measured: the candidates alternate, round by round, and each is judged
+by its median.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ def medians(
     repeat: int = 1,
     before: Mapping[str, Callable[[], object]] | None = None,
 ) -> dict[str, float]:
-    """Seconds for one call of each candidate. `before`: what a candidate needs done before each round, unmeasured."""
+    """Return the seconds for one call of each candidate.
+
+    `before` is called before each round of a candidate, unmeasured.
+    """
     taken: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, call in candidates.items():

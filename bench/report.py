@@ -1,8 +1,10 @@
-"""What was measured: tables of figures, the goals that they are judged by, and docs/design/performance.md, which shows the last
-of each.
+"""Measurements: tables of figures, their goals, and docs/design/performance.md with the
+latest.
 
-A goal compares two figures of one table, so both come from the same minutes; a bound compares one with a number of its own unit.
-The figures are kept in docs/design/performance/figures.json, part by part, so that a part can be measured again alone.
+A goal compares two figures of one table, so both come from the same minutes. A goal
+without a second figure is a bound in the unit of the table. The figures are stored in
+docs/design/performance/figures.json, part by part, so that one part can be measured
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _BEGIN, _END = "<!-- begin: {} (written by make bench) -->", "<!-- end: {} -->"
 
 @dataclass(frozen=True)
 class Goal:
-    """`subject` is at most (or at least) so many times `than`; without `than`, so many of the table's unit."""
+    """`subject` is at most (or at least) this many times `than`; without `than`, this
+    many of the unit.
+    """
 
     subject: str
     than: str = ""
@@ -44,7 +48,10 @@ class Goal:
 
 @dataclass
 class Table:
-    """Figures of one unit; the first is what the others are compared with, unless `compared` is false."""
+    """Figures of one unit.
+
+    The others are compared with the first, unless `compared` is false.
+    """
 
     title: str
     unit: str
@@ -57,7 +64,7 @@ class Table:
         return all(goal.is_met(self.figures) for goal in self.goals)
 
     def lines(self) -> Iterator[str]:
-        """As text for a terminal."""
+        """Yield the table as text for a terminal."""
         floor = next(iter(self.figures.values()))
         yield self.title
         for name, figure in self.figures.items():
@@ -79,7 +86,7 @@ class Table:
 
 @dataclass
 class Growth:
-    """Seconds for one, by operation and by how many there are."""
+    """Seconds for one operation, by operation and size."""
 
     title: str
     lines: dict[str, dict[str, float]]
@@ -123,30 +130,31 @@ class Report:
     def met(self) -> bool:
         return all(table.met for table in self.tables)
 
-    def keep(self) -> None:
-        """Puts the part's figures in the place of those that were there, and writes the document anew."""
-        kept = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
-        kept[self.part] = {
+    def store(self) -> None:
+        """Store the figures of the part and write the document again."""
+        stored = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+        stored[self.part] = {
             "measured": _circumstances(),
             "tables": [asdict(table) for table in self.tables],
             "growths": [asdict(growth) for growth in self.growths],
         }
         FIGURES.parent.mkdir(exist_ok=True)
-        FIGURES.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        FIGURES.write_text(json.dumps(stored, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         if DOCUMENT.exists():
-            DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8"), kept), encoding="utf-8")
+            DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8"), stored), encoding="utf-8")
 
 
-def rendered(document: str, kept: dict[str, dict[str, object]]) -> str:
-    """The document with what was kept in its places."""
-    tables = {part: [_table(saved) for saved in _list(figures["tables"])] for part, figures in kept.items()}
+def rendered(document: str, stored: dict[str, dict[str, object]]) -> str:
+    """Return the document with the stored figures."""
+    tables = {part: [_table(saved) for saved in _list(figures["tables"])] for part, figures in stored.items()}
     summary = ["| what | found | goal | |", "|---|---:|---:|---|"]
     for part in tables.values():
         for table in part:
             summary += [_row(goal, table) for goal in table.goals]
     document = _with_block(document, "goals", summary)
-    for name, figures in kept.items():
-        growths = [Growth(**saved) for saved in _list(figures["growths"])]  # type: ignore[arg-type]  # as it was written
+    for name, figures in stored.items():
+        # as it was written
+        growths = [Growth(**saved) for saved in _list(figures["growths"])]  # type: ignore[arg-type]
         lines = [f"Measured {figures['measured']}.", ""]
         for table in tables[name]:
             lines += table.markdown()
@@ -189,7 +197,7 @@ def _list(value: object) -> list[dict[str, object]]:
 
 
 def _number(value: float) -> str:
-    """Three digits are as much as a measurement is worth."""
+    """Show three digits: a measurement is no more precise."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

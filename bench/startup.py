@@ -1,4 +1,6 @@
-"""What one command costs from a shell, against the bare start of the interpreter."""
+"""The cost of one command from a shell, compared with the bare start of the
+interpreter.
+"""
 
 from __future__ import annotations
 
@@ -37,31 +39,32 @@ PY
 
 
 def run(report: Report) -> None:
-    with tempfile.TemporaryDirectory() as home:
-        _write(f"{home}/by_argparse.py", _ARGPARSE)
-        _write(f"{home}/by_heredoc.sh", _HEREDOC)
+    with tempfile.TemporaryDirectory() as directory:
+        _write(f"{directory}/by_argparse.py", _ARGPARSE)
+        _write(f"{directory}/by_heredoc.sh", _HEREDOC)
         candidates = {
-            _FLOOR: command(home, PYTHON, "-I", "-S", "-c", "pass"),
-            "swarm_lock.sh acquire": command(home, LOCK, "acquire", "t", "w", "60"),
-            "swarm_lock.sh heartbeat": command(home, LOCK, "heartbeat", "t", "w"),
-            "swarm_lock.sh check": command(home, LOCK, "check", "t"),
-            "swarm_lock.sh release": command(home, LOCK, "release", "t", "w"),
-            "swarm_lock.sh list": command(home, LOCK, "list"),
-            "swarm_status_log.sh append": command(home, LOG, "append", "START", "w", "t"),
-            "swarm_status_log.sh tail": command(home, LOG, "tail"),
-            "a bash script with Python in a heredoc": command(home, "bash", "by_heredoc.sh", "x", "w"),
-            "a Python script with argparse and json": command(home, PYTHON, "by_argparse.py", "y", "w"),
-            "swarm hook, after a tool": _hook(home, "PostToolUse"),  # every tenth second with heartbeats
-            "swarm hook, before an edit": _hook(home, "PreToolUse"),
-            "swarm hook, at the start of a session": _hook(home, "SessionStart"),
+            _FLOOR: command(directory, PYTHON, "-I", "-S", "-c", "pass"),
+            "swarm_lock.sh acquire": command(directory, LOCK, "acquire", "t", "w", "60"),
+            "swarm_lock.sh heartbeat": command(directory, LOCK, "heartbeat", "t", "w"),
+            "swarm_lock.sh check": command(directory, LOCK, "check", "t"),
+            "swarm_lock.sh release": command(directory, LOCK, "release", "t", "w"),
+            "swarm_lock.sh list": command(directory, LOCK, "list"),
+            "swarm_status_log.sh append": command(directory, LOG, "append", "START", "w", "t"),
+            "swarm_status_log.sh tail": command(directory, LOG, "tail"),
+            "a bash script with Python in a heredoc": command(directory, "bash", "by_heredoc.sh", "x", "w"),
+            "a Python script with argparse and json": command(directory, PYTHON, "by_argparse.py", "y", "w"),
+            # every tenth second with heartbeats
+            "swarm hook, after a tool": _hook(directory, "PostToolUse"),
+            "swarm hook, before an edit": _hook(directory, "PreToolUse"),
+            "swarm hook, at the start of a session": _hook(directory, "SessionStart"),
         }
         goals = [Goal("swarm_lock.sh acquire", _FLOOR, at_most=1.7)]
         report.milliseconds("One command from a shell", medians(candidates, rounds=40), goals)
 
 
-def _hook(home: str, event: str) -> Callable[[], object]:
-    said = {"hook_event_name": event, "cwd": home, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
-    return command(home, *swarm("hook", "--worker", "w"), said=json.dumps(said).encode())
+def _hook(directory: str, event: str) -> Callable[[], object]:
+    event_data = {"hook_event_name": event, "cwd": directory, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
+    return command(directory, *swarm("hook", "--worker", "w"), text=json.dumps(event_data).encode())
 
 
 def _write(path: str, text: str) -> None:

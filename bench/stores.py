@@ -1,7 +1,9 @@
-"""Each store on a server against what people use there today: on the same server, in the same minute, with safe settings.
+"""Each store on a server, compared with its peers on the same server, in the same
+minutes.
 
-A floor is what nothing on that server can do for less: bare commands, which promise less. How often the server is asked is
-counted beside the time: over a network, that is what an operation costs.
+All settings are safe. A floor is made of bare commands of the server, which promise
+less: nothing can cost less there. The number of requests is counted beside the time:
+over a network, it decides the cost.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ SECONDS = 1.5
 SIZES = (10, 1_000, 10_000)
 TASKS = 700
 _LINE = b"x" * 200
-_PAR = 1.1  # two that cost the same differ by so much from run to run
+_PAR = 1.1  # the noise between two equal candidates
 
 
 @dataclass(frozen=True)
-class Ground:
-    """A kind of server that runs, what is used on it, and the goals: how much swarm may cost, as a multiple of a peer that
-    is safe. Where there is none, there is no such peer. `pooled`: whether swarm works there through a pooler."""
+class Setup:
+    """A running server, its peers, and the goals: the cost of swarm as a multiple of a
+    safe peer.
+
+    Without an entry there is no such peer. `pooled`: whether swarm works there through
+    a connection pooler.
+    """
 
     name: str
     pid: int
@@ -56,39 +62,40 @@ def run() -> bool:
         print(f"\nThe stores were not measured: {', '.join(absent)} is missing. Run: make bench")
         return False
     met = True
-    for open_ground in (valkey, postgres, etcd):
-        with open_ground() as ground:
-            met &= measure(ground)
+    for open_setup in (valkey, postgres, etcd):
+        with open_setup() as setup:
+            met &= measure(setup)
     return met
 
 
-def measure(ground: Ground) -> bool:
-    print(f"\n== {ground.name}; load average {os.getloadavg()[0]:.1f}")
-    met = _locks(ground)
-    _contended(ground)
-    _appends(ground)
-    _wakes(ground)
-    return _queues(ground) and met
+def measure(setup: Setup) -> bool:
+    print(f"\n== {setup.name}; load average {os.getloadavg()[0]:.1f}")
+    met = _locks(setup)
+    _contended(setup)
+    _appends(setup)
+    _wakes(setup)
+    return _queues(setup) and met
 
 
-# Servers -----------------------------------------------------------------------------------------------------------------
+# Servers
+# --------------------------------------------------------------------------------
 
 
 @contextmanager
-def valkey() -> Iterator[Ground]:
-    with tempfile.TemporaryDirectory() as home, running(ValkeyServer(Path(home))) as server:
+def valkey() -> Iterator[Setup]:
+    with tempfile.TemporaryDirectory() as directory, running(ValkeyServer(Path(directory))) as server:
         goals = {"queue": ("rq", 1.5)}
-        yield Ground(
+        yield Setup(
             "Valkey, appendfsync always", server.pid, server.port, partial(_url, server, server.port), on_valkey.peers(), goals
         )
 
 
 @contextmanager
-def postgres(connections: int = 100) -> Iterator[Ground]:
+def postgres(connections: int = 100) -> Iterator[Setup]:
     with running(PostgresServer(max_connections=str(connections))) as server:
         on_postgres.prepare(server.port)
         goals = {"queue": ("procrastinate", 2.5)}
-        yield Ground(
+        yield Setup(
             "PostgreSQL, fsync on",
             server.pid,
             server.port,
@@ -100,51 +107,52 @@ def postgres(connections: int = 100) -> Iterator[Ground]:
 
 
 @contextmanager
-def etcd() -> Iterator[Ground]:
-    with tempfile.TemporaryDirectory() as home, running(EtcdServer(Path(home))) as server:
+def etcd() -> Iterator[Setup]:
+    with tempfile.TemporaryDirectory() as directory, running(EtcdServer(Path(directory))) as server:
         goals = {"locks": ("etcd's own lock, under a lease", 4.0)}
-        yield Ground("etcd, one member", server.pid, server.port, partial(_url, server, server.port), on_etcd.peers(), goals)
+        yield Setup("etcd, one member", server.pid, server.port, partial(_url, server, server.port), on_etcd.peers(), goals)
 
 
 def _url(server: Server, own: int, port: int, namespace: str) -> str:
     return server.url(namespace).replace(f":{own}", f":{port}")
 
 
-# Locks -------------------------------------------------------------------------------------------------------------------
+# Locks
+# ----------------------------------------------------------------------------------
 
 
-def _locks(ground: Ground) -> bool:
-    kinds = _lock_kinds(ground)
-    near = medians({kind.name: _cycle(kind, ground.port) for kind in kinds}, rounds=9, repeat=30)
-    with Far(ground.port, AWAY) as far:
+def _locks(setup: Setup) -> bool:
+    kinds = _lock_kinds(setup)
+    near = medians({kind.name: _cycle(kind, setup.port) for kind in kinds}, rounds=9, repeat=30)
+    with Far(setup.port, AWAY) as far:
         steps = {kind.name: _cycle(kind, far.port) for kind in kinds}
         asked = {name: _questions(far, step) for name, step in steps.items()}
         away = medians(steps, rounds=3, repeat=10)
-    print(f"\n{ground.name}: acquire + release, nobody else wants it")
+    print(f"\n{setup.name}: acquire + release, without contention")
     _costs(near, asked, away)
     print(f"  {'':34} {'token':>6} {'lease':>6} {'freed when its holder dies':>27} {'through a pooler':>17}")
     for kind in kinds:
         print(f"  {kind.name:34} {kind.token:>6} {kind.lease:>6} {kind.freed:>27} {kind.pooled:>17}")
-    return _judge(ground, "locks", near)
+    return _judge(setup, "locks", near)
 
 
-def _contended(ground: Ground) -> None:
+def _contended(setup: Setup) -> None:
     for count in (1, 100):
-        print(f"\n{ground.name}: {PROCESSES} processes on {count} lock{'s' * (count > 1)}")
-        kinds = {kind.name: partial(_contender, kind, ground.port, count) for kind in _lock_kinds(ground)}
+        print(f"\n{setup.name}: {PROCESSES} processes on {count} lock{'s' * (count > 1)}")
+        kinds = {kind.name: partial(_contender, kind, setup.port, count) for kind in _lock_kinds(setup)}
         _rates({name: partial(crowd, PROCESSES, make, SECONDS) for name, make in kinds.items()})
 
 
-def _lock_kinds(ground: Ground) -> list[LockPeer]:
-    return [*ground.peers.locks, on_swarm.lock_peer(ground.url, ground.pooled)]
+def _lock_kinds(setup: Setup) -> list[LockPeer]:
+    return [*setup.peers.locks, on_swarm.lock_peer(setup.url, setup.pooled)]
 
 
 def _cycle(kind: LockPeer, port: int) -> Callable[[], object]:
-    take, give = kind.open(port)
+    acquire, release = kind.open(port)
 
     def cycle() -> None:
-        take("one")
-        give("one")
+        acquire("one")
+        release("one")
 
     return cycle
 
@@ -153,56 +161,58 @@ def _contender(kind: LockPeer, port: int, count: int, number: int) -> Callable[[
     return contender(*kind.open(port), count, number)
 
 
-# The log -----------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------
 
 
-def _appends(ground: Ground) -> None:
-    kinds = {**ground.peers.appends, "swarm": on_swarm.append(ground.url), "swarm, a status record": on_swarm.record(ground.url)}
-    near = medians({name: partial(make(ground.port), _LINE) for name, make in kinds.items()}, rounds=9, repeat=50)
-    with Far(ground.port, AWAY) as far:
+def _appends(setup: Setup) -> None:
+    kinds = {**setup.peers.appends, "swarm": on_swarm.append(setup.url), "swarm, a status record": on_swarm.record(setup.url)}
+    near = medians({name: partial(make(setup.port), _LINE) for name, make in kinds.items()}, rounds=9, repeat=50)
+    with Far(setup.port, AWAY) as far:
         steps = {name: partial(make(far.port), _LINE) for name, make in kinds.items()}
         asked = {name: _questions(far, step) for name, step in steps.items()}
         away = medians(steps, rounds=3, repeat=10)
-    print(f"\n{ground.name}: append of {len(_LINE)} bytes")
+    print(f"\n{setup.name}: append of {len(_LINE)} bytes")
     _costs(near, asked, away)
-    print(f"\n{ground.name}: {PROCESSES} processes append")
-    _rates({name: partial(crowd, PROCESSES, partial(_appender, make, ground.port), SECONDS) for name, make in kinds.items()})
+    print(f"\n{setup.name}: {PROCESSES} processes append")
+    _rates({name: partial(crowd, PROCESSES, partial(_appender, make, setup.port), SECONDS) for name, make in kinds.items()})
 
 
 def _appender(make: Callable[[int], Callable[[bytes], object]], port: int, number: int) -> Callable[[], object]:
     return partial(make(port), _LINE)
 
 
-def _wakes(ground: Ground) -> None:
-    kinds = {**ground.peers.wakes, "swarm append, wait": (on_swarm.wait(ground.url), on_swarm.wake(ground.url))}
-    print(f"\n{ground.name}: from an append to a reader that waits")
+def _wakes(setup: Setup) -> None:
+    kinds = {**setup.peers.wakes, "swarm append, wait": (on_swarm.wait(setup.url), on_swarm.wake(setup.url))}
+    print(f"\n{setup.name}: from an append to a reader that waits")
     floor = 0.0
     for name, (wait, wake) in kinds.items():
-        seconds = seconds_to_wake(partial(wait, ground.port), partial(wake, ground.port))
+        seconds = seconds_to_wake(partial(wait, setup.port), partial(wake, setup.port))
         floor = floor or seconds
         print(f"  {name:34} {seconds * 1e6:10.0f} µs {seconds / floor:7.2f}×")
 
 
-# The queue ---------------------------------------------------------------------------------------------------------------
+# The queue
+# ------------------------------------------------------------------------------
 
 
-def _queues(ground: Ground) -> bool:
-    kinds = {**ground.peers.queues, "swarm": on_swarm.queue(ground.url)}
+def _queues(setup: Setup) -> bool:
+    kinds = {**setup.peers.queues, "swarm": on_swarm.queue(setup.url)}
     met = True
     for size in SIZES:
-        near = _claims(kinds, ground.port, f"near_{size}", size, rounds=7, repeat=20)
-        print(f"\n{ground.name}: claim + done of one task, {size:,} queued")
+        near = _claims(kinds, setup.port, f"near_{size}", size, rounds=7, repeat=20)
+        print(f"\n{setup.name}: claim + done of one task, {size:,} queued")
         if size == SIZES[0]:
-            with Far(ground.port, AWAY) as far:
+            with Far(setup.port, AWAY) as far:
                 asked = {name: _questions_of_queue(far, make) for name, make in kinds.items()}
                 away = _claims(kinds, far.port, "far", size, rounds=3, repeat=10)
             _costs(near, asked, away)
         else:
             _costs(near)
-        met &= _judge(ground, "queue", near)
-    print(f"\n{ground.name}: {PROCESSES} workers empty a queue of {TASKS:,} tasks, {ROUNDS} times")
+        met &= _judge(setup, "queue", near)
+    print(f"\n{setup.name}: {PROCESSES} workers empty a queue of {TASKS:,} tasks, {ROUNDS} times")
     names = (f"drained_{number}" for number in range(1_000))
-    _rates({name: partial(_drain, make, ground.port, names) for name, make in kinds.items()})
+    _rates({name: partial(_drain, make, setup.port, names) for name, make in kinds.items()})
     print("  every task was done once: none was lost, none done twice")
     return met
 
@@ -224,7 +234,7 @@ def _drainer(queue: QueuePeer, number: int) -> Callable[[], bool]:
 def _claims(
     kinds: dict[str, Callable[[int, str], QueuePeer]], port: int, name: str, size: int, *, rounds: int, repeat: int
 ) -> dict[str, float]:
-    """Before each round, as many tasks are added as it will do."""
+    """Before each round, add the tasks that it will do."""
     steps, before = {}, {}
     for kind, make in kinds.items():
         queue = make(port, name)
@@ -245,11 +255,12 @@ def _questions_of_queue(far: Far, make: Callable[[int, str], QueuePeer]) -> floa
     return _questions(far, queue.open("w"))
 
 
-# What all of them need ---------------------------------------------------------------------------------------------------
+# Shared parts
+# ---------------------------------------------------------------------------
 
 
 def _questions(far: Far, step: Callable[[], object]) -> float:
-    """How often the server is asked for one step, once it has begun."""
+    """Return the number of requests for one step, after the first one."""
     for _ in range(10):
         step()
     before = far.questions
@@ -266,7 +277,7 @@ def _costs(near: dict[str, float], asked: dict[str, float] | None = None, away: 
 
 
 def _rates(crowds: dict[str, Callable[[], Outcome]]) -> None:
-    """They take turns, and each is judged by its median."""
+    """Measure the kinds in alternation, and print their median rates."""
     found: dict[str, list[Outcome]] = {name: [] for name in crowds}
     for _ in range(ROUNDS):
         for name, run_crowd in crowds.items():
@@ -278,10 +289,10 @@ def _rates(crowds: dict[str, Callable[[], Outcome]]) -> None:
         print(f"  {name:34} {rate:10.0f} a second {rate / floor:7.2f}×  fewest/most {fairness:.2f}")
 
 
-def _judge(ground: Ground, what: str, near: dict[str, float]) -> bool:
-    if what not in ground.goals:
+def _judge(setup: Setup, what: str, near: dict[str, float]) -> bool:
+    if what not in setup.goals:
         return True
-    peer, most = ground.goals[what]
+    peer, most = setup.goals[what]
     ratio = near["swarm"] / near[peer]
     how = "on par" if ratio <= _PAR else "behind, for what it promises more"
     print(f"  {ratio:.2f}× of {peer}: {how} (goal: at most {most:.1f}×): {'met' if ratio <= most else 'MISSED'}")

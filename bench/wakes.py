@@ -1,4 +1,4 @@
-"""How soon one who waits is told."""
+"""How soon a waiting reader is woken."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ _TIMES = 30
 
 
 def seconds_to_wake(wait: Callable[[], Callable[[], object]], wake: Callable[[], Callable[[], object]]) -> float:
-    """The median; `wait` gives, in a process of its own, what waits for one message, `wake` what sends one."""
-    told, tell = os.pipe()
+    """Return the median seconds.
+
+    `wait` returns, in a process of its own, a function that waits for one message;
+    `wake` sends one.
+    """
+    reading_end, writing_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             wait_for_one = wait()
-            os.write(tell, bytes(8))
+            os.write(writing_end, bytes(8))
             for _ in range(_TIMES):
                 wait_for_one()
-                os.write(tell, time.monotonic_ns().to_bytes(8, "little"))
+                os.write(writing_end, time.monotonic_ns().to_bytes(8, "little"))
         finally:
             os._exit(0)
-    os.close(tell)
-    os.read(told, 8)
+    os.close(writing_end)
+    os.read(reading_end, 8)
     send = wake()
     taken = []
     for _ in range(_TIMES):
         time.sleep(0.02)  # it waits by now
         begun = time.monotonic_ns()
         send()
-        taken.append(int.from_bytes(os.read(told, 8), "little") - begun)
+        taken.append(int.from_bytes(os.read(reading_end, 8), "little") - begun)
     os.waitpid(child, 0)
-    os.close(told)
+    os.close(reading_end)
     return median(taken) / 1e9

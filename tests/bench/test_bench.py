@@ -1,4 +1,4 @@
-"""What `make bench` tells of what it has measured. The measurements themselves are not tests: they take as long as they take."""
+"""The output of `make bench`. The measurements themselves are not tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ after
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     document = tmp_path / "performance.md"
     document.write_text(DOCUMENT)
     monkeypatch.setattr(report, "DOCUMENT", document)
@@ -53,13 +53,13 @@ def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(goal: Goal, met: bool, caps
     assert capsys.readouterr().out.splitlines()[3].endswith("met" if met else "MISSED")
 
 
-def test_the_document_shows_the_latest_figures_and_keeps_other_text(place: Path) -> None:
+def test_the_document_shows_the_latest_figures_and_keeps_other_text(document: Path) -> None:
     for figure in (20.0, 40.0):
         found = Report("locks")
         found.add("Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)])
         found.grown("Cost", {"acquire": {10: 0.0002, 1_000: 0.3}})
-        found.keep()
-    text = place.read_text()
+        found.store()
+    text = document.read_text()
     assert [line for line in text.splitlines() if line in ("before", "between", "after", "old figures")] == [
         *("before", "between", "after")
     ]
@@ -68,12 +68,12 @@ def test_the_document_shows_the_latest_figures_and_keeps_other_text(place: Path)
     assert "| acquire | 200 µs | 300 ms |" in text
 
 
-def test_measuring_one_part_again_leaves_the_figures_of_others(place: Path) -> None:
+def test_measuring_one_part_again_leaves_the_figures_of_others(document: Path) -> None:
     for part in ("log", "locks", "log"):
         found = Report(part)
         found.add(f"Of {part}", "µs", {"floor": 10.0}, [Goal("floor", at_most=20.0)])
-        found.keep()
-    assert place.read_text().count("| Of l") == 3, "a goal of each, and the figures of the one that has a place"
+        found.store()
+    assert document.read_text().count("| Of l") == 3, "a goal of each, and the figures of the one that has a block"
 
 
 def test_candidates_are_measured_in_alternation() -> None:
