@@ -1,4 +1,6 @@
-"""`python -m proof [--short] [PART…]`: runs the proof, or parts of it, and prints a table. Exits with 1 if something fails."""
+"""Run the proof, or parts of it, and print a table: `python -m proof [--short]
+[PART…]`. Exit with 1 if a row of the table does not hold.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PARTS: dict[str, Callable[..., None]] = {
     **{name.lower(): partial(server_chaos.prove, name) for name in server_chaos.SERVERS},
     "cluster": cluster_chaos.prove,
     "input": suites.prove_input,
-    "ground": suites.prove_ground,
+    "faults": suites.prove_faults,
     "mutation": mutation.prove,
 }
 

@@ -1,8 +1,14 @@
-"""Real processes on a real filesystem: killed and stopped at random, and before every single call, while wall clocks jump.
+"""Real processes on a real filesystem, killed and stopped while wall clocks jump.
 
-What they did is noted outside swarm and checked afterwards; see `history` for what the checker concludes. The kernel decides the
-order of events, so a seed does not repeat a run; it tells how one was made. The directory of a run that went wrong is kept.
-Linux only.
+Workers are disturbed at random moments, and before every single system call. They note
+outside swarm what they did; `history` checks the notes afterwards.
+
+- Checked: the promises that `history` lists, and that each control is caught. A control
+  is code that looks like swarm and breaks one promise on purpose.
+- Bounded: the number of acquisitions. The kernel decides the order of events, so a seed
+  does not repeat a run. It only says how the run was made.
+
+The directory of a failed run is kept. Linux only.
 """
 
 from __future__ import annotations
@@ -27,15 +33,15 @@ from tests.support.servers.server import Server
 PART = "real processes"
 WORKERS = 16
 TASKS = tuple(f"t{number}" for number in range(20))
-FALSE_CLOCKS = 4  # one worker of so many
-_PACE = {False: 30.0, True: 15.0}  # blows a second, by whether there is a server: it needs time for itself
+FALSE_CLOCKS = 4  # one worker of this many has a false clock
+_PACE = {False: 30.0, True: 15.0}  # disturbances a second, by whether there is a server
 _STUCK = 60.0  # seconds without an acquisition
-_FOLLOWERS = 2  # of the log of a server
-_SERVER_BLOWS = 4  # at least
+_FOLLOWERS = 2  # followers of the log of a server
+_SERVER_DISTURBANCES = 4  # the smallest number of server disturbances
 
 
 class Chaos(NamedTuple):
-    """What a run has seen."""
+    """The figures and violations of one run."""
 
     history: History
     violations: list[str]
@@ -43,12 +49,15 @@ class Chaos(NamedTuple):
     stops: int
     jumps: int
     removals: int
-    pauses: int  # of the server
+    pauses: int  # pauses of the server
     restarts: int
 
 
 def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
-    """Adds the rows of this part. In the full form 100,000 acquisitions, in the short one 3,000."""
+    """Add the rows of this part.
+
+    The full form makes 100,000 acquisitions, the short form 3,000.
+    """
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     _prove_at_random(report, seed, 3_000 if short else 100_000)
     for operation in every_call.OPERATIONS:
@@ -59,8 +68,12 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
 
 
 def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Server | None = None) -> Chaos:
-    """The chaos at random, until there were so many acquisitions, or something is wrong that shows at once. `server`: the one
-    that the plan's store is on, which is then tormented too, and whose log is followed."""
+    """Disturb workers at random until the number of acquisitions is reached, or a
+    process fails.
+
+    `server` is the server of the plan's store. It is disturbed too, and its log is
+    followed.
+    """
     rng = random.Random(plan.seed)
     crew = Crew(plan, server)
     with crew:
@@ -69,9 +82,9 @@ def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Ser
         for number in range(_FOLLOWERS if server else 0):
             crew.follow(f"f{number}")
         done, since = 0, time.monotonic()
-        while (done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_BLOWS)) and not crew.failed:
+        while (done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_DISTURBANCES)) and not crew.failed:
             time.sleep(rng.expovariate(_PACE[server is not None]))
-            crew.torment(rng)
+            crew.disturb(rng)
             crew.look()
             before, done = done, crew.acquisitions
             if done > before:
@@ -79,28 +92,28 @@ def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Ser
                 if report:
                     report.progress(f"{PART}: {done:,} of {acquisitions:,} acquisitions")
             elif time.monotonic() > since + _STUCK:
-                crew.failed.append(f"nobody could acquire anything for {_STUCK:.0f} seconds")
+                crew.failed.append(f"no worker acquired a lock for {_STUCK:.0f} seconds")
         kills = crew.kills
     history, violations = crew.examine()
     return Chaos(history, violations, kills, crew.stops, crew.jumps, crew.removals, crew.pauses, crew.restarts)
 
 
 def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
-    with kept_if_wrong() as (directory, wrong):
+    with run_directory() as (directory, wrong):
         chaos = run(Plan(directory, seed, TASKS), acquisitions, report)
         wrong.extend(chaos.violations)
         appended = sum(map(len, chaos.history.appended.values()))
         figures = (
             f"{len(chaos.history.holds):,} acquisitions, {appended:,} appends, {chaos.kills:,} kills, {chaos.stops:,} stops, "
-            f"{chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by hand, "
+            f"{chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by a person, "
             f"{chaos.history.refused:,} late writes refused"
         )
         what = f"{WORKERS} workers, killed and stopped at random, clock jumps"
-        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
 
 
 def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int) -> None:
-    with kept_if_wrong() as (directory, wrong):
+    with run_directory() as (directory, wrong):
         calls = {True: 0, False: 0}  # killed, stopped
         acquisitions = 0
         for number, killing in itertools.product(range(rounds), (False, True)):
@@ -113,7 +126,7 @@ def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int)
             f"{acquisitions:,} acquisitions meanwhile"
         )
         what = f"{operation}, at every call, among {every_call.RIVALS} others"
-        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
 
 
 def _times(count: int) -> str:
@@ -121,8 +134,11 @@ def _times(count: int) -> str:
 
 
 @contextmanager
-def kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
-    """A directory for a run, and a list for what is wrong with it."""
+def run_directory() -> Iterator[tuple[str, list[str]]]:
+    """Yield a directory for a run and a list for its violations.
+
+    Keep the directory if there are any.
+    """
     directory = tempfile.mkdtemp(prefix="swarm-chaos-")
     wrong: list[str] = []
     try:
@@ -132,7 +148,7 @@ def kept_if_wrong() -> Iterator[tuple[str, list[str]]]:
             shutil.rmtree(directory)
 
 
-def with_wrong(figures: str, wrong: list[str], directory: str, seed: int) -> str:
+def with_violations(figures: str, wrong: list[str], directory: str, seed: int) -> str:
     return (
         f"{figures}; {len(wrong)} violations, seed {seed}, kept in {directory}: {wrong[0]}"
         if wrong

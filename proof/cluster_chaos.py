@@ -1,16 +1,22 @@
-"""Real processes on a cluster of three etcd members: the leader is killed, members are parted, a majority is lost.
+"""Real processes on a cluster of three etcd members that fails again and again.
 
-Workers and followers are those of the chaos on servers, with its checker; each begins with another member. Beside what it
-concludes:
+The leader is killed, a member is cut off from the others, or the majority is lost.
+Workers and followers are those of `server_chaos`; each starts with another member.
 
-- A member that is parted from the others, or left alone, answers nobody anything, whether it leads or not; see `witness`.
-- While there is no majority nobody is told yes, and commands end with 3, in time.
-- Whoever was there before an event goes on after it, by itself. How long that took is in the figures: `first` is the first call
-  that was made after the event and succeeded, `everybody` the last of the first ones of all workers. Workers are stopped, and
-  take locks that others have, so it is at most that.
-- At the end all members tell the same log.
+Checked, beside the promises that `history` lists:
 
-Linux, as root.
+- A member that is cut off, or left alone, gives no answer, whether it leads or not. See
+  `witness`.
+- Without a majority no worker is told "acquired" or "appended", and commands end with
+  exit code 3, in time.
+- Workers that were there before an event succeed again after it, by themselves.
+- At the end all members have the same log.
+
+Two times are reported for each event. `first` is the first call after the event that
+succeeded. `every_worker` is when the last worker had one. Workers are stopped, and wait
+for each other's locks, so both are upper bounds.
+
+Bounded: the number of events, and how long each lasts. Linux only, as root.
 """
 
 from __future__ import annotations
@@ -27,9 +33,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from proof.chaos import TASKS, kept_if_wrong, with_wrong
+from proof.chaos import TASKS, run_directory, with_violations
 from proof.crew import ROOT, Crew
-from proof.follower import digests
+from proof.follower import line_hashes
 from proof.history import History, Hold, check_readers
 from proof.report import Report
 from proof.server_controls import READS_ALONE
@@ -42,23 +48,25 @@ from tests.support.servers.etcd_cluster import ClusterApart, cluster_apart
 
 PART = "an etcd cluster"
 WORKERS = 9
-_LONGER = 1.0  # seconds that a majority is away for longer than other things are: workers give up meanwhile
+_LONGER = 1.0  # seconds that a majority is missing in addition: workers give up meanwhile
 _MOMENT = 0.3  # seconds
-_PACE = 4.0  # blows a second at the workers
-_STUCK = 30.0  # seconds after which nothing is waited for any longer
-_IN_TIME = 10.0  # seconds in which a command must have ended, which gives up after TIMEOUT and is begun among others
+_PACE = 4.0  # disturbances of workers a second
+_STUCK = 30.0  # seconds after which waiting ends
+_IN_TIME = 10.0  # seconds for a command, which gives up after TIMEOUT
 _COMMANDS = (
-    ("lock", "acquire", "asked", "somebody"),
+    ("lock", "acquire", "asked", "worker"),
     ("lock", "check", "t0"),
-    ("log", "append", "WAIT", "somebody", "asked"),
+    ("log", "append", "WAIT", "worker", "asked"),
     ("log", "tail", "1"),
     ("task", "list"),
 )
 
 
 class Event(NamedTuple):
-    """Something that happened to the cluster, from `begun` to `ended`, when nothing was in its way any more; `there`: who was
-    when it had settled, and before."""
+    """An event of the cluster from `begun` to `ended`, when its cause was removed.
+
+    `there` names the workers that lived from before the event until it had settled.
+    """
 
     what: str
     begun: float
@@ -69,14 +77,17 @@ class Event(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Seconds until the first success after an event, and until everybody had one."""
+    """Seconds until the first success after an event, and until every worker had one."""
 
     first: float
-    everybody: float
+    every_worker: float
 
 
 class Commands:
-    """Commands of swarm's that cannot be carried out: begun all at once, and they must end with 3, in time."""
+    """Commands of swarm that cannot succeed, started at once.
+
+    They must end with 3, in time.
+    """
 
     def __init__(self, plan: Plan) -> None:
         variables = {"SWARM_STORE": f"{plan.address}&timeout={TIMEOUT}", "SWARM_STATE_DIR": str(plan.state)}
@@ -103,7 +114,7 @@ class Commands:
         return len(self._seconds) == len(self._commands)
 
     def wrong(self) -> list[str]:
-        """What is, when they have ended."""
+        """Return the violations, once all commands have ended."""
         found = []
         for name, command in self._commands.items():
             out, err = command.communicate()
@@ -115,7 +126,10 @@ class Commands:
 
 
 class Stage:
-    """A crew at work on a cluster, to which things happen. `away`: seconds that each lasts."""
+    """A crew at work on a cluster, and the events that happen to the cluster.
+
+    `away` is the length of each event in seconds.
+    """
 
     def __init__(self, cluster: ClusterApart, crew: Crew, away: float) -> None:
         self.cluster = cluster
@@ -131,11 +145,11 @@ class Stage:
             self.go_on(self._away)
             leader.start(wait=False)
 
-    def part_a_follower(self) -> None:
-        self._part(self.cluster.follower(), "a follower is parted from the other members")
+    def cut_off_a_follower(self) -> None:
+        self._cut_off(self.cluster.follower(), "a follower is cut off from the other members")
 
-    def part_the_leader(self) -> None:
-        self._part(self.cluster.leader(), "the leader is parted from the other members")
+    def cut_off_the_leader(self) -> None:
+        self._cut_off(self.cluster.leader(), "the leader is cut off from the other members")
 
     def lose_the_majority(self) -> None:
         left, *others = self._rng.sample(self.cluster.members, 3)
@@ -143,7 +157,7 @@ class Stage:
             for member in others:
                 member.pause()
                 stack.callback(member.resume)
-            time.sleep(0.1)  # until all their threads have noticed
+            time.sleep(0.1)  # until all their threads have stopped
             with self._event(MAJORITY, end=stack.close) as wrong:
                 silence = self.crew.now()
                 commands = Commands(self.crew.plan)
@@ -151,10 +165,13 @@ class Stage:
                 assert self.go_on(self._away + _LONGER, lambda: witness.has_ended and commands.have_ended), self.crew.failed
                 wrong.extend(wrong_with(witness.outcomes(), "the member that is left"))
                 wrong.extend(commands.wrong())
-                wrong.extend(self._told_yes(silence))
+                wrong.extend(self._successes_since(silence))
 
     def go_on(self, seconds: float, until: Callable[[], bool] = lambda: True) -> bool:
-        """Workers are stopped and killed meanwhile. Whether what is waited for came true, in time."""
+        """Stop and kill workers for some seconds and until a condition holds.
+
+        Return whether it held in time.
+        """
         end = time.monotonic() + seconds
         while not (true := until()) or time.monotonic() < end:
             if time.monotonic() > end + _STUCK or self.crew.failed:
@@ -168,25 +185,28 @@ class Stage:
             self.crew.look()
         return True
 
-    def _part(self, member: EtcdServer, what: str) -> None:
+    def _cut_off(self, member: EtcdServer, what: str) -> None:
         with self._witness(member) as witness, ExitStack() as stack:
-            self.cluster.part(member)
+            self.cluster.cut_off(member)
             stack.callback(self.cluster.heal, member)
             with self._event(what, end=stack.close) as wrong:
                 witness.ask()
                 assert self.go_on(self._away, lambda: witness.has_ended), self.crew.failed
-                wrong.extend(wrong_with(witness.outcomes(), "the member that is parted"))
+                wrong.extend(wrong_with(witness.outcomes(), "the member that is cut off"))
 
     @contextmanager
     def _event(self, what: str, end: Callable[[], object] = int) -> Iterator[list[str]]:
-        """Begins when something has happened to the cluster; with `end` nothing is in its way any more."""
+        """Record an event.
+
+        Call it when the event has begun; `end` removes its cause.
+        """
         before, wrong = self.crew.workers, list[str]()
         begun = self.crew.now()
         yield wrong
         end()
         ended = self.crew.now()
         if not self.go_on(_MOMENT, lambda: all(member.is_well() for member in self.cluster.members)):
-            wrong.append(f"{what}: the members do not find each other again")
+            wrong.append(f"{what}: the members did not form a cluster again")
 
         def event() -> Event:
             there = frozenset(before & self.crew.workers)
@@ -198,20 +218,20 @@ class Stage:
     def _witness(self, member: EtcdServer) -> Witness:
         return Witness(member.url("chaos"), self.crew.plan.control)
 
-    def _told_yes(self, since: float) -> list[str]:
+    def _successes_since(self, since: float) -> list[str]:
         return [
-            f"{worker} was told yes without a majority, at {returned:.6f}"
+            f"{worker} succeeded without a majority, at {returned:.6f}"
             for worker, called, returned in History.read(self.crew.plan.history).yeses
             if called >= since
         ]
 
 
 MAJORITY = "two of three members are stopped"
-EVENTS = (Stage.kill_the_leader, Stage.part_a_follower, Stage.part_the_leader, Stage.lose_the_majority)
+EVENTS = (Stage.kill_the_leader, Stage.cut_off_a_follower, Stage.cut_off_the_leader, Stage.lose_the_majority)
 
 
 def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
-    """Adds the rows of this part. In the full form each event comes several times."""
+    """Add the rows of this part. In the full form each event happens several times."""
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     rounds, away = (1, 2.5) if short else (4, 5.0)
     with tempfile.TemporaryDirectory(prefix="swarm-cluster-") as directory, cluster_apart(Path(directory)) as cluster:
@@ -225,9 +245,9 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
 
 
 def _prove_at_work(report: Report, cluster: ClusterApart, seed: int, rounds: int, away: float) -> None:
-    with kept_if_wrong() as (directory, wrong):
+    with run_directory() as (directory, wrong):
         plan = Plan(
-            directory, seed, TASKS, server=cluster.url("chaos"), timeout=3.0, machines=2, leases=(0.03, 0.1, 0.3), logging=0.8
+            directory, seed, TASKS, server=cluster.url("chaos"), timeout=3.0, machines=2, leases=(0.03, 0.1, 0.3), log_share=0.8
         )
         crew = Crew(plan, cluster)
         with crew:
@@ -246,7 +266,7 @@ def _prove_at_work(report: Report, cluster: ClusterApart, seed: int, rounds: int
             f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of appends)"
         )
         what = f"{WORKERS} workers and 3 followers of the log, killed and stopped; the cluster too, as below"
-        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
     for what in dict.fromkeys(event.what for event in stage.events):
         _add_row(report, history, [event for event in stage.events if event.what == what])
 
@@ -266,16 +286,18 @@ def _add_row(report: Report, history: History, events: list[Event]) -> None:
     wrong = [each for event in events for each in (*event.wrong, *idle_after(event, history))]
     firsts = sorted(wait.first for wait in waits)
     span = f"{firsts[0]:.2f} s" if len(firsts) == 1 else f"{firsts[0]:.2f} to {firsts[-1]:.2f} s"
-    figures = (
-        f"{_times(len(events))}: first success after {span}, everybody's after {max(wait.everybody for wait in waits):.2f} s"
-    )
+    last = max(wait.every_worker for wait in waits)
+    figures = f"{_times(len(events))}: first success after {span}, every worker's after {last:.2f} s"
     length = sum(event.settled - event.begun for event in events)
     report.row(PART, events[0].what, "; ".join((figures, *wrong[:1])), held=not wrong, seconds=length)
 
 
 def wait_after(event: Event, history: History) -> Wait:
-    """Reckoned from the moment when a majority is back, or else from the first moment of the event; infinite if there was no
-    success before it had settled."""
+    """Return how long workers waited for a success.
+
+    Count from the return of the majority if it was lost, otherwise from the beginning
+    of the event. Return infinity if no call succeeded before the event had settled.
+    """
     late = event.what == MAJORITY
     since = event.ended if late else event.begun
     waits = {worker: float("inf") for worker in event.there}
@@ -289,37 +311,43 @@ def wait_after(event: Event, history: History) -> Wait:
 
 
 def idle_after(event: Event, history: History) -> list[str]:
-    """Who was there before an event and did nothing after it."""
+    """Return a violation for each worker that succeeded before an event and not after
+    it.
+    """
     before = {worker for worker, _, returned in history.yeses if returned < event.begun}
     after = {worker for worker, _, returned in history.yeses if event.ended < returned <= event.settled}
-    return [f"{worker} does not go on when it is over" for worker in sorted(event.there & before - after)]
+    return [f"{worker} does not recover after the event" for worker in sorted(event.there & before - after)]
 
 
 def _check_members(cluster: ClusterApart) -> list[str]:
-    """Whether all members tell the same log."""
-    told = {}
+    """Return the violations if members have different logs."""
+    logs = {}
     for member in cluster.members:
         store = open_store(member.url("chaos"))
-        told[f"member {member.host}"] = [each.encode() for each in digests(line for _, line, _ in store.numbered(LOG))]
+        logs[f"member {member.host}"] = [each.encode() for each in line_hashes(line for _, line, _ in store.numbered(LOG))]
         store.close()
-    return check_readers(next(iter(told.values())), told)
+    return check_readers(next(iter(logs.values())), logs)
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-# Clocks --------------------------------------------------------------------------------------------------------------
+# Clocks
+# --------------------------------------------------------------------------------------------------------------
 
 _APART = 1.0  # seconds that each member's clock is ahead of the one before
 _LEASE = 4.0
 
 
 def _prove_clocks_apart(report: Report, cluster: ClusterApart, seed: int) -> None:
-    """What members' clocks that are not together do: leases end early for other machines, by no more than the clocks are apart.
-    Tokens still grow, and the counters still refuse the late."""
+    """Check that clocks of members that differ end leases early by at most the
+    difference.
+
+    Tokens still grow, and the counters still refuse late writes.
+    """
     furthest = _APART * (len(cluster.members) - 1)
-    with kept_if_wrong() as (directory, wrong):
+    with run_directory() as (directory, wrong):
         plan = Plan(
             directory,
             seed,
@@ -329,8 +357,8 @@ def _prove_clocks_apart(report: Report, cluster: ClusterApart, seed: int) -> Non
             machines=len(cluster.members),
             clocks_apart=_APART,
             leases=(_LEASE,),
-            leaving=0.6,
-            dawdling=0.0,
+            expire_share=0.6,
+            sleep_share=0.0,
         )
         crew = Crew(plan, cluster)
         with crew:
@@ -348,11 +376,13 @@ def _prove_clocks_apart(report: Report, cluster: ClusterApart, seed: int) -> Non
             f"by {max(early, default=0):.2f} s at most, {sum(map(len, history.wrote.values())):,} updates of counters, none lost"
         )
         what = f"members' clocks are {_APART:g} s apart, as three machines hear them"
-        report.row(PART, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
 
 
 def too_early(history: History) -> list[float]:
-    """By how much, for each acquisition that came before the lease of the one before it was over."""
+    """Return by how many seconds each acquisition came before the previous lease was
+    over.
+    """
     found = []
     before: dict[str, Hold] = {}
     for hold in sorted(history.holds, key=lambda hold: hold.token):
@@ -363,29 +393,33 @@ def too_early(history: History) -> list[float]:
     return found
 
 
-# Controls ------------------------------------------------------------------------------------------------------------
+# Controls
+# ------------------------------------------------------------------------------------------------------------
 
 CONTROLS: tuple[tuple[str, Callable[[Stage], None], str], ...] = (
-    (READS_ALONE, Stage.part_a_follower, "the member that is parted answered"),
+    (READS_ALONE, Stage.cut_off_a_follower, "the member that is cut off answered"),
     ("an append that is sent again as another", Stage.lose_the_majority, "the log holds records of"),
 )
 _ROUNDS = 20
 
 
 def caught(control: str, happen: Callable[[Stage], None], sign: str, cluster: ClusterApart, seed: int) -> str:
-    """What is said of a control, "" if it passes. Chance decides when it shows, so there are several rounds."""
+    """Return the violation that shows a control, "" if none does.
+
+    The violation depends on chance, so there are several rounds.
+    """
     for number in range(_ROUNDS):
         with tempfile.TemporaryDirectory(prefix="swarm-control-") as directory:
             namespace = f"control{uuid.uuid4().hex[:8]}"
             tasks = tuple("abcdefghijklmnop")
             server = cluster.url(namespace)
-            plan = Plan(directory, seed + number, tasks, control=control, server=server, timeout=0.4, logging=1.0)
+            plan = Plan(directory, seed + number, tasks, control=control, server=server, timeout=0.4, log_share=1.0)
             crew = Crew(plan, cluster)
             with crew:
                 stage = _begun(cluster, crew, 1.5)
                 happen(stage)
-            said = [*stage.events[0].wrong, *crew.examine()[1]]
-            found = [violation for violation in said if violation.startswith(sign)]
+            violations = [*stage.events[0].wrong, *crew.examine()[1]]
+            found = [violation for violation in violations if violation.startswith(sign)]
             if found:
                 return found[0]
     return ""

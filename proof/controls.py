@@ -1,4 +1,7 @@
-"""Controls: what looks like locks, a counter or a log and keeps no promises. A checker that lets one pass proves nothing."""
+"""Controls: locks, a counter and a log that break a promise on purpose.
+
+The checker must catch each of them. A checker that lets one pass proves nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _ROUNDS = 40
 
 
 def caught(control: str, seed: int) -> str:
-    """What the checker says of a control, "" if it lets it pass. Chance decides when that shows, so there are several rounds."""
+    """Return the violation that shows a control, "" if none does.
+
+    The violation depends on chance, so there are several rounds.
+    """
     for number in range(_ROUNDS):
         directory = tempfile.mkdtemp(prefix="swarm-control-")
         late = control == "a counter that takes late writes"
@@ -37,9 +43,9 @@ def caught(control: str, seed: int) -> str:
             ("a", "b"),
             control="" if late else control,
             leases=(0.005,),
-            dawdling=0.5 if late else 0.0,
-            leaving=0.5 if control == "expired, so delete, so create" else 0.0,
-            beating=0.0,
+            sleep_share=0.5 if late else 0.0,
+            expire_share=0.5 if control == "expired, so delete, so create" else 0.0,
+            heartbeat_share=0.0,
             fenced=not late,
         )
         try:
@@ -56,8 +62,8 @@ def caught(control: str, seed: int) -> str:
     return ""
 
 
-def stand_in(worker: Worker, control: str) -> None:
-    """Puts a control in the place of a worker's locks or log."""
+def install_control(worker: Worker, control: str) -> None:
+    """Replace the locks or the log of a worker by a control."""
     if control == "no locks":
         worker.locks = NoLocks(worker.store)
     elif control == "expired, so delete, so create":
@@ -65,11 +71,11 @@ def stand_in(worker: Worker, control: str) -> None:
     elif control == "a log that is rewritten and renamed":
         worker.append = RenamedLog(worker.plan.state).append
     else:
-        server_controls.stand_in(worker, control)
+        server_controls.install_control(worker, control)
 
 
 class NoLocks:
-    """Gives a token to whoever asks."""
+    """Give a token to every worker that asks."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,7 +93,10 @@ class NoLocks:
 
 
 class DeleteAndCreate:
-    """The pseudo-code of 003: what is expired is deleted, then O_EXCL decides. Its tokens are good ones."""
+    """The pseudo-code of 003: delete an expired file, then create one with O_EXCL.
+
+    Its tokens are correct.
+    """
 
     def __init__(self, store: Store, directory: Path) -> None:
         self._store = store
@@ -97,7 +106,7 @@ class DeleteAndCreate:
         self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
     ) -> Lock:
         path = self._directory / f"{task}.lock"
-        held = LockHeld(task, "", "somebody else has it")
+        held = LockHeld(task, "", "another worker has it")
         try:
             if judge(decode(path.read_bytes(), task), self._store.clock, lambda: time.time() - path.stat().st_mtime).is_held:
                 raise held
@@ -116,7 +125,7 @@ class DeleteAndCreate:
     def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
         lock = self._own(task, token)
         if lock is None:
-            raise LockLost(task, "it is another's")
+            raise LockLost(task, "another worker has it")
         renewed = refreshed(lock, self._store.clock)
         (self._directory / f"{task}.lock").write_bytes(renewed.encode())
         return renewed
@@ -124,7 +133,7 @@ class DeleteAndCreate:
     def release(self, task: str, worker: str, token: int | None = None) -> Lock:
         lock = self._own(task, token)
         if lock is None:
-            raise NotYours(task, "it is another's")
+            raise NotYours(task, "another worker has it")
         (self._directory / f"{task}.lock").unlink(missing_ok=True)
         return lock
 
@@ -137,7 +146,7 @@ class DeleteAndCreate:
 
 
 class RenamedLog:
-    """What 002 asked for: write all of it anew into a temporary file, then rename."""
+    """The method of 002: write the whole log to a temporary file, then rename it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "status.log"

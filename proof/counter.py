@@ -1,10 +1,14 @@
-"""A resource that a lock protects: a counter which whoever holds the lock reads, and writes one higher.
+"""A resource that a lock protects: a counter that the holder of the lock increments.
 
-It knows nothing of swarm but the tokens: it refuses one that is lower than another it has seen. Reading shows a token too: else a
-late writer could slip in between its successor's reading and writing. Nothing else stands between two updates; with tokens that
-are given twice or out of order updates get lost, and with `fenced=False` whenever a holder sleeps past its lease.
+The counter knows nothing of swarm but the token. It refuses a token that is lower than
+one it has seen. Reading shows a token too: otherwise a late writer could write between
+its successor's read and write.
 
-The file is a ledger, a line an event, and the last line is the state: a killed process leaves no half of an update.
+Nothing else orders the updates. If tokens are used twice or out of order, updates get
+lost. With `fenced=False` they get lost whenever a holder sleeps past its lease.
+
+The file has one line an event, and the last line is the state. So a killed process
+leaves no half of an update.
 """
 
 from __future__ import annotations
@@ -15,18 +19,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LINE = 32  # bytes, a divisor of a page's: the kernel does not stop a write within a page
+LINE = 32  # bytes, a divisor of the page size: the kernel does not stop a write within a page
 
 
 class Counter:
-    """One counter, for one process; each opens its own."""
+    """The counter of one task, as opened by one process."""
 
     def __init__(self, path: Path, *, fenced: bool = True) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._fenced = fenced
 
     def read(self, token: int) -> int | None:
-        """The value, None for a token that is too old."""
+        """Return the value, None if the token is too old."""
         with self._alone():
             seen, value = self._state()
             if self._fenced and token < seen:
@@ -35,7 +39,7 @@ class Counter:
             return value
 
     def write(self, token: int, value: int) -> bool:
-        """Sets the value; False for a token that is too old."""
+        """Set the value. Return False if the token is too old."""
         with self._alone():
             seen, _ = self._state()
             if self._fenced and token < seen:
@@ -52,7 +56,10 @@ class Counter:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _state(self) -> tuple[int, int]:
-        """The highest token seen, which is the last where lower ones are refused, and the value."""
+        """Return the highest token seen and the value.
+
+        The last line has the highest token, since lower ones are refused.
+        """
         size = os.fstat(self._fd).st_size
         if size == 0:
             return 0, 0
@@ -63,7 +70,7 @@ class Counter:
         os.write(self._fd, f"{kind:5} {token:>13} {value:>11}\n".encode())
 
 
-def ledger(path: Path) -> list[tuple[int, int]]:
-    """The updates that a counter took, as token and value, in their order."""
+def counter_updates(path: Path) -> list[tuple[int, int]]:
+    """Return the updates of a counter in their order, as pairs of token and value."""
     lines = (line.split() for line in path.read_text().splitlines())
     return [(int(token), int(value)) for kind, token, value in lines if kind == "write"]

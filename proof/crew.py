@@ -1,9 +1,12 @@
-"""Worker processes that are killed, stopped and replaced. However it ends, none of them is left behind.
+"""A crew: worker processes that are disturbed, and replaced when they are killed.
 
-Some have a false wall clock, by libfaketime, and it jumps while they run. Only that clock is false, for which
-FAKETIME_DONT_FAKE_MONOTONIC is set; with NO_FAKE_STAT they see the times of files as they are, as after a real jump.
+To disturb a worker is to kill it, to stop it for a while, to let its wall clock jump,
+or to remove a lock like a person. A server is disturbed too: it is stopped for a while,
+or killed and started again. No process outlives its crew.
 
-The server of a store on a server is treated no better: it is stopped for a while, and killed and started again.
+Some workers have a false wall clock, by libfaketime. FAKETIME_DONT_FAKE_MONOTONIC
+leaves the other clocks alone. NO_FAKE_STAT shows the true times of files, as after a
+real jump.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from proof.counter import ledger
-from proof.follower import Follower, digests
+from proof.counter import counter_updates
+from proof.follower import Follower, line_hashes
 from proof.history import History, Notes, check, check_readers
-from proof.worker import Plan, Worker, is_away
+from proof.worker import Plan, Worker, is_unreachable
 from swarm.errors import NotYours, StoreError
 from swarm.locks.table import LockTable
 from swarm.status.log import LOG
@@ -32,17 +35,20 @@ from tests.support.processes import fork
 from tests.support.servers.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVER_PACE = 0.5  # blows a second
+SERVER_PACE = 0.5  # disturbances of a server a second
 PAUSES = (0.1, 0.4, 0.8, 1.6)  # seconds; the last is longer than a worker tries to reach the server
-_QUIET = 0.3  # seconds in which nothing comes any more: a server may carry out what the dead have asked for
+_QUIET = 0.3  # seconds without a new line: a server may still execute requests of killed workers
 SHIFTS = ("+2d", "-2d", "+3000d", "-3000d", "+1h", "-90", "+0.5", "+0")
 
 
 class Crew:
-    """The workers of a plan. `failed`: what those wrote who ended by themselves."""
+    """The workers of a plan.
+
+    `failed` holds the output of those that ended by themselves.
+    """
 
     def __init__(self, plan: Plan, server: Server | None = None) -> None:
-        """`server`: the one that the plan's store is on."""
+        """`server` is the server of the plan's store."""
         plan.lay_out()
         self.plan = plan
         self.server = server
@@ -55,11 +61,12 @@ class Crew:
         self.restarts = 0
         self._followers: dict[int, str] = {}
         self._paused_until: float | None = None
-        self._next_blow = time.monotonic() + 1 / SERVER_PACE
-        self._store = open_store(plan.address)  # here, so that whoever is forked has its driver loaded
-        self._notes = Notes(plan.history, "tormentor")
+        self._next_disturbance = time.monotonic() + 1 / SERVER_PACE
+        # before any fork, so that each worker has the driver loaded
+        self._store = open_store(plan.address)
+        self._notes = Notes(plan.history, "disturber")
         self._workers: dict[int, str] = {}
-        self._asleep: dict[int, float] = {}  # until when
+        self._asleep: dict[int, float] = {}  # by pid, when it is woken
         self._started = 0
         self._clock = Path(plan.directory) / "wall-clock"
         self._errors = Path(plan.directory) / "errors"
@@ -75,7 +82,7 @@ class Crew:
         self._store.close()
 
     def now(self) -> float:
-        """By the clock of the notes."""
+        """Return the time by the clock of the notes."""
         return self._notes.now()
 
     @property
@@ -88,22 +95,27 @@ class Crew:
 
     @property
     def workers(self) -> set[str]:
-        """By their names, without followers."""
+        """The names of the workers, without followers."""
         return set(self._workers.values()) - set(self._followers.values())
 
     def start(self, *, false_clock: bool = False) -> None:
-        """A worker that works until it is killed."""
+        """Start a worker that works until it is killed."""
         if false_clock and not self._clock.exists():
             self.jump(SHIFTS[0])
         self.begin(self._work_at_a_false_time if false_clock else self._work)
 
     def follow(self, name: str) -> None:
-        """A process that follows the log, from where the last one of this name was."""
+        """Start a process that follows the log, from where the last one of this name
+        stopped.
+        """
         pid = self.begin(lambda _: Follower(self.plan, name).follow(), name)
         self._followers[pid] = name
 
     def begin(self, work: Callable[[str], object], name: str = "") -> int:
-        """The pid of a process of the crew that does other work; it is given its name."""
+        """Start a process of the crew that does other work.
+
+        Return its pid. `work` gets its name.
+        """
         self._started += not name
         name = name or f"w{self._started}"
         pid = fork(self._run, work, name)
@@ -129,12 +141,14 @@ class Crew:
         }
         os.execve(sys.executable, [sys.executable, "-m", "proof.worker", self.plan.encode(), name], {**os.environ, **false})
 
-    def torment(self, rng: random.Random) -> None:
-        """Kills and replaces one worker, stops one for a while, lets the wall clock jump, or removes a lock by hand; and wakes
-        those whose time has come. Now and then it hits the server."""
+    def disturb(self, rng: random.Random) -> None:
+        """Disturb one worker, or a lock, and now and then the server.
+
+        Wake workers whose pause is over.
+        """
         self.wake()
         if self.server:
-            self._torment_server(rng)
+            self._disturb_server(rng)
         awake = self.awake
         what = rng.random()
         if what < 0.3:
@@ -147,7 +161,7 @@ class Crew:
             self.jump(rng.choice(SHIFTS))
 
     def replace_one(self, rng: random.Random) -> None:
-        """Kills one, and another begins in its place."""
+        """Kill one process and start another in its place."""
         pid = rng.choice(list(self._workers))
         follower = self._followers.pop(pid, "")
         self.kill(pid)
@@ -156,14 +170,14 @@ class Crew:
         else:
             self.start(false_clock=rng.random() < 0.25)
 
-    def _torment_server(self, rng: random.Random) -> None:
+    def _disturb_server(self, rng: random.Random) -> None:
         self.resume_server_in_time()
-        if not self.server_is_paused and time.monotonic() >= self._next_blow:
+        if not self.server_is_paused and time.monotonic() >= self._next_disturbance:
             if self.restarts < self.pauses:
                 self.restart_server()
             else:
                 self.pause_server(rng.choice(PAUSES))
-            self._next_blow = time.monotonic() + rng.expovariate(SERVER_PACE)
+            self._next_disturbance = time.monotonic() + rng.expovariate(SERVER_PACE)
 
     def pause_server(self, seconds: float) -> None:
         assert self.server is not None
@@ -185,7 +199,7 @@ class Crew:
             self._paused_until = None
 
     def restart_server(self, after: float = 0.0) -> None:
-        """Whatever it is doing, it is killed; it is away for some seconds, and as long as it takes to start."""
+        """Kill the server whatever it does, wait `after` seconds, and start it again."""
         assert self.server is not None
         self.server.kill()
         time.sleep(after)
@@ -193,7 +207,7 @@ class Crew:
         self.restarts += 1
 
     def kill(self, pid: int) -> None:
-        """Also one that is stopped."""
+        """Kill a process, also a stopped one."""
         self._notes.note("killed", self._workers[pid], self._notes.now())
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
@@ -214,7 +228,7 @@ class Crew:
             del self._asleep[pid]
 
     def stopped_itself(self, pid: int) -> bool:
-        """Waits until it stops itself, or ends."""
+        """Wait until a process stops itself or ends. Return whether it stopped."""
         _, status = os.waitpid(pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             return True
@@ -224,7 +238,7 @@ class Crew:
         return False
 
     def finish(self, pid: int) -> None:
-        """Wakes one that will end by itself, and waits for that."""
+        """Wake a process that ends by itself, and wait for its end."""
         os.kill(pid, signal.SIGCONT)
         _, status = os.waitpid(pid, 0)
         name = self._forget(pid)
@@ -232,9 +246,9 @@ class Crew:
             self._fail(name)
 
     def remove(self, task: str) -> None:
-        """Removes a lock, as a person may at any moment."""
+        """Remove a lock, as a person may at any moment."""
         if self.server_is_paused:
-            return  # nobody would wake it while we wait
+            return  # only this process could resume the server, and it would wait here
         before = self._notes.now()
         if not (self._break_lock(task) if self.server else self._unlink(task)):
             return
@@ -249,8 +263,11 @@ class Crew:
         return True
 
     def _break_lock(self, task: str) -> bool:
-        """Whether it is or may have been removed. Tried until there is an answer: then what was sent before has no effect any
-        more, or had it."""
+        """Break a lock. Return whether it was, or may have been, removed.
+
+        Retry until the server answers: then an earlier request has taken effect or
+        never will.
+        """
         sent = False
         while True:
             try:
@@ -258,7 +275,7 @@ class Crew:
             except NotYours:
                 return sent
             except StoreError as error:
-                if not is_away(error):
+                if not is_unreachable(error):
                     raise
                 sent = True
             else:
@@ -271,7 +288,7 @@ class Crew:
         self.jumps += 1
 
     def look(self) -> None:
-        """Notices who has ended by itself."""
+        """Note the processes that have ended by themselves."""
         for pid in list(self._workers):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self._fail(self._forget(pid))
@@ -279,17 +296,20 @@ class Crew:
             self.failed.append("the server ended by itself")
 
     def examine(self) -> tuple[History, list[str]]:
-        """What the crew noted, and what is wrong with it. After its end."""
+        """Return the notes of the crew and the violations in them.
+
+        Call it after the end of the crew.
+        """
         history = History.read(self.plan.history)
-        ledgers = {path.name: ledger(path) for path in self.plan.counters.iterdir()}
+        updates = {path.name: counter_updates(path) for path in self.plan.counters.iterdir()}
         store = open_store(self.plan.address)
         lines = self._at_rest(store)
         disagreeing = self._check_readers(store, lines) if self.server else []
         store.close()
-        return history, [*self.failed, *check(history, ledgers, lines), *disagreeing]
+        return history, [*self.failed, *check(history, updates, lines), *disagreeing]
 
     def _at_rest(self, store: Store) -> list[bytes]:
-        """The log, when nothing comes any more."""
+        """Return the log once no more lines arrive."""
         end = ""
         while self.server and end != (now := store.tail(LOG, 0)[1]):
             end = now
@@ -297,20 +317,21 @@ class Crew:
         return [line for _, line, whole in store.numbered(LOG) if whole]
 
     def _check_readers(self, store: Store, lines: list[bytes]) -> list[str]:
-        log = [digest.encode() for digest in digests(lines)]
+        log = [found.encode() for found in line_hashes(lines)]
         read: list[bytes] = []
         cursor = ""
         while (found := store.read_log(LOG, cursor, 5_000))[0]:
             read += found[0]
             cursor = found[1]
-        readers = {"who reads from the beginning": read, "who reads the end": store.tail(LOG, len(log) + 1)[0]}
-        others = {reader: [digest.encode() for digest in digests(lines)] for reader, lines in readers.items()}
+        readers = {"a reader from the beginning": read, "a reader of the end": store.tail(LOG, len(log) + 1)[0]}
+        others = {reader: [found.encode() for found in line_hashes(lines)] for reader, lines in readers.items()}
         followers = {f"the follower {path.name}": Follower(self.plan, path.name) for path in self.plan.followed.iterdir()}
         return check_readers(log, {**others, **{name: follower.all_of_it() for name, follower in followers.items()}})
 
     def _forget(self, pid: int) -> str:
         self._asleep.pop(pid, None)
-        for left in (f"/dev/shm/faketime_shm_{pid}", f"/dev/shm/sem.faketime_sem_{pid}"):  # it cleans up only at a regular exit
+        # libfaketime removes them only at a regular exit
+        for left in (f"/dev/shm/faketime_shm_{pid}", f"/dev/shm/sem.faketime_sem_{pid}"):
             Path(left).unlink(missing_ok=True)
         return self._workers.pop(pid)
 

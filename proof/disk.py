@@ -1,13 +1,21 @@
-"""A filesystem in memory whose every state is a value, so that all that can happen to it can be tried.
+"""A simulated filesystem whose every state is a value, so that all outcomes can be
+tried.
 
-A state is a number; `after` says what a call can answer in a state, and which state it leads to. Nothing is ever changed in
-place. Each call of `swarm.stores.file.syscalls.Filesystem` is one step, but for the two in which a process can sleep halfway
-in a way that matters: `rename` and `link` walk their paths first and commit in a second step. What they found on the way is
-part of the state, and so is whether it has been destroyed since: a directory that is gone takes no rename, whatever its name is
-now; an inode without a name takes no link. (For the other calls sleeping inside is the same as sleeping before.)
+A state is a number. `after` returns what a call can answer in a state, and the state
+that follows. Nothing is changed in place.
 
-Time is not a number here. Whether an intent is old, and whether a lease has run out, is answered both ways whenever it is
-asked. Only one thing is remembered: a lease that has run out is over for all processes.
+Simulated: each call of `swarm.stores.file.syscalls.Filesystem` is one step. `rename`
+and `link` are two: the first resolves the paths, the second commits. A process may
+sleep between them. The state remembers what the first step found, and whether it was
+removed since. A removed directory takes no rename, whatever has its name now. An inode
+without a name takes no link. For all other calls, sleeping inside the call is the same
+as sleeping before it.
+
+Time is not a number. "Is this intent old?" and "is this lease over?" are answered both
+ways whenever they are asked. Only one thing is remembered: a lease that is over is over
+for all processes.
+
+Bounded: there is one record, and a directory lists its names in one order.
 """
 
 from __future__ import annotations
@@ -23,7 +31,10 @@ RECORD = f"{LIVE}/{TASK}.lock"
 YOUNG, OLD = 0.0, 1e9
 
 Call = tuple[Any, ...]
-"""A verb, the process, what else the verb needs; for a change of the record last the bytes that its maker has compared."""
+"""A verb, the process, and the arguments.
+
+A change of the record has the compared bytes last.
+"""
 
 Result = tuple[str, Any]
 """("ok", value) or ("error", errno)."""
@@ -33,12 +44,16 @@ _SCRATCH = f"{PRIVATE}/scratch/"
 _INTENTS = f"{PRIVATE}/intents/"
 _IN_SCRATCH = ("mkdir", "write_new", "link", "unlink")
 _State = dict[Any, Any]
-# path -> _DIRECTORY, ("link", target), ("counter", size), or an inode's number; inode's number -> content;
-# ("walk", process) -> what its rename or link found on the way; ("over", record) -> True; ("known", scratch directory) -> True
+# path -> _DIRECTORY, ("link", target), ("counter", size), or an inode's number; inode's
+# number -> content;
+# ("walk", process) -> what its rename or link found on the way; ("over", record) ->
+# True; ("known", scratch directory) -> True
 
 
 class Outcome(NamedTuple):
-    """One thing that a call can do: its result, the state afterwards, and what became of the record, if anything."""
+    """One outcome of a call: its result, the state after it, and the change of the
+    record, if any.
+    """
 
     result: Result
     state: int
@@ -53,7 +68,10 @@ class Disk:
     """All states that were met."""
 
     def __init__(self, *, laid_out: bool = True) -> None:
-        """`laid_out`: with everything that anybody works with; else with what `swap` needs, and nobody keeps there."""
+        """`laid_out` makes all directories of the file store.
+
+        Otherwise there are only those of `swap`.
+        """
         self._numbers: dict[frozenset[Any], int] = {}
         self._states: list[_State] = []
         self._records: list[bytes | None] = []
@@ -66,27 +84,33 @@ class Disk:
         return len(self._states)
 
     def record(self, state: int) -> bytes | None:
-        """What the lock file says."""
+        """Return the content of the lock file."""
         return self._records[state]
 
     def paths(self, state: int) -> list[str]:
-        """What is there, for a reader of a trace."""
+        """Return the paths that exist, for the reader of a trace."""
         return sorted(path for path in self._states[state] if isinstance(path, str))
 
     def after(self, state: int, call: Call) -> tuple[Outcome, ...]:
-        """All that can come of a call."""
+        """Return all outcomes of a call."""
         known = self._known.get((state, call))
         if known is None:
             known = self._known[state, call] = tuple(self._outcomes(state, call))
         return known
 
     def is_private(self, state: int, call: Call) -> bool:
-        """Whether a call is in a scratch directory that no intent has named: no other process can notice or hinder it."""
+        """Return whether a call is private: in a scratch directory that no intent has
+        named.
+
+        No other process can notice or hinder it.
+        """
         scratch = str(call[2] if len(call) > 2 else "").removeprefix(_SCRATCH).partition("/")[0]
         return call[0] in _IN_SCRATCH and call[2].startswith(_SCRATCH) and ("known", scratch) not in self._states[state]
 
     def forget_process(self, state: int, process: int) -> int:
-        """The state once a process is dead: nobody is on the way in its stead."""
+        """Return the state after the death of a process: its rename or link will not be
+        committed.
+        """
         files = self._states[state]
         if ("walk", process) not in files:
             return state
@@ -104,7 +128,8 @@ class Disk:
         try:
             result: Result = ("ok", _VERBS[verb](files, process, *args))
         except Failure as failure:
-            yield Outcome(("error", failure.args[0]), self._number(files), None)  # a walk is over also where it led nowhere
+            # a path walk is over also when it fails
+            yield Outcome(("error", failure.args[0]), self._number(files), None)
             return
         was, now = self._records[state], _content(files, RECORD)
         event: tuple[Any, ...] | None = None
@@ -116,7 +141,7 @@ class Disk:
         yield Outcome(result, self._number(files), event)
 
     def _judgements(self, state: int, call: Call) -> Iterator[Outcome]:
-        """What only time can tell: both answers, as far as they are possible."""
+        """Answer a question about time: yes and no, as far as both are possible."""
         verb, _, what, *rest = call
         files = self._states[state]
         if verb != "judge":
@@ -148,8 +173,11 @@ def _content(files: _State, path: str) -> bytes | None:
     return files[found] if isinstance(found, int) else None
 
 
-def _place(files: _State, path: str) -> str:
-    """The path with a symbolic link in its directory resolved; fails where that directory is not there."""
+def _resolve(files: _State, path: str) -> str:
+    """Resolve a symbolic link in the directory of a path.
+
+    Fail if the directory does not exist.
+    """
     parent, _, name = path.rpartition("/")
     if not parent:
         return path
@@ -162,17 +190,17 @@ def _place(files: _State, path: str) -> str:
 
 
 def _existing(files: _State, path: str) -> tuple[str, Any]:
-    place = _place(files, path)
-    if place not in files:
+    resolved = _resolve(files, path)
+    if resolved not in files:
         raise Failure(errno.ENOENT)
-    return place, files[place]
+    return resolved, files[resolved]
 
 
 def _vacant(files: _State, path: str) -> str:
-    place = _place(files, path)
-    if place in files:
+    resolved = _resolve(files, path)
+    if resolved in files:
         raise Failure(errno.EEXIST)
-    return place
+    return resolved
 
 
 def _inside(files: _State, path: str) -> list[str]:
@@ -181,9 +209,12 @@ def _inside(files: _State, path: str) -> list[str]:
     return sorted(name for name in names if "/" not in name)
 
 
-def _drop(files: _State, place: str) -> None:
-    """Removes a name; with the last one of a file the inode goes, and whoever was about to link it comes too late."""
-    inode = files.pop(place)
+def _drop(files: _State, resolved: str) -> None:
+    """Remove a name.
+
+    With its last name the inode goes, and a pending link of it will fail.
+    """
+    inode = files.pop(resolved)
     if not isinstance(inode, int) or any(value == inode for key, value in files.items() if isinstance(key, str)):
         return
     del files[inode]
@@ -201,20 +232,21 @@ def _mkdir(files: _State, _: int, path: str) -> None:
 
 
 def _rmdir(files: _State, _: int, path: str) -> None:
-    place, found = _existing(files, path)
+    resolved, found = _existing(files, path)
     if found != _DIRECTORY:
         raise Failure(errno.ENOTDIR)
-    if _inside(files, place):
+    if _inside(files, resolved):
         raise Failure(errno.ENOTEMPTY)
-    del files[place]
-    files.pop(("known", os.path.basename(place)), None)
-    _break_walks(files, lambda walk: walk[0] == "rename" and any(os.path.dirname(end) == place for end in walk[1:]))
+    del files[resolved]
+    files.pop(("known", os.path.basename(resolved)), None)
+    _break_walks(files, lambda walk: walk[0] == "rename" and any(os.path.dirname(end) == resolved for end in walk[1:]))
 
 
 def _write_new(files: _State, _: int, path: str, data: bytes, *_compared: bytes | None) -> None:
-    place = _vacant(files, path)
-    inode = next(number for number in range(len(files)) if number not in files)  # the smallest: numbers are used again at once
-    files[place] = inode
+    resolved = _vacant(files, path)
+    # the smallest free number: real inodes are reused at once, too
+    inode = next(number for number in range(len(files)) if number not in files)
+    files[resolved] = inode
     files[inode] = data
     if path.startswith(_INTENTS):
         _hear_of(files, path.split("~")[-2])
@@ -229,10 +261,10 @@ def _read(files: _State, _: int, path: str) -> bytes:
 
 
 def _unlink(files: _State, _: int, path: str, *_compared: bytes | None) -> None:
-    place, found = _existing(files, path)
+    resolved, found = _existing(files, path)
     if found == _DIRECTORY:
         raise Failure(errno.EISDIR)
-    _drop(files, place)
+    _drop(files, resolved)
 
 
 def _symlink(files: _State, _: int, target: str, path: str) -> None:
@@ -265,7 +297,7 @@ def _exists(files: _State, _: int, path: str) -> bool:
 
 def _grow(files: _State, _: int, path: str) -> int:
     size = _size_or_zero(files, path) + 1
-    files[_place(files, path)] = ("counter", size)
+    files[_resolve(files, path)] = ("counter", size)
     return size
 
 
@@ -280,12 +312,12 @@ def _size_or_zero(files: _State, path: str) -> int:
 
 
 def _inode(files: _State, _: int, path: str) -> Any:
-    """For a broken variant: the number of a file."""
+    """Return the inode of a file, for a broken variant."""
     return _existing(files, path)[1]
 
 
 def _rename(files: _State, process: int, source: str, target: str) -> None:
-    files["walk", process] = ("rename", _place(files, source), _place(files, target))
+    files["walk", process] = ("rename", _resolve(files, source), _resolve(files, target))
 
 
 def _rename_commit(files: _State, process: int, *_compared: bytes | None) -> None:
@@ -295,14 +327,14 @@ def _rename_commit(files: _State, process: int, *_compared: bytes | None) -> Non
     source, target = walk[1:]
     if target in files:
         if files[target] == files[source]:
-            return  # two names of one file: rename does nothing, and says that it did
+            return  # two names of one file: rename does nothing and reports success
         _drop(files, target)
     files[target] = files.pop(source)
 
 
 def _link(files: _State, process: int, source: str, target: str) -> None:
     inode = _existing(files, source)[1]
-    files["walk", process] = ("link", inode, _place(files, target))
+    files["walk", process] = ("link", inode, _resolve(files, target))
 
 
 def _link_commit(files: _State, process: int, *_compared: bytes | None) -> None:
@@ -315,7 +347,7 @@ def _link_commit(files: _State, process: int, *_compared: bytes | None) -> None:
 
 
 def _person(files: _State, _: int, action: str) -> None:
-    """What people do to a lock file by hand; an editor writes in place."""
+    """Act as a person with a lock file. An editor writes in place."""
     if action == "write":
         if RECORD in files:
             _drop(files, RECORD)
@@ -333,7 +365,7 @@ def _person(files: _State, _: int, action: str) -> None:
 
 
 def _edited(record: bytes) -> bytes:
-    """The record after somebody has set its length to something that is over."""
+    """Return the record after a person has set its ttl to a time that is over."""
     try:
         return json.dumps({**json.loads(record), "ttl": -1}).encode()
     except ValueError:

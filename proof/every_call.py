@@ -1,9 +1,13 @@
-"""Stopped, or killed, before every single filesystem call of an operation, while others go on with the same tasks.
+"""Processes stopped, or killed, before every system call of an operation.
 
-A victim does the operation again and again until it comes to its call number N, and stops itself there. It sleeps until another
-has held the task and updated its counter; then it is woken and goes on where it was, or is killed. Several victims sleep at the
-same time. Half of those that will be woken have the lock's file removed by hand, and are woken as soon as another has taken the
-task. N goes on until three times in a row the operation went through with fewer calls: rivals make some of them longer.
+A victim repeats the operation until it reaches its call number N, and stops itself
+there. Others go on with the same tasks. After another worker has held the task and
+updated its counter, the victim is woken and goes on, or is killed. Several victims
+sleep at the same time. For half of those that will be woken, a person removes the lock
+file; they are woken as soon as another worker has the task.
+
+Checked: the promises that `history` lists. Bounded: N grows until the operation was
+complete with fewer calls three times in a row. Rivals make some operations longer.
 """
 
 from __future__ import annotations
@@ -39,20 +43,24 @@ class Outcome(NamedTuple):
 
 
 def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
-    """Victims at every call of the operation, all stopped and then woken, or all killed."""
+    """Put victims at every call of the operation.
+
+    Stop and wake all of them, or kill all.
+    """
     outcome = Outcome(0, 0, 0, [])
-    most = 1 if operation == "rotate" else 1000  # a rotation looks at every part before: where there are many it gets ever longer
+    # each rotation reads all parts, so many of them take ever longer
+    most = 1 if operation == "rotate" else 1000
     for number in range(1000):
         plan = Plan(
             f"{directory}/{number}",
             seed,
             TASKS,
             leases=(0.03, 0.1) if operation == "takeover" else (0.03,),
-            patience=0.03,
-            beating=0.0,
-            dawdling=0.0,
-            leaving=1.0 if operation == "takeover" else 0.0,
-            rushing=0.0,
+            intent_timeout=0.03,
+            heartbeat_share=0.0,
+            sleep_share=0.0,
+            expire_share=1.0 if operation == "takeover" else 0.0,
+            popular_share=0.0,
             log_max_bytes=0 if operation == "rotate" else 5_000,
         )
         crew = Crew(plan)
@@ -68,9 +76,12 @@ def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
 
 
 def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> int:
-    """Victims at these calls, among rivals; how many there were, fewer than asked for where the operation has no more calls."""
+    """Put victims at these calls, among rivals.
+
+    Return how many stopped: fewer than asked for if the operation has fewer calls.
+    """
     rng = random.Random(f"{crew.plan.seed} {calls.start}")
-    asleep: list[tuple[int, str, int]] = []  # pid, its task, how long the task's ledger was
+    asleep: list[tuple[int, str, int]] = []  # pid, its task, the size of the task's counter file
     stopped = 0
     for _ in range(RIVALS):
         crew.start()
@@ -80,7 +91,7 @@ def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> in
         if not crew.stopped_itself(pid):
             break
         stopped += 1
-        asleep.append((pid, task, _ledger_size(crew.plan, task)))
+        asleep.append((pid, task, _counter_size(crew.plan, task)))
         if not killing and rng.random() < 0.5:
             crew.remove(task)
             _end(crew, *asleep.pop(), killing=False)
@@ -92,11 +103,11 @@ def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> in
 
 
 def _end(crew: Crew, pid: int, task: str, size: int, *, killing: bool) -> None:
-    """Ends the sleep of a victim, after somebody else has worked on its task."""
+    """Wake or kill a victim after another worker has updated the counter of its task."""
     deadline = time.monotonic() + _STUCK
-    while _ledger_size(crew.plan, task) == size and not crew.failed:
+    while _counter_size(crew.plan, task) == size and not crew.failed:
         if time.monotonic() > deadline:
-            crew.failed.append(f"nobody could work on {task} for {_STUCK:.0f} seconds while one that worked on it was stopped")
+            crew.failed.append(f"no worker updated {task} for {_STUCK:.0f} seconds while its holder was stopped")
         time.sleep(0.002)
         crew.look()
     if killing:
@@ -105,13 +116,16 @@ def _end(crew: Crew, pid: int, task: str, size: int, *, killing: bool) -> None:
         crew.finish(pid)
 
 
-def _ledger_size(plan: Plan, task: str) -> int:
+def _counter_size(plan: Plan, task: str) -> int:
     path = plan.counters / task
     return path.stat().st_size if path.exists() else 0
 
 
 class _Victim:
-    """Stops itself before call number `at` of an operation, once; afterwards it ends that operation and itself."""
+    """A process that stops itself once, before call number `at`.
+
+    It then completes the operation and ends.
+    """
 
     def __init__(self, plan: Plan, name: str, operation: str, task: str, at: int) -> None:
         self._operation = operation
@@ -134,7 +148,7 @@ class _Victim:
             while short < _TOO_SHORT and not self._slept:
                 assert time.monotonic() < deadline, f"{self._operation} never went through"
                 self._worker.store.close()
-                self._worker.begin_anew()
+                self._worker.reopen()
                 self._calls = 0
                 short += self._went_through()
 
@@ -153,7 +167,7 @@ class _Victim:
         self._counts = False
 
     def _went_through(self) -> bool:
-        """Does it once; whether it came to its end."""
+        """Do the operation once. Return whether it was completed."""
         worker = self._worker
         with self._counted("append"):
             worker.log(self._task)
@@ -163,13 +177,13 @@ class _Victim:
             with self._counted("rotate"):
                 return worker.store.rotate(LOG)
         with self._counted("acquire", "takeover"):
-            lock = worker.take(self._task)
+            lock = worker.acquire(self._task)
         if lock is None:
             return False
         if self._operation == "heartbeat":
             with self._counted("heartbeat"):
-                worker.keep(lock)
+                worker.heartbeat(lock)
         worker.use(lock)
         with self._counted("release"):
-            worker.give_back(lock)
+            worker.release(lock)
         return True

@@ -1,6 +1,7 @@
-"""Every interleaving of a scenario, breadth first: what is wrong is found with the shortest way to it.
+"""Go through every interleaving of a scenario, breadth first.
 
-Each state of the disk is also looked at as the last one, with nobody left alive, for whether a newcomer can still get the lock.
+So a violation is found with the shortest way to it. In each state of the disk the
+explorer also checks that a newcomer, with all other processes dead, can get the lock.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from proof.monitor import Violation
 from proof.simulated_process import Code
 from proof.world import Scenario, State, World
 
-_BITS = 28  # of each number in a state
+_BITS = 28  # of each number in a packed state
 _MASK = (1 << _BITS) - 1
 
 
 class Exploration(NamedTuple):
-    """What was seen; `complete` if that is all there is, `trace` leads to the violation, if one was found."""
+    """The result of an exploration.
+
+    `complete` says that all states were visited. `trace` leads to the violation, if
+    there is one.
+    """
 
     states: int
     transitions: int
@@ -34,7 +39,7 @@ class Exploration(NamedTuple):
 def explore(
     scenario: Scenario, code: Code | None = None, *, limit: int = 0, progress: Callable[[int], None] | None = None
 ) -> Exploration:
-    """Goes through all states, or about `limit` of them if one is given; stops at the first violation."""
+    """Visit all states, or about `limit` of them. Stop at the first violation."""
     begun = time.monotonic()
     world = World(scenario, code)
     came_from = {_pack(world.start): -1}
@@ -43,7 +48,9 @@ def explore(
     complete = True
     violation, trace = "", []
     collecting = gc.isenabled()
-    gc.disable()  # nothing here is garbage, and looking through millions of states for it takes longer than finding them
+    # nothing is garbage here, and searching millions of states for it costs more than
+    # exploring
+    gc.disable()
     try:
         while frontier and complete:
             following = []
@@ -74,7 +81,7 @@ def explore(
 
 
 def _way(world: World, came_from: dict[int, int], packed: int) -> list[str]:
-    """The moves that lead to a state, in words."""
+    """Describe the moves that lead to a state."""
     way = []
     while (before := came_from[packed]) >= 0:
         way.append((before, packed))

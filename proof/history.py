@@ -1,36 +1,45 @@
-"""What really happened in a run of many processes, written outside swarm, and whether swarm kept its promises.
+"""The notes of a run of many processes, and the check of swarm's promises against them.
 
-Each process notes what it did in a file of its own, one `write` an event, so a killed process loses at most what it had not noted
-yet. Times are readings of the clock that leases are reckoned by, `Clock.steady()`, which libfaketime leaves alone.
+Each process notes its actions in its own file, outside swarm, with one `write` an
+event. A killed process loses at most the event that it had not noted yet. Times are
+those of `Clock.steady()`, which leases use and libfaketime leaves alone.
 
-    held <task> <token> <called> <returned> <until> <bound>    an acquisition; `until`: the end of the lease, by its record
-    beat <task> <token> <until>                                a heartbeat that returned
-    free <task> <token> <when>                                 noted before the call of release
-    lost <task> <token> <when>                                 noted after a heartbeat or release said that it is another's
-    wrote <task> <token> <value>                               the protected counter took a value
-    refused <task> <token>                                     the protected counter refused a token as too old
-    appended <number> [<called> <returned>]                    an append to the log that returned
-    unknown <verb> <…>                                         acquire, heartbeat, release or append raised: the server was away
-    killed <worker> <when>                                     noted before the SIGKILL, by whoever sends it
-    removed <task> <before> <after>                            a person removed the lock's file, between these moments
-    wall <shift>                                               the wall clock less the steady one, in hours
+    held TASK TOKEN CALLED RETURNED UNTIL BOUND   an acquisition; UNTIL ends the lease
+    beat TASK TOKEN UNTIL                         a heartbeat that returned
+    free TASK TOKEN TIME                          noted before release is called
+    lost TASK TOKEN TIME                          heartbeat or release found another holder
+    wrote TASK TOKEN VALUE                        the protected counter took a value
+    refused TASK TOKEN                            the counter refused an old token
+    appended NUMBER [CALLED RETURNED]             an append to the log that returned
+    unknown VERB …                                the server was unreachable
+    killed WORKER TIME                            noted before the SIGKILL is sent
+    removed TASK BEFORE AFTER                     a person removed the lock in between
+    wall SHIFT                                    wall clock minus steady clock, in hours
 
-What the checker concludes, and no more, so that a slow machine never gives a false alarm:
+The checker concludes the following and no more, so that a slow machine gives no false
+alarm:
 
-- The record of a hold was there at some moment between `called` and `returned`, and from `returned` to the last `until`: nobody
-  may take it before. A heartbeat that came after the lease's end and returned proves that nobody had taken it meanwhile, either.
-  One that did not return proves nothing. The hold ends earlier with the call of release, for a bound lock with the kill, and
-  with the removal by a person of any lock that could have been this one.
-- There is one record at a time, and tokens are in the order of the records. So in the order of the tokens, each acquisition
-  returned after all holds before it had ended; and where one had ended before it was known (its process slept in `acquire`),
-  after that acquisition was called. This one rule says that holds do not overlap and that tokens order them.
-- Whoever is told before the end of its lease that the lock is another's was robbed.
-- The values that a counter took are 1, 2, 3, …: one that comes twice is a lost update. All that were noted are among them.
-- The log holds every append that returned once, none twice, and each process's in their order; nothing that nobody wrote.
-- Of what raised because a server was away, nothing is concluded: an acquisition may leave a lock that nobody knows of until its
-  lease ends, a heartbeat may have made a lease longer, an append may be in the log. But it is there at most once, and in order.
-- All readers of the log at the end read the same, and so did each follower, who began when the log was empty and was killed and
-  replaced meanwhile: what it read, and then what follows after its last cursor, is the log.
+- The record of a hold existed at some moment between CALLED and RETURNED, and from
+  RETURNED to the last UNTIL. No other worker may acquire before that. A heartbeat that
+  returned after the end of the lease proves that no other worker had acquired
+  meanwhile. A heartbeat that did not return proves nothing. A hold ends earlier when
+  release is called, when the process of a bound lock is killed, or when a person
+  removes a lock that could be this one.
+- There is one record at a time, and tokens are in the order of the records. So in the
+  order of tokens, each acquisition returned after all holds before it had ended. If a
+  hold ended before it was known (its process slept in `acquire`), the next one returned
+  after that `acquire` was called. This one rule says that holds do not overlap and that
+  tokens order them.
+- A worker that finds another holder before the end of its own lease was robbed.
+- The values of a counter are 1, 2, 3, …: a value that comes twice is a lost update. All
+  values that were noted are among them.
+- The log holds every append that returned, once, in the order of its writer, and
+  nothing that was never written.
+- A call that raised because a server was unreachable proves nothing. An acquisition may
+  leave a lock until its lease ends. A heartbeat may have extended a lease. An append
+  may be in the log, at most once and in order.
+- All readers of the log read the same at the end. So did each follower, although it was
+  killed and replaced: its lines, and those after its last cursor, are the log.
 """
 
 from __future__ import annotations
@@ -49,7 +58,7 @@ SHOWN = 20  # violations of one kind
 
 
 class Notes:
-    """A process's own file of events."""
+    """The file in which one process notes its events."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._fd = os.open(directory / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
@@ -64,7 +73,7 @@ class Notes:
 
 @dataclass(slots=True)
 class Hold:
-    """One acquisition and how long it is known to have stood."""
+    """An acquisition, and how long it is known to have stood."""
 
     worker: str
     task: str
@@ -85,7 +94,7 @@ class Hold:
 
 
 class Yes(NamedTuple):
-    """A call that had the answer "done": an acquisition, or an append."""
+    """A call that succeeded: an acquisition or an append."""
 
     worker: str
     called: float
@@ -94,7 +103,7 @@ class Yes(NamedTuple):
 
 @dataclass
 class History:
-    """All that the processes of a run noted."""
+    """All notes of a run."""
 
     holds: list[Hold] = field(default_factory=list)
     wrote: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -103,7 +112,8 @@ class History:
     yeses: list[Yes] = field(default_factory=list)
     walls: set[int] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
-    tried: dict[str, int] = field(default_factory=dict)  # by process, the number of the last append that it knows to have ended
+    # by process, the number of its last append that returned or raised
+    tried: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path) -> History:
@@ -157,16 +167,19 @@ class History:
             elif kind == "wall":
                 self.walls.add(int(facts[0]))
             else:
-                raise ValueError(f"{worker} noted an event that nobody knows: {line}")
+                raise ValueError(f"{worker} noted an unknown event: {line}")
 
 
-def check(history: History, ledgers: dict[str, list[tuple[int, int]]], log: Iterable[bytes]) -> list[str]:
-    """What broke a promise, in words. `ledgers`: by task the tokens and values that its counter took, in their order."""
-    return [*_check_holds(history.holds), *_check_counters(history.wrote, ledgers), *_check_log(history, log)]
+def check(history: History, updates: dict[str, list[tuple[int, int]]], log: Iterable[bytes]) -> list[str]:
+    """Return the violations.
+
+    `updates` has, by task, the tokens and values that its counter took, in their order.
+    """
+    return [*_check_holds(history.holds), *_check_counters(history.wrote, updates), *_check_log(history, log)]
 
 
 def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -> list[str]:
-    """What is wrong with how others have read the log."""
+    """Return the violations of readers that read something else than the log."""
     found = []
     for reader, lines in sorted(others.items()):
         if list(lines) == list(log):
@@ -187,7 +200,7 @@ def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -
 
 def _check_holds(holds: list[Hold]) -> list[str]:
     found: list[str] = []
-    last: Hold | None = None  # of the same task, the one whose end is the latest
+    last: Hold | None = None  # of the same task, the hold that ends last
     before: Hold | None = None
     for hold in sorted(holds, key=lambda hold: (hold.task, hold.token)):
         if before is None or before.task != hold.task:
@@ -197,7 +210,7 @@ def _check_holds(holds: list[Hold]) -> list[str]:
         if last is not None and hold.returned <= _stood(last):
             found.append(f"{_what(last, hold)}: {last}; {hold}, called at {hold.called:.6f}")
         if hold.lost < hold.until:
-            found.append(f"robbed in its lease: {hold} and was told at {hold.lost:.6f} that it is another's")
+            found.append(f"robbed in its lease: {hold} and found another holder at {hold.lost:.6f}")
         if last is None or _stood(hold) > _stood(last):
             last = hold
         before = hold
@@ -205,30 +218,36 @@ def _check_holds(holds: list[Hold]) -> list[str]:
 
 
 def _stood(hold: Hold) -> float:
-    """The last moment that is known not to be after this hold: whoever comes later returned later."""
+    """Return the latest moment at which this hold is known to have stood.
+
+    A later holder returned after it.
+    """
     return hold.end if hold.end > hold.returned else hold.called
 
 
 def _what(earlier: Hold, later: Hold) -> str:
-    """`earlier` and `later` by their tokens."""
+    """Name the violation of two holds, given in the order of their tokens."""
     return "tokens out of order" if max(later.returned, later.end) <= earlier.returned else "two holders at once"
 
 
-def _check_counters(wrote: dict[str, list[tuple[int, int]]], ledgers: dict[str, list[tuple[int, int]]]) -> list[str]:
+def _check_counters(wrote: dict[str, list[tuple[int, int]]], updates: dict[str, list[tuple[int, int]]]) -> list[str]:
     found: list[str] = []
-    for task, ledger in sorted(ledgers.items()):
-        for number, (token, value) in enumerate(ledger, 1):
+    for task, taken in sorted(updates.items()):
+        for number, (token, value) in enumerate(taken, 1):
             if value != number:
                 found.append(f"a lost update: {task}'s counter is {value} after {number} updates, by token {token}")
                 break
     for task, noted in sorted(wrote.items()):
-        missing = Counter(noted) - Counter(ledgers.get(task, []))
-        found += [f"{task}'s counter took {value} from token {token}, and does not know" for token, value in missing]
+        missing = Counter(noted) - Counter(updates.get(task, []))
+        found += [f"{task}'s counter took {value} from token {token}, and has no such line" for token, value in missing]
     return found[:SHOWN]
 
 
 def _check_log(history: History, log: Iterable[bytes]) -> list[str]:
-    """Lines that are no records are the pieces that killed writers left."""
+    """Return the violations in the log.
+
+    Lines that are not records are torn pieces of killed writers.
+    """
     found: list[str] = []
     numbers: dict[str, list[int]] = {}
     for line in log:

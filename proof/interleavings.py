@@ -1,4 +1,6 @@
-"""The simulated part of the proof: every interleaving, the broken variants, and random depth."""
+"""The simulated parts of the proof: every interleaving, the broken variants, random
+depth.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ _SEEDS_AT_ONCE = 50
 
 
 def prove(report: Report, *, short: bool) -> None:
-    """All of it; the short form goes through fewer scenarios and seeds, but looks for every variant."""
+    """Add the rows of these parts.
+
+    The short form has fewer scenarios and seeds, but all variants.
+    """
     chosen = scenarios.SHORT if short else scenarios.ALL
     explored = []
     for number, seen in _at_once(_explored, range(len(chosen)), short):
@@ -71,7 +76,10 @@ def _failure(seen: Exploration) -> Iterator[str]:
 
 
 def _at_once(work: Callable[[int, bool], T], items: Iterable[int], short: bool) -> Iterator[tuple[int, T]]:
-    """Each item with what came of it, worked at on all processors; a process a piece, so that memory is given back."""
+    """Yield each item with its result, computed on all processors.
+
+    Each item has a process of its own, so that its memory is freed.
+    """
     items = list(items)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         yield from zip(items, pool.map(work, items, [short] * len(items)), strict=True)

@@ -1,17 +1,22 @@
-"""What must be true after every step, whatever the processes do.
+"""The promises that must hold after every step, whatever the processes do.
 
-- **Verified**: a change of the lock file hits the record that its maker has compared. There are two exceptions. One is
-  allowed: a record that has just been linked, whose maker has not been told so yet; that maker then must not be told that it has
-  it. One lies in the nature of things: what a person wrote, or removed, after the maker of the change had looked.
-- **One holder**: while a lease has not run out and no person has touched the record, the lock file says what its holder was
-  told. So there is never a second one.
-- **Tokens grow**: whoever is told that it has the lock has a larger token than all who had it before, in the order in which
-  their records appeared.
-- **True answers**: nobody is told no, or that it has lost its lock, while its own record stands; nothing fails with an
-  error that has no place there.
+- **Compared**: a change of the lock file hits the record that was compared. There are
+  two exceptions. A record that was just linked may be changed before its maker is told
+  that it has the lock; then the maker must not be told so. A record that a person wrote
+  or removed after the comparison may be changed.
+- **One holder**: while a lease is not over and no person touched the record, the lock
+  file says what its holder was told. So there is never a second holder.
+- **Tokens grow**: a process that is told "acquired" has a larger token than all holders
+  before it, in the order of their records.
+- **True answers**: no process is told "held" or "lost" while its own record stands. No
+  operation fails with an unexpected error.
 
-The monitor keeps what it must remember as a value, a `Ghost`, and works out a new one from each event. It sees what is told
-and what happens to the lock file, and nothing of how the code does it.
+The monitor sees the changes of the lock file and the answers of operations, and nothing
+of the code. Two terms are used below:
+
+- A **grip** is the record that a process put into the lock file, and its phase.
+- A **ghost** is all that the monitor remembers of the past, as a value. Each event
+  gives a new ghost. (The code under test does not know it: hence the name.)
 """
 
 from __future__ import annotations
@@ -24,24 +29,34 @@ FRESH, HELD, ENDED, LOST = "fresh", "held", "ended", "lost"
 PERSON = -1
 
 Grip = tuple[bytes, str] | None
-"""The record that a process has put there and how it stands: FRESH, linked and not told yet; HELD; ENDED, linked and not told
-yet, and its lease is already over; LOST, linked, not told yet, and gone."""
+"""A record and its phase.
+
+FRESH: linked, and its maker has no answer yet. HELD: the maker was told that it has the
+lock. ENDED: linked without an answer yet, and the lease is already over. LOST: linked
+without an answer yet, and the record is gone.
+"""
 
 
 class Violation(Exception):
-    """A promise is broken; the text says which and by whom. `move` is the one that broke it, if it was one."""
+    """A promise is broken. The text says which and by which process.
+
+    `move` is the move that broke it, if it was a move.
+    """
 
     move: tuple[int, int] | None = None
 
 
 class Ghost(NamedTuple):
-    """What must be remembered of the past."""
+    """All that the monitor remembers of the past."""
 
     grips: tuple[Grip, ...]
-    unread: frozenset[int] = frozenset()  # who has not looked since a person touched the lock file; empty once others have
+    # processes that did not read the lock file since a person touched it
+    unread: frozenset[int] = frozenset()
     by_person: bool = False  # the lock file is as a person left it
-    orphan: bytes | None = None  # a record linked by somebody who was killed before it was told
-    order: tuple[tuple[int, int], ...] = ()  # process and token of those who took it, as they came; PERSON once it was told
+    orphan: bytes | None = None  # a record whose maker was killed before it had an answer
+    # (process, token) of each acquisition in order; PERSON instead of the process once
+    # it was told
+    order: tuple[tuple[int, int], ...] = ()
 
 
 def begin(processes: int) -> Ghost:
@@ -49,7 +64,7 @@ def begin(processes: int) -> Ghost:
 
 
 def after_event(ghost: Ghost, event: tuple[Any, ...]) -> Ghost:
-    """After something happened to the lock file."""
+    """Return the ghost after a change, a read or the end of a lease."""
     kind, who, *rest = event
     if kind == "read":
         return ghost._replace(unread=ghost.unread - {who}) if who in ghost.unread else ghost
@@ -71,7 +86,10 @@ def after_event(ghost: Ghost, event: tuple[Any, ...]) -> Ghost:
 
 
 def _after_change(ghost: Ghost, who: int, before: bytes | None, compared: bytes | None) -> tuple[Grip, ...]:
-    """The grips after `who` has put an end to record `before`; raises if it must not have."""
+    """Return the grips after `who` has ended record `before`.
+
+    Raise Violation if it must not.
+    """
     verified = before == compared or before == ghost.orphan is not None or (ghost.by_person and who in ghost.unread)
     grips = list(ghost.grips)
     for holder, grip in enumerate(grips):
@@ -95,11 +113,11 @@ def _when_over(grip: Grip) -> Grip:
 
 
 def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | None) -> Ghost:
-    """After a process was told something while the lock file said `record`."""
+    """Return the ghost after a process had an answer while the lock file was `record`."""
     kind, *rest = note
     grip = ghost.grips[who]
     if kind == "failed":
-        raise Violation(f"w{who} was told of an error that has no place here: {rest[0]}")
+        raise Violation(f"w{who} failed with an unexpected error: {rest[0]}")
     if kind == "created" and rest[0]:
         if grip and grip[1] == LOST:
             raise Violation(f"w{who} was told that it has the lock, but its record is gone")
@@ -108,21 +126,24 @@ def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | No
         if grip and grip[0] != rest[0]:
             raise Violation(f"w{who} was told that it has the lock with another record than it wrote last")
         return ghost._replace(order=_in_order(ghost.order, who, rest[1])) if ghost.order else ghost
-    if kind == "swept":
+    if kind == "collected":
         return ghost
     if kind == "kept":
         if grip and grip[0] != rest[0]:
             raise Violation(f"w{who} was told that it keeps the lock with another record than it wrote last")
         return ghost
     if grip and grip[0] == record and grip[1] in (FRESH, HELD) and kind in ("created", "refused", "lost", "released"):
-        told = {"released": "that it gave the lock back", "lost": "that it has lost the lock"}.get(kind, "no")
-        raise Violation(f"w{who} was told {told} while its own record stands")
+        answer = {"released": "that it released the lock", "lost": "that it has lost the lock"}.get(kind, "no")
+        raise Violation(f"w{who} was told {answer} while its own record stands")
     order = tuple(entry for entry in ghost.order if entry[0] != who) if kind == "refused" else ghost.order
     return _with_grip(ghost, who, None)._replace(order=order)
 
 
 def after_death(ghost: Ghost, who: int, record: bytes | None) -> Ghost:
-    """After a process was killed. A record that it had linked without being told so is nobody's."""
+    """Return the ghost after a process was killed.
+
+    A record that it linked without an answer is an orphan: it belongs to no process.
+    """
     grip = ghost.grips[who]
     orphan = grip[0] if grip and grip[1] in (FRESH, ENDED) and grip[0] == record else ghost.orphan
     order = tuple(entry for entry in ghost.order if entry[0] != who)
@@ -134,22 +155,25 @@ def _with_grip(ghost: Ghost, who: int, grip: Grip) -> Ghost:
 
 
 def _in_order(order: tuple[tuple[int, int], ...], who: int, token: int) -> tuple[tuple[int, int], ...]:
-    """The order once `who` was told its token; of those told first only the last must be remembered."""
+    """Return the order once `who` was told its token.
+
+    Of the leading entries that were told, only the last must be remembered.
+    """
     if (who, token) not in order:
         raise Violation(f"w{who} was told token {token}, but never wrote it")
-    place = order.index((who, token))
+    own = order.index((who, token))
     for index, (other, its) in enumerate(order):
-        if other == PERSON and (its >= token if index < place else its <= token):
-            first, second = (its, token) if index < place else (token, its)
+        if other == PERSON and (its >= token if index < own else its <= token):
+            first, second = (its, token) if index < own else (token, its)
             raise Violation(f"tokens do not grow: {first}, then {second}")
-    told = [*order[:place], (PERSON, token), *order[place + 1 :]]
-    while len(told) > 1 and told[0][0] == told[1][0] == PERSON:
-        del told[0]
-    return tuple(told)
+    following = [*order[:own], (PERSON, token), *order[own + 1 :]]
+    while len(following) > 1 and following[0][0] == following[1][0] == PERSON:
+        del following[0]
+    return tuple(following)
 
 
 @cache
 def _token_of_acquisition(record: bytes) -> int | None:
-    """The token in a record that takes the lock, None for one that only keeps it."""
+    """Return the token of a record that acquires the lock, None for a heartbeat."""
     fields = json.loads(record)
     return fields["token"] if fields["holder"]["beat"] == 0 else None

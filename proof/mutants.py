@@ -1,19 +1,19 @@
 """Every mutant of a module, each with a name that survives renames and formatting.
 
-mutmut changes values, operators and arguments. Code that scratches a lock over lives by the
-order of its steps and by the errors that it meets. So this module adds four kinds: a
-call whose result is not used is left out, and so is a `raise`; an `except` catches
-nothing; a plain condition is turned round.
+mutmut changes values, operators and arguments. Lock code depends on the order of its
+steps and on the errors that it meets. So this module adds four kinds: a call whose
+result is not used is left out, and so is a `raise`; an `except` catches nothing; a
+plain condition is negated.
 
-A change is named by its operator, by what becomes what and, where the function has
-several such changes, by which of how many it is, in the order of the source. An example
-is `number: 0 to 1 (2 of 3)`, the second of three zeros.
+The name of a change has its operator, the old and the new text and, where a function
+has several such changes, its number of how many, in source order. An example is
+`number: 0 to 1 (2 of 3)`, the second of three zeros.
 
 - The name quotes literals, operators and methods of `str`, but no identifier and no
   line. So it survives a rename, formatting and a change elsewhere in the function.
 - The count belongs to the name. A bare ordinal would pass silently to another mutant as
-  soon as the function gets one more. With the count, an explanation then fits no mutant,
-  and the proof says so. Two equal changes that swap places are not noticed.
+  soon as the function gets one more. With the count, an explanation then fits no
+  mutant, and the proof says so. Two equal changes that swap places are not noticed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def without_except(node: cst.ExceptHandler) -> Iterable[cst.CSTNode]:
 
 
 def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
-    """Comparisons, `not`, `and` and `or` are mutmut's own."""
+    """Negate a condition that is a plain value.
+
+    Comparisons, `not`, `and` and `or` are mutmut's own.
+    """
     if isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript) and getattr(node.test, "value", "") != "True":
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), node.test))
 
@@ -122,15 +125,15 @@ def _numbered(changes: list[str]) -> Iterator[str]:
 
 
 def _argument(was: cst.Call, now: cst.Call) -> str:
-    place = _place(was.args, now.args)
-    return f"argument: {place} to None" if len(was.args) == len(now.args) else f"argument_removed: {place}"
+    position = _position(was.args, now.args)
+    return f"argument: {position} to None" if len(was.args) == len(now.args) else f"argument_removed: {position}"
 
 
-def _place(was: Iterable[cst.CSTNode], now: Iterable[cst.CSTNode]) -> str:
+def _position(was: Iterable[cst.CSTNode], now: Iterable[cst.CSTNode]) -> str:
     """Say which node was changed or removed, as in `2/3`."""
     kept = set(now)
-    places = [node in kept for node in was]
-    return f"{places.index(False) + 1}/{len(places)}"
+    kept_or_not = [node in kept for node in was]
+    return f"{kept_or_not.index(False) + 1}/{len(kept_or_not)}"
 
 
 def _swapped(was: Any, now: Any) -> str:
@@ -158,7 +161,8 @@ def _expression(node: cst.BaseExpression) -> str:
     return re.sub("(?<!^)(?=[A-Z])", " ", type(node).__name__).lower()
 
 
-# How the changes of each operator are named, from the node as it was and as it is. One that is missing here ends the proof.
+# How the changes of each operator are named, from the old and the new node. The proof
+# fails if an operator is missing here.
 NAMES: dict[Operator, Callable[[Any, Any], str]] = {
     mutators.operator_number: lambda was, now: f"number: {was.value} to {now.value}",
     mutators.operator_string: lambda was, now: f"string: {_expression(was)} to {_expression(now)}",
@@ -166,7 +170,7 @@ NAMES: dict[Operator, Callable[[Any, Any], str]] = {
     mutators.operator_assignment: lambda was, now: f"assignment: {_expression(was.value)} to {_expression(now.value)}",
     mutators.operator_augmented_assignment: lambda was, now: f"assignment: {_symbol(was.operator)} to =",
     mutators.operator_remove_unary_ops: lambda was, now: f"without_{'not' if isinstance(was.operator, cst.Not) else 'invert'}",
-    mutators.operator_dict_arguments: lambda was, now: f"dict_key: {_place(was.args, now.args)}",
+    mutators.operator_dict_arguments: lambda was, now: f"dict_key: {_position(was.args, now.args)}",
     mutators.operator_arg_removal: _argument,
     mutators.operator_symmetric_string_methods_swap: lambda was, now: f"method: {was.func.attr.value} to {now.func.attr.value}",
     mutators.operator_unsymmetrical_string_methods_swap: lambda was, now: (
@@ -175,7 +179,7 @@ NAMES: dict[Operator, Callable[[Any, Any], str]] = {
     mutators.operator_lambda: lambda was, now: f"lambda: {_expression(was.body)} to {_expression(now.body)}",
     mutators.operator_keywords: _keyword,
     mutators.operator_swap_op: _swapped,
-    mutators.operator_match: lambda was, now: f"case_removed: {_place(was.cases, now.cases)}",
+    mutators.operator_match: lambda was, now: f"case_removed: {_position(was.cases, now.cases)}",
     mutators.operator_if_exp: lambda was, now: (
         f"if_expression: {'never' if isinstance(now.test.operator, cst.And) else 'always'}"
     ),

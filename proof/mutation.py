@@ -1,9 +1,9 @@
-"""Mutation testing: change the lock, log and queue modules a little, one change at a time, and see whether the tests notice.
+"""Mutation testing: change modules a little, one change at a time, and run their tests.
 
-A mutant that all tests pass is a *survivor*. Each is either killed by a test or explained
-in `proof/surviving_mutants.toml`; any other survivor fails the proof, and so does an
-explanation that fits no mutant. `mutants` says how a mutant is named there. A mutant that
-runs into a timeout counts as killed: a loop without end is noticed.
+A mutant that passes all tests is a *survivor*. Each is either killed by a test or
+explained in `proof/surviving_mutants.toml`. Any other survivor fails the proof, and so
+does an explanation that fits no mutant. `mutants` says how a mutant is named there. A
+mutant that runs into a timeout counts as killed: a test would notice an endless loop.
 
 Each module is run by itself, in a copy of the tree of its own. `mutation_run` lists the
 modules and their tests. `python -m proof.mutation queue.ready` runs one alone.
@@ -37,7 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPLAINED = ROOT / "proof" / "surviving_mutants.toml"
 _COPIED = ("swarm", "tests", "proof", "scripts", "pyproject.toml")
 _KILLED = (1, 3)  # pytest's exit codes for a failed test and for a failure outside of one
-_TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)  # mutmut's and our plugin's
+# mutmut's, and that of `mutation_tests`
+_TIMEOUTS = (24, 36, 152, 255, -signal.SIGXCPU, -signal.SIGKILL)
 
 
 class Mutant(NamedTuple):
@@ -66,7 +67,10 @@ class Outcome(NamedTuple):
 
 
 def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
-    """Check the explanations; then, unless it is to be short, run all mutants, or those of some modules."""
+    """Check the explanations.
+
+    Unless `short`, run all mutants, or those of some modules.
+    """
     explained = read_explained()
     wrong = list(unfounded(explained))
     figures = f"{len(wrong)} of {len(explained)} are wrong" if wrong else f"{len(explained)}, each of a mutant that is there"
@@ -75,16 +79,16 @@ def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
     if short:
         return
     for module in only or OWN:
-        with tempfile.TemporaryDirectory(prefix="swarm-mutants-") as place:
-            prepare(Path(place), module)
-            said = run(Path(place), module, report)
-            add_row(report, module, list(outcomes(Path(place), module)), explained, said)
+        with tempfile.TemporaryDirectory(prefix="swarm-mutants-") as tree:
+            prepare(Path(tree), module)
+            output = run(Path(tree), module, report)
+            add_row(report, module, list(outcomes(Path(tree), module)), explained, output)
 
 
-def add_row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], said: str) -> None:
+def add_row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], output: str) -> None:
     if not any(outcome.exit_code is not None for outcome in found):
         report.row("mutation", module, f"none of {len(found)} mutants was run", held=False)
-        sys.stderr.write(said)
+        sys.stderr.write(output)
         return
     survivors = [outcome for outcome in found if not outcome.killed]
     unexplained = [outcome for outcome in survivors if outcome.mutant not in explained]
@@ -100,7 +104,8 @@ def add_row(report: Report, module: str, found: list[Outcome], explained: dict[M
 
 def blank_entry(mutant: Mutant) -> str:
     """Write the explanation of a mutant as it goes into the file, but for the reason."""
-    module, function, change = (json.dumps(part, ensure_ascii=False) for part in mutant)  # as TOML writes strings
+    # as TOML writes strings
+    module, function, change = (json.dumps(part, ensure_ascii=False) for part in mutant)
     return f'[[{module}]]\nfunction = {function}\nchanges = [{change}]\nwhy = ""\n'
 
 
@@ -118,7 +123,9 @@ def read_explained() -> dict[Mutant, str]:
 
 
 def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
-    """Say what is wrong with the explanations: those that fit no mutant, and those without a reason."""
+    """Return the faults of the explanations: those that fit no mutant, and those
+    without a reason.
+    """
     generated = {module: generate(_path(ROOT, module)) for module in OWN if any(it.module == module for it in explained)}
     for mutant, why in explained.items():
         others = {it.change: it.line for it in generated.get(mutant.module, []) if it.function == mutant.function}
@@ -138,52 +145,60 @@ def generate(path: Path) -> list[Generated]:
     return list(mutants.generate(_undecorated(path.read_text())))
 
 
-def prepare(place: Path, module: str) -> None:
-    """Copy what the tests need. mutmut leaves decorated functions alone, so in the copy a decorator is a call below the class."""
+def prepare(tree: Path, module: str) -> None:
+    """Copy what the tests need.
+
+    mutmut leaves decorated functions alone, so in the copy a decorator is a call below
+    the class.
+    """
     for name in _COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / name, place / name)
-    path = _path(place, module)
+            shutil.copy(ROOT / name, tree / name)
+    path = _path(tree, module)
     path.write_text(_undecorated(path.read_text()))
 
 
-def run(place: Path, module: str, report: Report) -> str:
-    """Let mutmut do its work, and return what it said. Processes that a mutant left behind end with it."""
-    (place / "tmp").mkdir()
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(place / "tmp")}
+def run(tree: Path, module: str, report: Report) -> str:
+    """Run mutmut and return its output.
+
+    Kill the processes that a mutant left behind.
+    """
+    (tree / "tmp").mkdir()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(tree / "tmp")}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "-m", "proof.mutation_run", module]
-    said = place / "said"
-    with said.open("wb") as output:
+    transcript = tree / "output"
+    with transcript.open("wb") as output:
         mutmut = subprocess.Popen(
-            command, cwd=place, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=tree, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        # Not reaped before the others are killed: as long as it is there, nobody else gets its number.
+        # Do not reap mutmut before the others are killed: until then its pid cannot be
+        # reused.
         while os.waitid(os.P_PID, mutmut.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             time.sleep(1)
-            report.progress(f"mutation: {module}: {_last_line(said)}")
+            report.progress(f"mutation: {module}: {_last_line(transcript)}")
     finally:
         os.killpg(mutmut.pid, signal.SIGKILL)
         mutmut.wait()
-    return said.read_text(errors="replace")[-20_000:]
+    return transcript.read_text(errors="replace")[-20_000:]
 
 
-def _last_line(said: Path) -> str:
-    """mutmut writes one line over and over."""
-    return said.read_text(errors="replace")[-300:].rpartition("\r")[2].strip()
+def _last_line(transcript: Path) -> str:
+    """Return the progress line, which mutmut overwrites again and again."""
+    return transcript.read_text(errors="replace")[-300:].rpartition("\r")[2].strip()
 
 
-def outcomes(place: Path, module: str) -> Iterator[Outcome]:
-    generated = _path(place / "mutants", module)
+def outcomes(tree: Path, module: str) -> Iterator[Outcome]:
+    generated = _path(tree / "mutants", module)
     if not generated.with_name(generated.name + ".meta").exists():
         return
     codes = json.loads(generated.with_name(generated.name + ".meta").read_text())["exit_code_by_key"]
     spans = json.loads(generated.with_name(generated.name + ".spans").read_text())["spans"]
     lines = generated.read_text().splitlines()
-    names = {mutant.mangled: mutant for mutant in generate(_path(place, module))}
+    names = {mutant.mangled: mutant for mutant in generate(_path(tree, module))}
     if names.keys() != {key.rpartition(".")[2] for key in codes}:
         raise RuntimeError(f"mutmut made other mutants of {module} than `mutants` names")
 
@@ -210,7 +225,8 @@ def _undecorated(source: str) -> str:
                 if isinstance(decorator, ast.Name):
                     lines[decorator.lineno - 1] = ""
                     name = f"{holder.name}.{function.name}"
-                    # A decorator of this module has mutants too, and at the time of the import none of them is alive yet.
+                    # A decorator of this module has mutants too. None of them is active
+                    # yet while the module is imported.
                     late = "(lambda inner: lambda *args, **options: {0}(inner)(*args, **options))({1})"
                     calls.append(f"{name} = " + (late if decorator.id in own else "{0}({1})").format(decorator.id, name))
     return "\n".join([*lines, *calls, ""])

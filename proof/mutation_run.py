@@ -1,4 +1,7 @@
-"""Run mutmut on one module, against the tests of that module. `mutation` starts it, in a copy of the tree."""
+"""Run mutmut on one module, against the tests of that module.
+
+`mutation` starts it, in a copy of the tree.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ WORKERS = 2
 
 _CLOCK_JUMPS = ("robustness/test_clock_jumps::TestByHand", "robustness/test_clock_jumps::TestEditedByHand")
 
-# The modules that are mutated, each with the tests that are of use against its mutants. Almost every test goes through the
-# file store somewhere, and few of them see its details.
+# The modules that are mutated, each with the tests that can find its mutants. Almost
+# every test uses the file store somewhere, and few of them check its details.
 OWN = {
     "stores.file.swap": ["stores/file/test_swap", "stores/file/test_scratch", "locks/test_takeover", "stores/test_contract"],
     "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],

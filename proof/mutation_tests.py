@@ -1,8 +1,12 @@
-"""A plugin of pytest: which of the chosen tests are of use against a mutant.
+"""A pytest plugin that deselects the tests which cannot judge a mutant.
 
-Not those that run a script: that starts a Python without mutmut, in which no mutant can live. Nor a race of processes: it never
-ends when one of them fails. Nor what goes by the real clock and could fail on a busy machine, as if it had found the mutant.
-A test that never ends is told apart from one that fails.
+- A test that runs a script starts a Python without mutmut, in which no mutant is
+  active.
+- A race of processes never ends when one of them fails.
+- A test that depends on the real clock may fail on a busy machine as if it had found
+  the mutant.
+
+A test that never ends is reported apart from one that fails.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 
 import pytest
 
-NEVER_ENDED = 36  # so does mutmut's exit code say
+NEVER_ENDED = 36  # mutmut's exit code for a timeout
 
 _OF_NO_USE = {"lock", "log"}  # fixtures that run a script
 _LEFT_OUT = {
@@ -45,7 +49,7 @@ _LEFT_OUT = {
 }
 
 
-_ENOUGH = {  # of tests with many cases that take a second or two each
+_ENOUGH = {  # the cases that are run of tests with many cases of a second or two each
     "test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock": {
         "acquire-remove",
         "takeover-leave",

@@ -1,7 +1,8 @@
-"""Long random runs of many processes: where the explorer cannot go to the end, go far.
+"""Long random runs of many processes, for depths that the explorer cannot reach.
 
-A seed decides everything. A run that breaks a promise is replayed exactly by its seed, and shrunk: moves are left out as long as
-the same promise still breaks, so that what remains is a trace one can read.
+A seed decides everything, so a failing run is replayed exactly by its seed. It is
+shrunk: moves are left out while the same run still breaks a promise. The rest is a
+trace that can be read. Bounded: the number of seeds, and of moves in a run.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ CROWD = Scenario(
     deaths=6,
     rules=Rules(scratches=40),
 )
-_SEEDS_A_WORLD = 20  # what was worked out for one seed helps the next, but memory has an end
+_SEEDS_A_WORLD = 20  # a world remembers results that help the next seed, but memory is limited
 
 
 class Run(NamedTuple):
-    """One run: how many moves it made, and if a promise was broken, which, by which moves, and how that reads."""
+    """One run: its number of moves and, if it broke a promise, the violation, the moves
+    and a trace.
+    """
 
     moves: int
     violation: str = ""
@@ -34,7 +37,10 @@ class Run(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Many runs; `failed` is the first seed that broke a promise, with its run, shrunk."""
+    """Many runs.
+
+    `failed` is the first seed that broke a promise, with its shrunk run.
+    """
 
     seeds: int
     moves: int
@@ -42,7 +48,7 @@ class Total(NamedTuple):
 
 
 def run_seeds(seeds: range, code: Code | None = None, *, scenario: Scenario = CROWD, length: int = 1500) -> Total:
-    """Runs one seed after the other, until one fails."""
+    """Run one seed after the other until one fails."""
     world = World(scenario, code)
     moves = 0
     for count, seed in enumerate(seeds, 1):
@@ -56,7 +62,10 @@ def run_seeds(seeds: range, code: Code | None = None, *, scenario: Scenario = CR
 
 
 def play(world: World, seed: int, length: int) -> Run:
-    """One random run. Somebody is chosen and makes a few moves before the next one is: most of the others sleep."""
+    """Play one random run.
+
+    An actor makes several moves before another is chosen, so most sleep long.
+    """
     rng = random.Random(seed)
     state: State = world.start
     schedule: list[Move] = []
@@ -84,7 +93,7 @@ def play(world: World, seed: int, length: int) -> Run:
 
 
 def shrink(world: World, run: Run) -> Run:
-    """The run with as many moves left out as can be, and how it reads."""
+    """Return the run with as many moves left out as possible, and its trace."""
     schedule = list(run.schedule)
     chunk = len(schedule)
     while chunk:
@@ -101,7 +110,7 @@ def shrink(world: World, run: Run) -> Run:
 
 
 def _replay(world: World, schedule: list[Move]) -> Run:
-    """Makes these moves; those that are not possible any more are left out."""
+    """Make these moves, without those that have become impossible."""
     state: State = world.start
     made, lines = [], []
     try:

@@ -1,4 +1,4 @@
-"""What a run of the proof has seen: rows of figures, a table of them at the end, and whether all held."""
+"""The results of the proof: rows of figures, and whether all of them hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row(NamedTuple):
 
 
 class Report:
-    """Collects rows. Progress goes to stderr, so that stdout has the table alone."""
+    """Collect rows. Progress goes to stderr, so that stdout has only the table."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.rows: list[Row] = []
@@ -24,13 +24,13 @@ class Report:
         self._begun = time.monotonic()
 
     def progress(self, text: str) -> None:
-        """Replaces the line on a terminal; says nothing elsewhere."""
+        """Replace the progress line on a terminal. Print nothing elsewhere."""
         if not self._quiet and sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{text[:100]}")
             sys.stderr.flush()
 
     def row(self, part: str, what: str, figures: str, *, held: bool = True, seconds: float | None = None) -> None:
-        """One result; its time, unless told, is that since the row before."""
+        """Add one result. Its time is by default the time since the row before."""
         now = time.monotonic()
         row = Row(part, what, figures, now - self._begun if seconds is None else seconds, held)
         self._begun = now
@@ -41,7 +41,7 @@ class Report:
             sys.stderr.flush()
 
     def say(self, *lines: str) -> None:
-        """What a reader needs to know beside the figures, such as the trace of what went wrong."""
+        """Print lines beside the figures, such as the trace of a violation."""
         if not self._quiet:
             self.progress("")
             sys.stderr.writelines(f"       {line}\n" for line in lines)
@@ -51,7 +51,7 @@ class Report:
         return all(row.held for row in self.rows)
 
     def table(self) -> str:
-        """The rows as a table of Markdown, so that it can go into the documentation as it is."""
+        """Return the rows as a Markdown table for the documentation."""
         cells = [("part", "what", "figures", "time", "")]
         cells += [(row.part, row.what, row.figures, f"{row.seconds:.0f} s", _verdict(row)) for row in self.rows]
         widths = [max(len(line[column]) for line in cells) for column in range(5)]

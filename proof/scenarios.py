@@ -1,6 +1,7 @@
-"""The scenarios that the explorer goes through to the end.
+"""The scenarios that the explorer visits completely.
 
-In the large ones, calls that no other process can notice are done at once, and tokens take no steps.
+In the large ones private calls are done at once, and tokens take no steps: see
+`disk.Disk.is_private` and `simulated_process.Rules`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from proof.simulated_process import Rules
 from proof.world import Scenario
 
 _CYCLE = ["acquire", "heartbeat", "release"]
-_TURN = ["acquire", "release"]
+_ROUND = ["acquire", "release"]
 _TWO_SCRATCHES = Rules(scratches=2)
 _THREE_SCRATCHES = Rules(scratches=3)
 _BACKWARDS = Rules(scratches=2, backwards=True)
@@ -21,40 +22,40 @@ _LARGE_BACKWARDS: Any = {"at_once": True, "rules": Rules(tokens=False, backwards
 _HELD = ((0, 1),)  # w0 has the lock at the start
 
 TWO_FRESH = Scenario("two take a free lock", [["acquire"], ["acquire"]])
-TWO_TURNS = Scenario("two take a free lock and release it", [_TURN, _TURN])
+TWO_ROUNDS = Scenario("two take a free lock and release it", [_ROUND, _ROUND])
 HOLDER_AND_TAKEOVER = Scenario(
     "a holder keeps it, releases it; another takes over", [_CYCLE, ["acquire"]], _HELD, rules=_THREE_SCRATCHES
 )
 TAKEOVER_GOES_FIRST = Scenario("the same, and the other goes first", [_CYCLE, ["acquire"]], _HELD, rules=_BACKWARDS)
-HOLDER_AND_TURN = Scenario("a holder keeps it, releases it; another takes over, releases it", [_CYCLE, _TURN], _HELD)
-LONGER_TURNS = Scenario("the same, and each is revoked once", [_CYCLE, _TURN], _HELD, rules=_TWO_SCRATCHES)
+HOLDER_AND_ROUND = Scenario("a holder keeps it, releases it; another takes over, releases it", [_CYCLE, _ROUND], _HELD)
+LONGER_ROUNDS = Scenario("the same, and each is revoked once", [_CYCLE, _ROUND], _HELD, rules=_TWO_SCRATCHES)
 PERSON_REMOVES = Scenario(
     "a cycle, a takeover, a person removes the file", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_TWO_SCRATCHES
 )
 PERSON_REMOVES_BACKWARDS = Scenario(
     "the same, and the takeover goes first", [_CYCLE, ["acquire"]], _HELD, person=("rm",), rules=_BACKWARDS
 )
-PERSON_WRITES = Scenario("a release, a takeover, a person writes the file", [_TURN, ["acquire"]], _HELD, person=("write", "rm"))
+PERSON_WRITES = Scenario("a release, a takeover, a person writes the file", [_ROUND, ["acquire"]], _HELD, person=("write", "rm"))
 PERSON_EDITS = Scenario("a heartbeat, a takeover, a person edits it", [_CYCLE[:2], ["acquire"]], _HELD, person=("edit", "rm"))
-PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_TURN, ["acquire"]], _HELD, person=("empty",))
+PERSON_EMPTIES = Scenario("a release, a takeover, a person empties it", [_ROUND, ["acquire"]], _HELD, person=("empty",))
 PERSON_AND_NEWCOMER = Scenario(
     "a heartbeat, a newcomer, a person removes it twice", [_CYCLE[:2], ["acquire"]], _HELD, person=("rm", "rm")
 )
 PERSON_REPEATS = Scenario(
-    "two takeovers, a person writes the very same bytes twice", [_TURN, ["acquire"]], person=("write", "rm", "write"), **_LARGE
+    "two takeovers, a person writes the very same bytes twice", [_ROUND, ["acquire"]], person=("write", "rm", "write"), **_LARGE
 )
 TWO_CYCLES = Scenario("two take a free lock, keep it, release it", [_CYCLE, _CYCLE], **_LARGE)
 TWO_TAKEOVERS_AND_HEARTBEAT = Scenario("a heartbeat, two takeovers", [_CYCLE[:2], *_TWO], _HELD, **_LARGE)
 HEARTBEAT_GOES_LAST = Scenario("the same, and the heartbeat goes last", [_CYCLE[:2], *_TWO], _HELD, **_LARGE_BACKWARDS)
-TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_TURN, *_TWO], _HELD, **_LARGE)
+TWO_TAKEOVERS_AND_RELEASE = Scenario("a release, two takeovers", [_ROUND, *_TWO], _HELD, **_LARGE)
 TWO_TAKEOVERS_AND_PERSON = Scenario(
-    "a release asleep behind its intent, two takeovers, a person removes it", [_TURN, *_TWO], _HELD, 2, ("rm",), **_LARGE
+    "a release asleep behind its intent, two takeovers, a person removes it", [_ROUND, *_TWO], _HELD, 2, ("rm",), **_LARGE
 )
 THREE_FRESH = Scenario("three take a free lock", [["acquire"], *_TWO], **_LARGE)
-THREE_TURNS = Scenario("a release, two takeovers, each releases it", [_TURN, _TURN, _TURN], _HELD, **_LARGE)
+THREE_ROUNDS = Scenario("a release, two takeovers, each releases it", [_ROUND, _ROUND, _ROUND], _HELD, **_LARGE)
 INTENT_LEFT = Scenario("a heartbeat asleep behind its intent, two takeovers", [_CYCLE[:2], *_TWO], _HELD, asleep=3, **_LARGE)
 COLLECTOR = Scenario(
-    "a release, a takeover, a garbage collector", [_TURN, ["acquire"], ["collect_garbage"]], _HELD, rules=_TWO_SCRATCHES
+    "a release, a takeover, a garbage collector", [_ROUND, ["acquire"], ["collect_garbage"]], _HELD, rules=_TWO_SCRATCHES
 )
 COLLECTOR_AND_PERSON = Scenario(
     "a heartbeat, a takeover, a garbage collector, a person removes it",
@@ -70,16 +71,16 @@ PRIVATE_REMOVED = Scenario(
 )
 PRIVATE_REMOVED_AND_PERSON = Scenario(
     "a release, a newcomer, the same, a person removes it",
-    [_TURN, ["acquire"], ["remove_private"]],
+    [_ROUND, ["acquire"], ["remove_private"]],
     _HELD,
     person=("rm",),
     rules=Rules(scratches=2, tokens=False, laid_out=False),
 )
-DEATH = Scenario("a cycle and a turn, one is killed and begins anew", [_CYCLE, _TURN], _HELD, deaths=1)
+DEATH = Scenario("a cycle and a round, one is killed and is replaced", [_CYCLE, _ROUND], _HELD, deaths=1)
 DEATH_AND_PERSON = Scenario(
     "a cycle and a takeover, one is killed, a person removes it", [_CYCLE, ["acquire"]], _HELD, person=("rm",), deaths=1
 )
-TWO_DEATHS = Scenario("a turn and a turn, two are killed and begin anew", [_TURN, _TURN], _HELD, deaths=2)
+TWO_DEATHS = Scenario("two rounds, two are killed and are replaced", [_ROUND, _ROUND], _HELD, deaths=2)
 FORK = Scenario("a parent keeps it, releases it; its forked child takes over", [_CYCLE, ["acquire"]], _HELD, forked=True)
 THREADS = Scenario(
     "a thread keeps it, releases it; another thread takes over",
@@ -93,4 +94,4 @@ THREADS_AND_OTHER = Scenario(
 )
 
 ALL = [value for value in list(vars().values()) if isinstance(value, Scenario)]
-SHORT = [LONGER_TURNS, PERSON_EDITS, DEATH_AND_PERSON]
+SHORT = [LONGER_ROUNDS, PERSON_EDITS, DEATH_AND_PERSON]

@@ -1,7 +1,12 @@
-"""Real processes on a store on a server: the same chaos as on files, and the server itself is stopped, killed and started again.
+"""Real processes on a store on a server, which is disturbed as well.
 
-Half of the workers say that they are of another machine, so that leases are judged by the server's clock as well as by stamps.
-The log is followed all the while. Servers are started here, with settings that keep what was confirmed.
+The chaos is that of `chaos`. In addition the server is stopped, killed and started
+again. Half of the workers claim to be on another machine, so that leases are judged by
+the server's clock and by stamps. The log is followed all the time.
+
+- Checked: the promises that `history` lists, and that each control is caught.
+- Bounded: the number of acquisitions. The servers run with settings that keep what they
+  have confirmed; loss of power is not simulated.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from proof.chaos import TASKS, WORKERS, kept_if_wrong, run, with_wrong
+from proof.chaos import TASKS, WORKERS, run, run_directory, with_violations
 from proof.report import Report
 from proof.server_controls import caught, controls_of
 from proof.worker import Plan
@@ -23,7 +28,9 @@ from tests.support.servers.valkey import ValkeyServer
 
 
 class Kind(NamedTuple):
-    """How a server is started, with its files in a directory, and the acquisitions of the full and of the short form."""
+    """How to start a server in a directory, and the acquisitions of the full and the
+    short form.
+    """
 
     make: Callable[[Path], Server]
     full: int
@@ -33,12 +40,13 @@ class Kind(NamedTuple):
 SERVERS = {
     "Valkey": Kind(ValkeyServer, 45_000, 1_000),
     "etcd": Kind(EtcdServer, 10_000, 400),
-    "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 35_000, 1_000),  # it writes what a commit waits for
+    # so that only commits write the WAL
+    "PostgreSQL": Kind(lambda _: PostgresServer(wal_writer_delay="10s"), 35_000, 1_000),
 }
 
 
 def prove(name: str, report: Report, *, short: bool, seed: int | None = None) -> None:
-    """Adds the rows of the part of one server."""
+    """Add the rows of one server."""
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     part = f"real processes on {name}"
     kind = SERVERS[name]
@@ -51,16 +59,16 @@ def prove(name: str, report: Report, *, short: bool, seed: int | None = None) ->
 
 
 def _prove_at_random(part: str, server: Server, report: Report, seed: int, acquisitions: int) -> None:
-    with kept_if_wrong() as (directory, wrong):
+    with run_directory() as (directory, wrong):
         plan = Plan(directory, seed, TASKS, server=server.url("chaos"), machines=2, leases=(0.03, 0.1, 0.3))
         chaos = run(plan, acquisitions, report, server)
         wrong.extend(chaos.violations)
         history = chaos.history
         figures = (
             f"{len(history.holds):,} acquisitions, {sum(map(len, history.appended.values())):,} appends, {chaos.kills:,} kills, "
-            f"{chaos.stops:,} stops, {chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by hand, "
+            f"{chaos.stops:,} stops, {chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by a person, "
             f"{chaos.pauses:,} server pauses, {chaos.restarts:,} server kills, {history.refused:,} late writes refused, "
             f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of appends)"
         )
         what = f"{WORKERS} workers and the server, killed and stopped at random, clock jumps"
-        report.row(part, what, with_wrong(figures, wrong, directory, seed), held=not wrong)
+        report.row(part, what, with_violations(figures, wrong, directory, seed), held=not wrong)

@@ -1,7 +1,8 @@
-"""Controls for the chaos on servers: stores, locks and logs with one rule left out, each of which the checker must catch.
+"""Controls for servers: stores, locks and logs with one rule left out.
 
-Most are made of a store's own verbs, so they fit every server. What they leave out shows only when something happens at a bad
-moment, so workers are stopped and the server is treated badly meanwhile, each control in the way that it fears.
+The checker must catch each of them. Most use only the store's own methods, so they fit
+every server. A missing rule shows only when a disturbance comes at a bad moment. So
+each control is disturbed in the way that it cannot survive.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 _WORKERS = 8
 _ROUNDS = 20
 _TIMEOUT = 0.4  # seconds that a worker tries to reach the server
-_SILENCE = 0.8  # seconds: it has given up
+_SILENCE = 0.8  # seconds after which a worker has given up
 
 
 class Control(NamedTuple):
-    """`sign`: how the violation begins that shows it. `server`: the only one that it fits, "" for all."""
+    """`sign` is the beginning of the violation that shows it.
+
+    `server` is the only server that it fits, "" for all.
+    """
 
     name: str
     sign: str
@@ -54,7 +58,7 @@ CONTROLS = (
     Control("an append that is sent again as another", "the log holds records of"),
     Control("an append that takes silence for yes", "the log lacks"),
     Control("a cursor at the end of the log", "readers disagree"),
-    Control("numbers that are taken before it is one's turn", "readers disagree", "PostgreSQL"),
+    Control("line numbers that are taken before the commit", "readers disagree", "PostgreSQL"),
     Control("a commit that is not waited for", "the log lacks", "PostgreSQL"),
     Control("a server that keeps nothing", "the log lacks", "Valkey"),
 )
@@ -65,7 +69,10 @@ def controls_of(server: str) -> list[Control]:
 
 
 def caught(control: Control, seed: int, server: Server) -> str:
-    """What the checker says of a control, "" if it lets it pass. Chance decides when that shows, so there are several rounds."""
+    """Return the violation that shows a control, "" if none does.
+
+    The violation depends on chance, so there are several rounds.
+    """
     with tempfile.TemporaryDirectory(prefix="swarm-control-") as directory, ExitStack() as stack:
         if control.name == "a server that keeps nothing":
             server = stack.enter_context(running(ValkeyServer(Path(directory) / "server", safe=False)))
@@ -78,8 +85,8 @@ def caught(control: Control, seed: int, server: Server) -> str:
     return ""
 
 
-def stand_in(worker: Worker, control: str) -> None:
-    """Puts a control in the place of a worker's locks or log."""
+def install_control(worker: Worker, control: str) -> None:
+    """Replace the locks or the log of a worker by a control."""
     if control == "a lock that does not compare":
         worker.locks = LockTable(_Blind(worker.store))
     elif control == "a token that is not compared":
@@ -89,12 +96,14 @@ def stand_in(worker: Worker, control: str) -> None:
     elif control == "an append that takes silence for yes":
         worker.store = _Hopeful(worker.store)
     elif control == "a commit that is not waited for":
-        _let_commits_go()
-    forget_the_others(control)
+        _skip_waiting_for_commits()
+    accept_single_member_reads(control)
 
 
-def forget_the_others(control: str) -> None:
-    """From here on this process takes what a member of a cluster answers alone, if that is the control."""
+def accept_single_member_reads(control: str) -> None:
+    """Let this process accept answers of a single cluster member, if that is the
+    control.
+    """
     if control != READS_ALONE:
         return
     from swarm.stores import etcd
@@ -104,8 +113,8 @@ def forget_the_others(control: str) -> None:
     names["get"] = lambda key, end="", **options: asked(key, end, **{**options, "serializable": True})
 
 
-def mislead(store: Store, control: str) -> Store:
-    """What a follower reads through."""
+def wrap_reader(store: Store, control: str) -> Store:
+    """Return the store that a follower reads through."""
     return _AtTheEnd(store) if control == "a cursor at the end of the log" else store
 
 
@@ -120,17 +129,17 @@ def _round(control: Control, seed: int, server: Server, directory: str) -> list[
         ("a", "b") if control.is_about_locks else tuple("abcdefghijklmnop"),
         control=control.name,
         leases=(0.03,) if late else (0.05, 0.2),
-        dawdling=0.5 if late else 0.0,
-        leaving=0.3 if control.name == "a lock that does not compare" else 0.0,
-        beating=0.0,
-        logging=1.0,
-        rushing=0.3 if control.is_about_locks else 0.0,
+        sleep_share=0.5 if late else 0.0,
+        expire_share=0.3 if control.name == "a lock that does not compare" else 0.0,
+        heartbeat_share=0.0,
+        log_share=1.0,
+        popular_share=0.3 if control.is_about_locks else 0.0,
         fenced=not late,
         server=server.url(f"control{uuid.uuid4().hex}"),
         timeout=_TIMEOUT,
     )
     store = open_store(plan.address)
-    store.token_bound("locks/a")  # makes it, here, with what is patched
+    store.token_bound("locks/a")  # create the tables here, with the patched function
     store.close()
     crew = Crew(plan, server)
     with crew:
@@ -138,13 +147,13 @@ def _round(control: Control, seed: int, server: Server, directory: str) -> list[
             crew.start()
         for name in ("f0", "f1"):
             crew.follow(name)
-        _torment(control, crew, random.Random(seed))
+        _disturb(control, crew, random.Random(seed))
         crew.look()
         assert not server.has_ended(), "the server ended by itself"
     return crew.examine()[1]
 
 
-def _torment(control: Control, crew: Crew, rng: random.Random) -> None:
+def _disturb(control: Control, crew: Crew, rng: random.Random) -> None:
     time.sleep(0.3)
     if control.sign == "the log lacks":
         crew.restart_server(after=2 * _TIMEOUT if "silence" in control.name else 0.0)
@@ -164,7 +173,7 @@ def _torment(control: Control, crew: Crew, rng: random.Random) -> None:
 
 @contextmanager
 def _prepared(control: Control) -> Iterator[None]:
-    if control.name != "numbers that are taken before it is one's turn":
+    if control.name != "line numbers that are taken before the commit":
         yield
         return
     from swarm.stores import postgres
@@ -173,7 +182,7 @@ def _prepared(control: Control) -> Iterator[None]:
     on conflict (name) do update set last = counter.last + 1 returning last::text into result;"""
     without = """insert into {0}.logs values (log, 1::bigint << 40) on conflict do nothing;
     result := nextval('{0}.numbers')::text;
-    perform pg_sleep(random() * 0.01);"""  # as on a server that is busy
+    perform pg_sleep(random() * 0.01);"""  # as on a busy server
     made = postgres._CREATE
     changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
     assert lock in made, "the function is another one now"
@@ -182,7 +191,7 @@ def _prepared(control: Control) -> Iterator[None]:
 
 
 class _Passing:
-    """A store that passes everything on to another."""
+    """A store that passes every call on to another."""
 
     def __init__(self, store: Store) -> None:
         self._inner = store
@@ -192,7 +201,7 @@ class _Passing:
 
 
 class _Blind(_Passing):
-    """Changes what there is, not what was judged."""
+    """Change the current record instead of the judged one."""
 
     def create(self, key: str, data: bytes) -> bool:
         found = self._inner.read(key)
@@ -203,7 +212,7 @@ class _Blind(_Passing):
 
 
 class _Trusting(_Passing):
-    """Takes its own ticket for the last one; sometimes it dawdles after drawing it."""
+    """Assume that its own token is the last one, and sometimes sleep after taking it."""
 
     def next_token(self, key: str) -> int:
         self._mine: int = self._inner.next_token(key)
@@ -215,7 +224,7 @@ class _Trusting(_Passing):
 
 
 class _Hopeful(_Passing):
-    """Takes no answer for a good answer."""
+    """Count a missing answer as success."""
 
     def append(self, log: str, line: bytes) -> str:
         try:
@@ -225,7 +234,7 @@ class _Hopeful(_Passing):
 
 
 class _Insistent(_Passing):
-    """Takes no answer for a no, and does it again."""
+    """Count a missing answer as failure, and append again."""
 
     def append(self, log: str, line: bytes) -> str:
         while True:
@@ -236,14 +245,14 @@ class _Insistent(_Passing):
 
 
 class _AtTheEnd(_Passing):
-    """Takes the end of the log for the end of what it has read."""
+    """Use the end of the log as the cursor after every read."""
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         lines, after = self._inner.read_log(log, cursor, limit)
         return lines, self._inner.tail(log, 0)[1] if lines else after
 
 
-def _let_commits_go() -> None:
+def _skip_waiting_for_commits() -> None:
     from swarm.stores import postgres
 
     wanted = "replace(current_setting('synchronous_commit'), 'off', 'on')"

@@ -1,12 +1,16 @@
 """Processes that run swarm's real lock code, one filesystem call at a time.
 
-A running frame cannot be copied. So where a process is, is said by its operation and what its calls have returned so far: to
-find out what it does next, the operation is run from its beginning, is given those results again, and is stopped at the first
-call for which there is none. Each such place is a `Spot`, computed once.
+A running frame cannot be copied. So the position of a process is its operation and the
+results of its calls so far. To find its next call, the operation is run from its
+beginning, gets those results again, and is stopped at the first call without a result.
+Such a position is a **spot**. Each is computed once.
 
-Two ways that lead to the same place are seen to be the same. Once a method has returned, its caller knows what it returned
-and no more, so from then on that answer and what the method left in its object stand in the history, in the place of all that its
-calls were answered. And between two operations only what the process keeps counts: its scratch, the names used in it, its lock.
+Equal positions are recognised. When a method has returned, its caller knows only the
+answer. So the history then has the answer, and what the method left in its object,
+instead of the results of its calls. Between two operations only the `Memory` of a
+process counts: its scratch directory, the names used in it, its lock.
+
+Simulated besides files: randomness, the pid, sleep and the clock. Bounded: see `Rules`.
 """
 
 from __future__ import annotations
@@ -26,13 +30,15 @@ from swarm.stores.file.swap import SwapDirectory
 from swarm.stores.file.tokens import TokenCounters
 from swarm.system.clock import Clock
 
-_SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # to put something else in the place of its `os`
-_BUSY: Any = importlib.import_module("swarm.stores.busy")  # and of its `time`
+_SWAP: Any = importlib.import_module("swarm.stores.file.swap")  # to replace its `os`
+_BUSY: Any = importlib.import_module("swarm.stores.busy")  # and its `time`
 TTL = 60.0
 _FAR = 1e6  # seconds: past every lease
 
 Note = tuple[Any, ...]
-"""What a process is told: ("created", bool), ("acquired", record), ("refused",), ("lost",), …"""
+"""The answer of an operation: ("created", bool), ("acquired", record), ("refused",),
+("lost",), …
+"""
 
 
 class Code(NamedTuple):
@@ -40,22 +46,30 @@ class Code(NamedTuple):
 
     swap: type[SwapDirectory] = SwapDirectory
     table: type[LockTable] = LockTable
-    collect_garbage: Callable[[SwapDirectory], None] = SwapDirectory.collect_garbage  # what the sweeper does
+    # called by the garbage collector
+    collect_garbage: Callable[[SwapDirectory], None] = SwapDirectory.collect_garbage
 
 
 class Rules(NamedTuple):
-    """What the processes of a scenario may do. One that needs more `scratches`, because others have destroyed its own, is not
-    followed any further. Without `tokens` everybody draws its own at the right moment, which takes no steps. Where two meet, the
-    earlier process goes first, or the later one if `backwards`."""
+    """The bounds of a scenario.
+
+    - `scratches`: how many scratch directories a process may make. It is not followed
+      further when others have revoked more.
+    - `tokens`: whether tokens take steps. Without them each process gets its own token
+      at the right moment.
+    - `backwards`: where two processes meet, the later one goes first instead of the
+      earlier.
+    """
 
     scratches: int = 1
     tokens: bool = True
     backwards: bool = False
-    laid_out: bool = True  # no process removes the private directories, so that making them takes no steps
+    # no process removes the private directories, so making them takes no steps
+    laid_out: bool = True
 
 
 class Memory(NamedTuple):
-    """What a process keeps from one operation to the next."""
+    """The facts that a process keeps from one operation to the next."""
 
     pid: int
     scratch: tuple[int, str] = (0, "")
@@ -68,11 +82,15 @@ class Memory(NamedTuple):
 
 
 History = tuple[tuple[Any, ...], ...]
-"""Results of calls, and (name, "returned" or "raised", answer, left) of methods that have ended."""
+"""Results of calls, and (name, "returned" or "raised", answer, left) of methods that
+have ended.
+"""
 
 
 class Spot(NamedTuple):
-    """A place in a process's work: what brought it there, and the call it is about to make, None at its end."""
+    """A position of a process: what brought it there, and its next call, None at the
+    end.
+    """
 
     number: int
     process: int
@@ -83,7 +101,10 @@ class Spot(NamedTuple):
 
 
 class Processes:
-    """All places that the processes of a scenario can come to. `scripts` are their operations."""
+    """All spots that the processes of a scenario can reach.
+
+    `scripts` are their operations.
+    """
 
     def __init__(self, scripts: list[list[str]], code: Code, rules: Rules) -> None:
         self.scripts = scripts
@@ -100,10 +121,12 @@ class Processes:
         self._ways: dict[tuple[int, Result], tuple[Spot, tuple[Note, ...]]] = {}
 
     def start(self, process: int, operation: int, memory: Memory) -> Spot:
-        """The beginning of an operation, or the end of the script."""
+        """Return the spot at the beginning of an operation, or at the end of the
+        script.
+        """
         script = self.scripts[process]
         while operation < len(script) and script[operation] in ("heartbeat", "release") and memory.lock is None:
-            operation += 1  # there is nothing to keep or to give back
+            operation += 1  # there is no lock to refresh or release
         key = (process, operation, memory.key(), ())
         if key not in self._known:
             call = self._run(process, operation, memory, ()).call if operation < len(script) else None
@@ -111,7 +134,7 @@ class Processes:
         return self._known[key]
 
     def follow(self, spot: Spot, result: Result) -> tuple[Spot, tuple[Note, ...]]:
-        """Where a result leads, and what the process has been told on the way."""
+        """Return the spot that a result leads to, and the answers on the way."""
         known = self._ways.get((spot.number, result))
         if known is None:
             run = self._run(spot.process, spot.operation, spot.memory, (*spot.history, result))
@@ -119,7 +142,7 @@ class Processes:
         return known
 
     def restart(self, spot: Spot) -> Spot:
-        """Where a process begins that is started in the place of one that was killed here."""
+        """Return the first spot of a process that replaces one killed here."""
         return self.start(spot.process, spot.operation + 1, Memory(spot.memory.pid + 1))
 
     def _reached(self, spot: Spot, run: _Run) -> Spot:
@@ -151,7 +174,10 @@ class Processes:
         return run
 
     def _operate(self, operation: str, store: _Store, run: _Run) -> Lock | None:
-        """Does it, and notes the answer; the lock that the process then has."""
+        """Do the operation and note its answer.
+
+        Return the lock that the process then has.
+        """
         locks: LockTable = self._table(store)
         worker, mine = f"w{run.process}", run.memory.lock
         token = mine.token if mine else None
@@ -173,7 +199,7 @@ class Processes:
             else:
                 assert operation == "remove_private", operation
                 store.swap.remove_private()
-            run.note("swept")
+            run.note("collected")
         except LockHeld:
             run.note("refused")
         except (LockLost, NotYours):
@@ -186,11 +212,11 @@ class Processes:
 
 
 class _OutOfResults(BaseException):
-    """The operation has come to a call that has not been answered yet."""
+    """The operation has reached a call that has no result yet."""
 
 
 class _Run:
-    """One run of an operation: the history to give again, and what came of it."""
+    """One run of an operation: the history to repeat, and the results."""
 
     def __init__(self, process: int, memory: Memory, history: History, rules: Rules) -> None:
         self.process = process
@@ -202,7 +228,8 @@ class _Run:
         self.last_read: bytes | None = None
         self.waited = False
         self.scratches_made = memory.scratches_made
-        self.drawn = 8 * memory.names_used  # an attempt uses a name for each ticket that it draws, or more
+        # an attempt uses at least one name for each token that it takes
+        self.tokens_taken = 8 * memory.names_used
         self.rules = rules
         self.fresh = _Counter(memory.names_used)
         self._given = 0
@@ -212,7 +239,10 @@ class _Run:
             self.notes.append(note)
 
     def ask(self, verb: str, *args: Any) -> Any:
-        """A call of the filesystem: what it returned, if that is known, or the end of this run."""
+        """Return the result of a filesystem call if it is known.
+
+        Otherwise end this run.
+        """
         if self._given == len(self.history):
             if self.call is None:
                 self.call = (verb, self.process, *args)
@@ -224,15 +254,18 @@ class _Run:
         return value
 
     def within(self, name: str, swap: SwapDirectory, method: Callable[[], Any]) -> Any:
-        """A method: its answer, if that is known; else it is run, and once it has ended its answer is known. (None calls itself,
-        so its name tells which one has ended.)"""
+        """Return the answer of a method if it is known. Otherwise run it, and remember
+        its answer.
+
+        No method calls itself, so its name says which one has ended.
+        """
         if self.call is not None:
             raise _OutOfResults
         begun = self._given
         if begun < len(self.history) and self.history[begun][0] == name:
             _, kind, answer, left = self.history[begun]
             self._given += 1
-            swap._own, self.fresh.used, self.scratches_made, self.drawn, self.compared, self.last_read, self.waited = left
+            swap._own, self.fresh.used, self.scratches_made, self.tokens_taken, self.compared, self.last_read, self.waited = left
             if kind == "raised":
                 raise _thawed_error(*answer)
             return list(answer[1]) if answer[0] is list else answer[1]
@@ -248,7 +281,15 @@ class _Run:
 
     def _sum_up(self, begun: int, name: str, kind: str, answer: Any, swap: SwapDirectory) -> None:
         if self._given > begun:
-            left = (swap._own, self.fresh.used, self.scratches_made, self.drawn, self.compared, self.last_read, self.waited)
+            left = (
+                swap._own,
+                self.fresh.used,
+                self.scratches_made,
+                self.tokens_taken,
+                self.compared,
+                self.last_read,
+                self.waited,
+            )
             self.history[begun : self._given] = [(name, kind, answer, left)]
             self._given = begun + 1
 
@@ -261,7 +302,7 @@ def _thawed_error(kind: type[BaseException], args: tuple[Any, ...], attributes: 
 
 
 def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
-    """The class, with each end of one of these methods noted in the history."""
+    """Return the class with the end of each of these methods noted in the history."""
 
     def scoped(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -269,18 +310,20 @@ def _with_scopes(kind: type[Any], methods: list[str]) -> type[Any]:
             owner: Any = self._fs if isinstance(self, SwapDirectory | TokenCounters) else self
             store: _Store = owner.store
             if method.__name__ == "collect_garbage" and not args:
-                return None  # the one that every new scratch begins with: here a process of its own does it, at any moment
+                # made with every new scratch directory; here a process of its own does
+                # it at any moment
+                return None
             return store.run.within(method.__name__, store.swap, lambda: method(self, *args))
 
         return run_or_recall
 
     changes: dict[str, Any] = {name: scoped(getattr(kind, name)) for name in methods}
-    changes["__del__"] = lambda self: None  # nothing is given back: what was thrown away was only a run
+    changes["__del__"] = lambda self: None  # nothing to clean up: only a run was discarded
     return type(kind.__name__, (kind,), changes)
 
 
 class _Counter:
-    """`itertools.count`, and how far it has come."""
+    """`itertools.count` that shows how far it has counted."""
 
     def __init__(self, used: int) -> None:
         self.used = used
@@ -291,7 +334,10 @@ class _Counter:
 
 
 class _Store:
-    """What `FileStore` is to a lock table, over the simulated calls; it notes what is compared and what is answered."""
+    """The `FileStore` of a lock table on simulated calls.
+
+    It notes comparisons and answers.
+    """
 
     def __init__(self, swap: type[SwapDirectory], tokens: type[TokenCounters], run: _Run) -> None:
         self.clock = _Clock(run)
@@ -304,7 +350,7 @@ class _Store:
         self._counters._known = 0
 
     def _make_dirs(self, path: str) -> None:
-        """`make_dirs`, where anything may be missing."""
+        """Make the directories, where any of them may be missing."""
         while not self.run.rules.laid_out and path != LIVE:
             try:
                 self.swap._fs.mkdir(path)
@@ -343,7 +389,10 @@ class _Store:
 
 
 class _Calls:
-    """`Filesystem`, each call asked of the simulation. Where the record may be changed, the call says what was compared."""
+    """A `Filesystem` whose calls are asked of the simulation.
+
+    A call that may change the record says what was compared.
+    """
 
     def __init__(self, store: _Store) -> None:
         self.store = store
@@ -358,7 +407,7 @@ class _Calls:
     own_names = names
 
     def sync_content(self, path: str) -> None:
-        """No loss of power ends a simulation."""
+        """Do nothing: no loss of power is simulated."""
 
     def grow(self, path: str, *, sync: bool) -> int:
         return self._token("grow", path)
@@ -367,23 +416,32 @@ class _Calls:
         return self._token("size", path)
 
     def _token(self, verb: str, path: str) -> int:
-        """Where tokens are no matter, each process draws its own, and finds that it was the last that was drawn."""
+        """Return a token.
+
+        Where tokens take no steps, each process has its own, and finds that it is the
+        last one.
+        """
         run = self._run
         if not run.rules.tokens:
-            run.drawn += verb == "grow"
-            return 1000 * (run.process + 1) + run.drawn
+            run.tokens_taken += verb == "grow"
+            return 1000 * (run.process + 1) + run.tokens_taken
         size: int = run.ask(verb, path)
         return size
 
     def exists(self, path: str) -> bool:
-        """No boot ends in a simulation and nobody removes the counters, so that what is asked about them is no step."""
+        """Answer for the counters without a step: no boot ends, and no process removes
+        them.
+        """
         if path.startswith((f"{PRIVATE}/generations", f"{PRIVATE}/tokens")):
             return path == f"{PRIVATE}/tokens"
         found: bool = self._run.ask("exists", path)
         return found
 
     def age(self, path: str) -> float:
-        """After waiting once for another process, an intent is old: waiting again would lead back to the same state."""
+        """After waiting once for another process, an intent is old.
+
+        Waiting again would lead back to the same state.
+        """
         age: float = self._run.ask("age", path, *(["waited"] if self._run.waited else []))
         return age
 
@@ -403,7 +461,7 @@ class _Calls:
 
 
 class _Clock(Clock):
-    """Stands still; whether a lease is over is asked of the simulation."""
+    """A clock that stands still. The simulation says whether a lease is over."""
 
     def __init__(self, run: _Run) -> None:
         super().__init__()
@@ -424,7 +482,9 @@ class _Clock(Clock):
 
 @contextmanager
 def _stand_ins(run: _Run) -> Iterator[None]:
-    """In the place of what the code asks the system for besides files: randomness, its pid, and sleep."""
+    """Replace what the code asks the system for besides files: randomness, its pid, and
+    sleep.
+    """
     saved = _SWAP.os, _BUSY.time
     _SWAP.os, _BUSY.time = _Os(run), _Time(run)
     try:

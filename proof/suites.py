@@ -1,4 +1,7 @@
-"""The parts of the proof that are tests: bad input, and faults of the ground. Here they get more examples and may not skip."""
+"""The parts of the proof that are tests: bad input, and faults of disk and machine.
+
+Here they get more examples, and no test may be skipped.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ INPUT = (
     "admin/test_validation",
     "queue/test_state",
 )
-GROUND = (
+FAULTS = (
     "robustness/test_frozen_filesystem",
     "robustness/test_full_disk",
     "robustness/test_changed_conditions",
@@ -37,8 +40,8 @@ def prove_input(report: Report, *, short: bool) -> None:
     _prove(report, "bad input", INPUT, short)
 
 
-def prove_ground(report: Report, *, short: bool) -> None:
-    _prove(report, "faults of the ground", GROUND, short)
+def prove_faults(report: Report, *, short: bool) -> None:
+    _prove(report, "faults of disk and machine", FAULTS, short)
 
 
 def _prove(report: Report, part: str, names: tuple[str, ...], short: bool) -> None:

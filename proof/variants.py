@@ -1,7 +1,8 @@
 """Lock code that is broken on purpose: a checker that cannot fail proves nothing.
 
-The first five are known ways to take over a lock file, none of which works. The others are swarm's own code with one of
-its rules left out. Each names the scenario in which the explorer must find it.
+The first five are known ways to take over a lock file that do not work. The others are
+swarm's own code with one rule left out. Each names the scenario in which the explorer
+must find it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Variant(NamedTuple):
 
 
 class _Plain(SwapDirectory):
-    """Neither intents nor scratch directories: compare, then act."""
+    """Use neither intents nor scratch directories: compare, then act."""
 
     def create(self, name: str, data: bytes) -> bool:
         try:
@@ -61,7 +62,7 @@ class _Plain(SwapDirectory):
 
 
 class _DeleteThenCreate(LockTable):
-    """The pseudo-code of `003`: it has expired, so delete it, so create it."""
+    """The pseudo-code of `003`: delete an expired lock, then create one."""
 
     def _write(self, task: str, judged: bytes | None, holder: str, lock: Lock) -> bool:
         key = f"locks/{task}"
@@ -116,7 +117,10 @@ class _BreakLockAroundTakeoverOnly(_Plain):
 
 
 class _SymlinkInThePath(SwapDirectory):
-    """A scratch directory is a symlink: it can be removed, but a rename that has resolved it does not notice."""
+    """Make each scratch directory a symlink.
+
+    It can be removed, but a rename that has resolved it does not notice.
+    """
 
     def _next_file(self) -> tuple[str, str]:
         scratch, number = super()._next_file()
@@ -138,7 +142,10 @@ class _RevokeDoesNothing(SwapDirectory):
 
 
 class _IntentNameUsedTwice(SwapDirectory):
-    """One intent for all, which names its owner in its content: a process may remove another's."""
+    """Use one intent name for all processes, with the owner in its content.
+
+    A process may remove another's.
+    """
 
     def _change(self, name: str, old: bytes, new: bytes | None) -> bool:
         scratch, number = self._next_file()
@@ -190,7 +197,7 @@ class _HeartbeatWithoutIntent(SwapDirectory):
 
 
 class _ComparesNothing(SwapDirectory):
-    """Takes the record for the expected one without reading it."""
+    """Take the record for the expected one without reading it."""
 
     _expected: bytes | None = None
 
@@ -258,7 +265,7 @@ class _ThreadsIgnoreEachOther(SwapDirectory):
 
 
 class _RevokesOnlyThePolite(SwapDirectory):
-    """Does not revoke a rival that will raise Busy when it sees this process."""
+    """Do not revoke a rival that will raise Busy when it sees this process."""
 
     def _revoke_all(self, intents: list[str]) -> None:
         super()._revoke_all([intent for intent in intents if swap._scratch_of(intent) < self._own[1]])
@@ -282,8 +289,11 @@ class _ListsBeforeItAnnounces(SwapDirectory):
         return super()._intents_for(name) if self._listed is None else list(self._listed)
 
 
-class _TokenDrawnTooEarly(LockTable):
-    """Before looking at what is to be replaced; compared only after linking."""
+class _TokenTakenTooEarly(LockTable):
+    """Take the token before reading the record to replace.
+
+    Compare it only after linking.
+    """
 
     def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
         key = f"locks/{task}"
@@ -348,8 +358,8 @@ ALL = [
     Variant("a rival that will be polite is not revoked", Code(_RevokesOnlyThePolite), scenarios.HOLDER_AND_TAKEOVER),
     Variant("threads that ignore each other", Code(_ThreadsIgnoreEachOther), scenarios.THREADS),
     Variant("intents listed before the own one is announced", Code(_ListsBeforeItAnnounces), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a token drawn too early", Code(table=_TokenDrawnTooEarly), scenarios.TWO_FRESH),
-    Variant("a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_TURNS),
+    Variant("a token taken too early", Code(table=_TokenTakenTooEarly), scenarios.TWO_FRESH),
+    Variant("a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_ROUNDS),
     Variant(
         "a garbage collector that does not revoke",
         Code(collect_garbage=_collect_without_revoking),

@@ -1,6 +1,7 @@
-"""Asks one member of a cluster everything that there is to ask, when it cannot know the answer: it must not give one.
+"""A witness: a process that asks a cluster member everything that a store can be asked.
 
-A process of its own, that has spoken to the member before, so that it is known and its wires are open.
+It asks when the member cannot know the answer: the member must not give one. The
+witness talked to the member before, so that it knows it and has open connections.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
-from proof.server_controls import forget_the_others
-from proof.worker import is_away
+from proof.server_controls import accept_single_member_reads
+from proof.worker import is_unreachable
 from swarm.errors import StoreError, SwarmError
 from swarm.locks.table import LockTable
 from swarm.status.log import LOG
@@ -24,7 +25,7 @@ from swarm.stores.registry import open_store
 from tests.support.processes import fork
 
 TIMEOUT = 1.0  # seconds that a question is tried for
-LATE = 2 * TIMEOUT + 2  # seconds after which there must be an end, on a machine that has much else to do
+LATE = 2 * TIMEOUT + 2  # seconds after which a question must have ended, on a busy machine
 _QUESTIONS: dict[str, Callable[[Store, str], object]] = {
     "read": lambda store, known: store.read("locks/t0"),
     "keys": lambda store, known: store.keys("locks"),
@@ -51,28 +52,28 @@ class Outcome(NamedTuple):
 
 
 class Witness:
-    """For the length of a block; ready when that begins."""
+    """A witness that is ready at the beginning of its block, and killed at the end."""
 
     def __init__(self, url: str, control: str = "") -> None:
-        self._told, told = os.pipe()
-        heard, self._go = os.pipe()
+        self._output, output = os.pipe()
+        start, self._go = os.pipe()
 
         def serve() -> None:
-            forget_the_others(control)
+            accept_single_member_reads(control)
             stores = [open_store(f"{url}&timeout={TIMEOUT}") for _ in _QUESTIONS]
             _, known = max(store.tail(LOG, 0) for store in stores)
-            os.write(told, b".")
-            os.read(heard, 1)
+            os.write(output, b".")
+            os.read(start, 1)
             with ThreadPoolExecutor(len(_QUESTIONS)) as pool:
                 outcomes = list(pool.map(_ask, _QUESTIONS, stores, [known] * len(stores)))
-            os.write(told, json.dumps(outcomes).encode())
+            os.write(output, json.dumps(outcomes).encode())
 
         self._pid = fork(serve)
-        os.close(told)
-        os.close(heard)
+        os.close(output)
+        os.close(start)
 
     def __enter__(self) -> Self:
-        assert os.read(self._told, 1) == b".", "it could not speak to the member before"
+        assert os.read(self._output, 1) == b".", "the witness could not reach the member"
         return self
 
     def ask(self) -> None:
@@ -80,22 +81,22 @@ class Witness:
 
     @property
     def has_ended(self) -> bool:
-        return bool(select.select([self._told], [], [], 0)[0])
+        return bool(select.select([self._output], [], [], 0)[0])
 
     def outcomes(self) -> list[Outcome]:
-        """When it has ended."""
-        with os.fdopen(os.dup(self._told)) as told:
-            return [Outcome(*outcome) for outcome in json.loads(told.read())]
+        """Return the outcomes, once all questions have ended."""
+        with os.fdopen(os.dup(self._output)) as output:
+            return [Outcome(*outcome) for outcome in json.loads(output.read())]
 
     def __exit__(self, *_: object) -> None:
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
-        os.close(self._told)
+        os.close(self._output)
         os.close(self._go)
 
 
 def wrong_with(outcomes: list[Outcome], who: str) -> list[str]:
-    """In words. `who` was asked."""
+    """Return the violations in the outcomes of a member."""
     answered = [f"{who} answered {verb}: {answer}" for verb, _, answer in outcomes if answer is not None]
     late = [f"{who} was asked {verb} for {seconds:.1f} s" for verb, seconds, _ in outcomes if seconds > LATE]
     return answered + late
@@ -107,6 +108,6 @@ def _ask(verb: str, store: Store, known: str) -> Outcome:
     try:
         answer = repr(_QUESTIONS[verb](store, known))[:200]
     except SwarmError as error:
-        if not (isinstance(error, StoreError) and is_away(error)):
+        if not (isinstance(error, StoreError) and is_unreachable(error)):
             answer = str(error)
     return Outcome(verb, time.monotonic() - begun, answer)

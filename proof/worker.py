@@ -1,10 +1,15 @@
-"""A worker of the chaos: takes a lock, updates the task's counter, writes to the log, gives the lock back, and notes it all.
+"""A worker of the chaos.
 
-It runs until it is killed. Now and then it sleeps past its lease without noticing, or leaves a lock to run out. To keep the
-tempo, `swap.INTENT_TIMEOUT` is shorter than its 3 seconds: `Plan.patience`. A server may be away for longer than a verb tries to
-reach it: then the outcome is noted as unknown. Any other failure of the store ends the worker, and the run.
+It acquires a lock, updates the task's counter, appends to the log, releases the lock,
+and notes everything. It runs until it is killed. Now and then it sleeps past its lease
+without noticing, or leaves a lock to expire.
 
-    python -m proof.worker <plan> <name>      for a worker whose wall clock libfaketime moves
+To save time, `swap.INTENT_TIMEOUT` is shorter than its 3 seconds:
+`Plan.intent_timeout`. A server may be unreachable for longer than a call tries. Then
+the outcome is noted as unknown. Any other failure of the store ends the worker and the
+run.
+
+    python -m proof.worker PLAN NAME      a worker whose wall clock libfaketime moves
 """
 
 from __future__ import annotations
@@ -33,11 +38,12 @@ from swarm.stores.file.syscalls import Filesystem
 from swarm.stores.registry import open_store
 from swarm.system import process
 
-EVERYBODY = "everybody"  # a name under which many take locks, so that only the token tells whose one is
+# a name that many workers use, so that only the token tells their locks apart
+SHARED_NAME = "shared"
 
 
 class Locks(Protocol):
-    """What is put to the proof: swarm's LockTable, or a control that must be caught."""
+    """The locks under test: swarm's LockTable, or a control that must be caught."""
 
     def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock: ...
 
@@ -51,44 +57,48 @@ Append = Callable[[str, str, int], object]  # task, worker, number of the record
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run is made; all that its workers need to know."""
+    """All that the workers of a run need to know."""
 
     directory: str
     seed: int
     tasks: tuple[str, ...]
-    control: str = ""  # which control stands in for swarm; "" for none
+    control: str = ""  # the control in place of swarm; "" for none
     leases: tuple[float, ...] = (0.02, 0.05, 0.15)
-    patience: float = 0.1
-    beating: float = 0.08  # the share of holds with a heartbeat; it makes the shortest leases a second long
-    leaving: float = 0.1  # of holds that are left to run out
-    dawdling: float = 0.06  # of holds in which the worker sleeps, in half of them past its lease
-    rushing: float = 0.3  # of tries that go to the first two tasks
+    intent_timeout: float = 0.1
+    # share of holds with a heartbeat; makes the shortest leases a second long
+    heartbeat_share: float = 0.08
+    expire_share: float = 0.1  # share of holds that are left to expire
+    sleep_share: float = 0.06  # share of holds in which the worker sleeps, half of them past its lease
+    popular_share: float = 0.3  # share of attempts on the first two tasks
     log_max_bytes: int = 50_000
     fenced: bool = True
     server: str = ""  # the address of a store on a server; "" for the directory `state`
     timeout: float = 1.0  # seconds that a worker tries to reach the server
-    machines: int = 1  # workers of different ones judge each other's leases by the server's clock
-    clocks_apart: float = 0.0  # seconds that each etcd member's clock is ahead of the one before, as workers hear it
-    logging: float = 0.4  # the share of holds in which a record is appended
+    machines: int = 1  # workers of different machines judge leases by the server's clock
+    clocks_apart: float = 0.0  # seconds that each etcd member's clock is ahead of the one before
+    log_share: float = 0.4  # share of holds in which a record is appended
 
     @property
     def address(self) -> str:
-        """Of the store, for whoever has time."""
+        """The address of the store, with the default timeout."""
         return self.server or str(self.state)
 
-    def hasty_address(self, name: str) -> str:
-        """The same, for a process of the crew. Of the members of a cluster, each begins with another one."""
+    def worker_address(self, name: str) -> str:
+        """Return the address for a process of the crew.
+
+        In a cluster, each process starts with another member.
+        """
         if not self.server:
             return self.address
         scheme, _, rest = self.server.partition("://")
-        places, _, options = rest.partition("?")
-        members = places.split(",")
+        hosts, _, options = rest.partition("?")
+        members = hosts.split(",")
         first = number_of(name) % len(members)
         return f"{scheme}://{','.join((*members[first:], *members[:first]))}?{options}&timeout={self.timeout}"
 
     @property
     def followed(self) -> Path:
-        """What followers of the log have read."""
+        """The lines that followers of the log have read."""
         return Path(self.directory) / "followed"
 
     @property
@@ -105,7 +115,7 @@ class Plan:
 
     @property
     def tally(self) -> Path:
-        """A file with one byte an acquisition."""
+        """A file with one byte for each acquisition."""
         return Path(self.directory) / "tally"
 
     def lay_out(self) -> None:
@@ -123,14 +133,14 @@ class Plan:
 
 
 class Worker:
-    """One process's part in a plan. `filesystem` is what its locks go through."""
+    """One process of a plan. Its locks use `filesystem`."""
 
     def __init__(self, plan: Plan, name: str, filesystem: Filesystem | None = None) -> None:
-        swap.INTENT_TIMEOUT = plan.patience
+        swap.INTENT_TIMEOUT = plan.intent_timeout
         if plan.machines > 1:
-            _belong_to(number_of(name) % plan.machines)
+            _claim_machine(number_of(name) % plan.machines)
         if plan.clocks_apart:
-            _hear_clocks_apart(plan)
+            _shift_member_clocks(plan)
         self.plan = plan
         self.name = name
         self.rng = random.Random(f"{plan.seed} {name}")
@@ -138,45 +148,45 @@ class Worker:
         self.store: Store
         self.locks: Locks
         self.append: Append = self._append_to_swarm
-        self.begin_anew()
+        self.reopen()
         if plan.control:
-            from proof.controls import stand_in
+            from proof.controls import install_control
 
-            stand_in(self, plan.control)
+            install_control(self, plan.control)
         self.notes = Notes(plan.history, name)
         self._tally = os.open(plan.tally, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._counters = {task: Counter(plan.counters / task, fenced=plan.fenced) for task in plan.tasks}
         self._appended = 0
 
-    def begin_anew(self) -> None:
-        """From here on it touches the store as a process does that has just begun."""
+    def reopen(self) -> None:
+        """Open the store again, as a process does that has just started."""
         if self._filesystem:
             self.store = FileStore(self.plan.address, log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
         else:
-            self.store = open_store(self.plan.hasty_address(self.name), log_max_bytes=self.plan.log_max_bytes)
+            self.store = open_store(self.plan.worker_address(self.name), log_max_bytes=self.plan.log_max_bytes)
         self.locks = LockTable(self.store)
 
     def work(self) -> None:
         self._note_wall_clock()
         while True:
-            task = self.rng.choice(self.plan.tasks[:2] if self.rng.random() < self.plan.rushing else self.plan.tasks)
-            lock = self.take(task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05)))
+            task = self.rng.choice(self.plan.tasks[:2] if self.rng.random() < self.plan.popular_share else self.plan.tasks)
+            lock = self.acquire(task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05)))
             if lock is None:
                 _sleep(0.005)
                 continue
             self.use(lock)
-            if self.rng.random() < self.plan.logging:
+            if self.rng.random() < self.plan.log_share:
                 self.log(task)
-            if self.rng.random() >= self.plan.leaving:
-                self.give_back(lock)
+            if self.rng.random() >= self.plan.expire_share:
+                self.release(lock)
             if self.rng.random() < 0.003:
                 self.store.rotate(LOG)
             if self.rng.random() < 0.1:
                 self._note_wall_clock()
 
-    def take(self, task: str, *, bound: bool = False, wait: float = 0.0) -> Lock | None:
+    def acquire(self, task: str, *, bound: bool = False, wait: float = 0.0) -> Lock | None:
         ttl = self.rng.choice(self.plan.leases)
-        worker = self.rng.choice((self.name, EVERYBODY))
+        worker = self.rng.choice((self.name, SHARED_NAME))
         called = self.notes.now()
         try:
             lock = self.locks.acquire(task, worker, ttl, bound=bound, wait=wait)
@@ -190,19 +200,21 @@ class Worker:
         return lock
 
     def use(self, lock: Lock) -> None:
-        """Updates the counter as the holder of a lock does, and keeps the lock meanwhile."""
+        """Update the counter as the holder of a lock does, now and then with a
+        heartbeat.
+        """
         assert lock.token is not None and lock.ttl is not None
         value = self._counters[lock.task_id].read(lock.token)
-        if self.rng.random() < self.plan.dawdling:
+        if self.rng.random() < self.plan.sleep_share:
             _sleep(self.rng.uniform(0, 2 * lock.ttl))
-        if self.rng.random() < self.plan.beating:
-            self.keep(lock)
+        if self.rng.random() < self.plan.heartbeat_share:
+            self.heartbeat(lock)
         if value is not None and self._counters[lock.task_id].write(lock.token, value + 1):
             self.notes.note("wrote", lock.task_id, lock.token, value + 1)
         else:
             self.notes.note("refused", lock.task_id, lock.token)
 
-    def keep(self, lock: Lock) -> None:
+    def heartbeat(self, lock: Lock) -> None:
         try:
             renewed = self.locks.heartbeat(lock.task_id, lock.worker, lock.token)
         except LockLost:
@@ -212,7 +224,7 @@ class Worker:
         else:
             self.notes.note("beat", lock.task_id, lock.token, _until(renewed))
 
-    def give_back(self, lock: Lock) -> None:
+    def release(self, lock: Lock) -> None:
         self.notes.note("free", lock.task_id, lock.token, self.notes.now())
         try:
             self.locks.release(lock.task_id, lock.worker, lock.token)
@@ -232,7 +244,7 @@ class Worker:
             self.notes.note("appended", self._appended, called, self.notes.now())
 
     def _note_unknown(self, error: StoreError, *what: object) -> None:
-        if not is_away(error):
+        if not is_unreachable(error):
             raise error
         self.notes.note("unknown", *what)
 
@@ -244,34 +256,42 @@ class Worker:
 
 
 def number_of(name: str) -> int:
-    """That of a process of the crew, such as w12; 0 if it has none."""
+    """Return the number in the name of a process, such as 12 of w12; 0 if it has none."""
     return int(name.strip("abcdefghijklmnopqrstuvwxyz") or 0)
 
 
-def is_away(error: StoreError) -> bool:
-    """Whether it says that the server could not be reached. What a server refuses is never excused, nor what a file does."""
+def is_unreachable(error: StoreError) -> bool:
+    """Return whether the error says that the server is unreachable.
+
+    Refusals of a server, and errors of files, are never excused.
+    """
     return "cannot be reached" in str(error)
 
 
-def _belong_to(machine: int) -> None:
-    """From here on this process says that it is of another machine: those of others cannot judge its stamps."""
+def _claim_machine(machine: int) -> None:
+    """Let this process claim to be on another machine: processes of others cannot judge
+    its stamps.
+    """
     boot = f"{process.boot_id()[:-2]}{machine:02d}"
     process.boot_id = lambda: boot
     process._machine = lambda: f"machine {machine}"
 
 
-def _hear_clocks_apart(plan: Plan) -> None:
-    """From here on members of etcd tell times that are apart. libfaketime cannot move their clocks: etcd does not ask libc."""
+def _shift_member_clocks(plan: Plan) -> None:
+    """Let this process see etcd members with clocks that differ.
+
+    libfaketime cannot move their clocks: etcd does not use libc.
+    """
     from swarm.stores.address import Address
     from swarm.stores.etcd_gateway import Connection
 
     members = Address(plan.server).hosts_and_ports(0)
-    said = Connection._answer
+    original = Connection._answer
 
     def answer(connection: Connection, verb: str, question: dict[str, Any]) -> dict[str, Any]:
-        told = said(connection, verb, question)
+        reply = original(connection, verb, question)
         connection.date += plan.clocks_apart * members.index(connection._gateway.members[connection.member])
-        return told
+        return reply
 
     Connection._answer = answer  # type: ignore[assignment, method-assign]
 
@@ -285,7 +305,8 @@ def _sleep(seconds: float) -> None:
 
 
 def main(plan: str, name: str) -> None:
-    time.sleep = _sleep  # type: ignore[assignment]  # under libfaketime the real one fails with EINVAL
+    # under libfaketime the real one fails with EINVAL
+    time.sleep = _sleep  # type: ignore[assignment]
     Worker(Plan.decode(plan), name).work()
 
 

@@ -1,9 +1,11 @@
-"""A scenario and its moves: who can do what next, what comes of it, and whether the promises still hold.
+"""A scenario and its moves: what can happen next, the result, and whether the promises
+hold.
 
-A state is a tuple of numbers: the disk's state, what the monitor remembers, what the person and death may still do, and the place
-of each process. In each state every process may make its next call, with every result that it can have; the person may touch the
-lock file; and a process may be killed, and another be started in its place. To be killed for good, or to be stopped for ever, is
-to make no more calls: each state stands for that too.
+A state is a tuple of numbers: the state of the disk, the ghost of the monitor, the
+budget of the person and of kills, and the spot of each process. In each state every
+process may make its next call, with every result that it can have. The person may touch
+the lock file. A process may be killed and replaced. A process that is killed for good,
+or stopped for ever, makes no more calls; each state stands for that too.
 """
 
 from __future__ import annotations
@@ -20,23 +22,32 @@ from swarm.locks.record import decode
 
 State = tuple[int, ...]
 Move = tuple[int, int]
-"""Who, and which of the things it can do: of a process the outcomes of its call, then its death; of PERSON its actions."""
+"""The actor and its choice.
+
+A process chooses among the outcomes of its next call, then its death. PERSON chooses
+among its actions.
+"""
 
 T = TypeVar("T", bound=Hashable)
 
 
 class Scenario(NamedTuple):
-    """What happens. `before` is done first, undisturbed: pairs of a process and how many of its operations it has then done."""
+    """The actors and the bounds of an exploration.
+
+    `before` is done first, undisturbed: pairs of a process and how many of its
+    operations it has then done.
+    """
 
     name: str
     scripts: list[list[str]]
     before: tuple[tuple[int, int], ...] = ()
-    asleep: int = 0  # how many calls of its next operation w0 has made then, too
-    person: tuple[str, ...] = ()  # what a person may do, each once, in any order and at any moment
-    deaths: int = 0  # how many processes are killed and replaced by new ones
+    asleep: int = 0  # how many calls of its next operation w0 has then made, too
+    person: tuple[str, ...] = ()  # the actions of a person, each once, in any order, at any moment
+    deaths: int = 0  # how many processes are killed and replaced
     forked: bool = False  # the last process is a fork of the first
-    threads: bool = False  # the last is no process but another thread of the first, and has the same scratch directory
-    at_once: bool = False  # what nobody else can notice or hinder is done before anything else: fewer states to go through
+    # the last is another thread of the first, with the same scratch directory
+    threads: bool = False
+    at_once: bool = False  # do private calls before anything else: fewer states
     rules: Rules = Rules()
 
 
@@ -56,7 +67,9 @@ class Numbers(Generic[T]):
 
 
 class Effect(NamedTuple):
-    """What the monitor hears of a move: who made it, what became of the lock file, what was told, what the file says now."""
+    """What the monitor sees of a move: its actor, the change of the lock file, the
+    answers, and the lock file after it.
+    """
 
     who: int
     event: tuple[Any, ...] | None
@@ -66,7 +79,7 @@ class Effect(NamedTuple):
 
 
 class World:
-    """All that can happen in a scenario, each thing worked out once."""
+    """All that can happen in a scenario, each outcome computed once."""
 
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
@@ -81,24 +94,27 @@ class World:
         self.start = self._prepared()
 
     def moves(self, state: State) -> Iterator[tuple[Move, State]]:
-        """What can happen next and where it leads. Raises Violation, with the move that did it."""
+        """Yield the possible moves and the states they lead to.
+
+        Raise Violation with the move that caused it.
+        """
         disk, ghost, budget = state[:3]
         private = self._private(state) if self.scenario.at_once else None
         if private is not None:
             yield (private, 0), self.apply(state, (private, 0))
             return
-        for place, spot in enumerate(state[3:], 3):
+        for index, spot in enumerate(state[3:], 3):
             for choice, (disk_after, spot_after, effect) in enumerate(self._calls(disk, spot)):
-                ghost_after = self._hear(ghost, effect, (place - 3, choice))
-                yield (place - 3, choice), (disk_after, ghost_after, budget, *state[3:place], spot_after, *state[place + 1 :])
-        if budget:  # 0 is nothing left
+                ghost_after = self._hear(ghost, effect, (index - 3, choice))
+                yield (index - 3, choice), (disk_after, ghost_after, budget, *state[3:index], spot_after, *state[index + 1 :])
+        if budget:  # 0: nothing left
             for who in (*range(len(state) - 3), PERSON):
                 calls = 0 if who == PERSON else len(self._calls(disk, state[3 + who]))
                 for choice in range(calls, self.choices(state, who)):
                     yield (who, choice), self.apply(state, (who, choice))
 
     def _private(self, state: State) -> int | None:
-        """A process whose next call is nobody else's business."""
+        """Return a process whose next call is private, if there is one."""
         for who, spot in enumerate(state[3:]):
             call = self.processes.spots[spot].call
             if call is not None and self.disk.is_private(state[0], call):
@@ -106,7 +122,7 @@ class World:
         return None
 
     def choices(self, state: State, who: int) -> int:
-        """How many things somebody can do."""
+        """Return the number of choices of an actor."""
         actions, deaths = self._budgets.values[state[2]]
         if who == PERSON:
             return len(actions)
@@ -117,7 +133,7 @@ class World:
         return move[0] != PERSON and move[1] == len(self._calls(state[0], state[3 + move[0]]))
 
     def apply(self, state: State, move: Move) -> State:
-        """The state after a move. Raises Violation."""
+        """Return the state after a move. Raise Violation."""
         disk, ghost, budget = state[:3]
         who, choice = move
         actions, deaths = self._budgets.values[budget]
@@ -137,37 +153,40 @@ class World:
         return disk, self._hear(ghost, effect, move), budget, *state[3 : 3 + who], after, *state[4 + who :]
 
     def check_dead_end(self, disk: int) -> None:
-        """With everybody else dead and all leases over, somebody new must get the lock, keep it and give it back."""
+        """Raise Violation unless a newcomer can acquire, refresh and release the lock.
+
+        All other processes are dead and all leases are over.
+        """
         if disk in self._never_dead_ends:
             return
         self._never_dead_ends.add(disk)
         newcomer = len(self.scenario.scripts)
         spot = self.processes.start(newcomer, 0, _memory(newcomer)).number
-        told: list[str] = []
+        answers: list[str] = []
         while calls := self._calls(disk, spot):
-            disk, spot, effect = calls[-1]  # what time can tell, it tells late
-            told += [note[0] for note in self._effects.values[effect].notes]
-        if told[-3:] != ["acquired", "kept", "released"] or self.disk.record(disk) is not None:
-            raise Violation(f"a newcomer alone cannot get the lock, keep it and give it back: {', '.join(told)}")
+            disk, spot, effect = calls[-1]  # the last answer to a question about time is "over"
+            answers += [note[0] for note in self._effects.values[effect].notes]
+        if answers[-3:] != ["acquired", "kept", "released"] or self.disk.record(disk) is not None:
+            raise Violation(f"a newcomer alone cannot acquire, refresh and release the lock: {', '.join(answers)}")
 
     def describe(self, state: State, move: Move) -> str:
-        """A move in words, as a line of a trace."""
+        """Describe a move as a line of a trace."""
         who, choice = move
         if who == PERSON:
             return f"person  {self._budgets.values[state[2]][0][choice]}"
         spot = self.processes.spots[state[3 + who]]
         if self.is_death(state, move):
-            return f"w{who}      is killed, and begins anew as another process"
+            return f"w{who}      is killed, and another process replaces it"
         assert spot.call is not None
         kind, value = self.disk.after(state[0], spot.call)[choice].result
         effect = self._effects.values[self._calls(state[0], spot.number)[choice][2]]
         answer = errno.errorcode[value] if kind == "error" else "" if value is None else _shown(value)
-        told = "".join(f"   => {note[0]}" for note in effect.notes if note[0] != "created")
+        answers = "".join(f"   => {note[0]}" for note in effect.notes if note[0] != "created")
         operation = self.processes.scripts[who][spot.operation]
-        return f"w{who} {operation:9} {_in_words(spot.call)}{answer and ' -> '}{answer}{told}"
+        return f"w{who} {operation:9} {_in_words(spot.call)}{answer and ' -> '}{answer}{answers}"
 
     def _calls(self, disk: int, spot: int) -> tuple[tuple[int, int, int], ...]:
-        """All that can come of a process's next call: disk, place and effect."""
+        """Return the outcomes of a process's next call: disk, spot and effect."""
         steps = self._steps.get((disk, spot))
         if steps is None:
             steps = self._steps[disk, spot] = tuple(self._work_out(disk, self.processes.spots[spot]))
@@ -207,7 +226,8 @@ class World:
         if scenario.forked or scenario.threads:
             memory = self.processes.spots[state[3]].memory._replace(lock=None)
             child = memory._replace(pid=_memory(last).pid, scratches_made=0)
-            thread = memory._replace(names_used=100)  # they draw names from one counter: none is used twice
+            # threads share one counter of names: none is used twice
+            thread = memory._replace(names_used=100)
             state = (*state[:-1], self.processes.start(last, 0, child if scenario.forked else thread).number)
         return state
 
@@ -236,7 +256,9 @@ def _in_words(call: Call) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a call, short: the lock as worker#token, scratch directories without what is the same in all of them."""
+    """Shorten a value of a call: the lock as worker#token, scratch directories without
+    common digits.
+    """
     if isinstance(value, bytes):
         found = decode(value, TASK)
         return f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]" if found else "[nothing]"

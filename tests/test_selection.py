@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.support.selection import MARKS, PLACES
+from tests.support.selection import MARKS, PATHS
 
 SCRIPT = ROOT / "tests" / "pythons.sh"
 
 
-@pytest.mark.parametrize(("mark", "place"), [(mark, place) for mark, places in PLACES.items() for place in places])
-def test_every_place_that_has_a_mark_is_there(mark: str, place: str) -> None:
-    """Else a test that was renamed would be among the fast ones, and slow."""
-    file, _, name = place.partition("::")
+@pytest.mark.parametrize(("mark", "entry"), [(mark, entry) for mark, entries in PATHS.items() for entry in entries])
+def test_every_path_with_a_mark_exists(mark: str, entry: str) -> None:
+    """Otherwise a renamed slow test would be among the fast ones."""
+    file, _, name = entry.partition("::")
     assert mark in MARKS and (ROOT / file).exists()
     if name:
         assert any(known.startswith(name.partition("[")[0]) for known in names_in(ROOT / file))

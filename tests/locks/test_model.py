@@ -1,8 +1,10 @@
 """The lock manager against a simple model, on every store, step by step.
 
-The model is a dictionary: what each lock says, when its lease began by either clock, and which process it is bound to. It is
-written after docs/STATUS_PROTO.md and calls nothing of swarm. After every step both must agree, for every task, on who holds it,
-whether it still counts, how long, and under which token; on the list of locks; and on what the log was told.
+The model is a dictionary: the content of each lock, the start of its lease by both
+clocks, and the process it is bound to. It follows docs/STATUS_PROTO.md and calls
+nothing of swarm. After every step both must agree, for every task, on the holder,
+whether the lock counts, how long, and its token; on the list of locks; and on the
+records of the log.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from swarm.system.clock import Clock
 from tests.conftest import HandClock
 from tests.support.command_line import run_on
 
-BOOT_IS_KNOWN = bool(Clock().boot())  # elsewhere the wall clock judges, and no process can be proven gone
+# without it the wall clock judges, and no process can be proven gone
+BOOT_IS_KNOWN = bool(Clock().boot())
 
 NAMES = ("t", "任务 🐝~b~0", "x" * 200)
 PEOPLE = ("ann", "~")
@@ -48,7 +51,10 @@ DAY = 86_400
 
 @dataclass
 class Held:
-    """What the model knows of one lock. `says` is what its file says, `stamp` what swarm last wrote into it."""
+    """The model of one lock.
+
+    `says` is the content of its file, `stamp` what swarm last wrote into it.
+    """
 
     says: dict[str, Any]
     stamp: dict[str, Any] | None
@@ -67,7 +73,9 @@ class Held:
         return BOOT_IS_KNOWN and self.stamp == {"worker": self.worker, "ttl": self.says["ttl"]}
 
     def left(self, clock: HandClock) -> float | None:
-        """Seconds until it no longer counts: negative once it does not, None for one that always will."""
+        """Return the seconds until it no longer counts: negative if it does not, None
+        if it always will.
+        """
         ttl, end = self.says["ttl"], self.says["end"]
         if self.process and self.process.poll() is not None and self.as_swarm_wrote_it:
             return -1
@@ -90,7 +98,9 @@ def taken(worker: str, ttl: float | None, token: int | None, clock: HandClock, b
 
 @dataclass
 class Waiting:
-    """Stands in for a store's `watch`: time passes by hand, and something may happen meanwhile."""
+    """Replace a store's `watch`: the test moves time, and something may happen
+    meanwhile.
+    """
 
     clock: HandClock
     meanwhile: Callable[[], None] | None
@@ -111,14 +121,15 @@ class Locks(RuleBasedStateMachine):
         self.clock = HandClock()
         self.held: dict[str, Held] = {}
         self.highest: dict[str, int] = {}
-        self.known: dict[tuple[str, str], int] = {}  # worker and task: the token that the worker's object remembers
+        # worker and task: the token that the worker's object remembers
+        self.known: dict[tuple[str, str], int] = {}
         self.broken: list[tuple[str, str, int | None]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
         self.store = self.open()
         self.managers: dict[str, TaskLockManager] = {}
         self.restart()
 
-    # What a store must be able to do for the test
+    # Methods of a store that the test needs
     def open(self) -> Store:
         raise NotImplementedError
 
@@ -128,7 +139,7 @@ class Locks(RuleBasedStateMachine):
     def remove_by_hand(self, task: str) -> None:
         raise NotImplementedError
 
-    # Steps through the Python object of a worker
+    # Steps with the Python object of a worker
     @rule(task=TASKS, worker=WORKERS, ttl=TTLS)
     def acquire(self, task: str, worker: str, ttl: int) -> None:
         free = self.is_free(task)
@@ -154,7 +165,7 @@ class Locks(RuleBasedStateMachine):
             del self.held[task]
             self.known.pop((worker, task), None)
 
-    # Steps through the table, which the commands use
+    # Steps with the table, which the commands use
     @rule(task=TASKS, worker=WORKERS, ttl=some.none() | TTLS, bound=some.booleans())
     def acquire_without_a_memory(self, task: str, worker: str, ttl: int | None, bound: bool) -> None:
         free = self.is_free(task)
@@ -218,7 +229,7 @@ class Locks(RuleBasedStateMachine):
             found = self.held.pop(task)
             self.broken.append((task, found.worker, found.token))
 
-    # Steps of the world
+    # Steps of time and of other actors
     @rule(seconds=some.sampled_from([1, 2, 9, 10, 11, 299, 301, DAY]))
     def time_passes(self, seconds: int) -> None:
         self.clock.pass_time(seconds)
@@ -229,7 +240,7 @@ class Locks(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """New objects, as in a new process: they remember no tokens."""
+        """Make new objects, as in a new process: they remember no tokens."""
         self.store = self.open()
         self.managers = {worker: TaskLockManager(worker, self.store) for worker in PEOPLE}
         self.known.clear()
@@ -266,7 +277,7 @@ class Locks(RuleBasedStateMachine):
     def a_process_dies(self, data: some.DataObject) -> None:
         end(data.draw(some.sampled_from(self.processes)))
 
-    # What must hold after every step
+    # Facts that hold after every step
     @invariant()
     def every_task_is_as_the_model_says(self) -> None:
         for task in NAMES:
@@ -296,7 +307,7 @@ class Locks(RuleBasedStateMachine):
         told = [(record["task_id"], record["meta"]["worker"], record["meta"]["token"]) for record in records]
         assert told == self.broken
 
-    # The model's own arithmetic
+    # The arithmetic of the model
     @property
     def table(self) -> LockTable:
         return LockTable(self.store)
@@ -318,7 +329,8 @@ class Locks(RuleBasedStateMachine):
         found = self.held[task]
         ttl, end = found.says["ttl"], found.says["end"]
         if ttl is None and end is not None:
-            ttl = max(1, end - found.wall)  # the length of a lease of which only the ends were written
+            # the length of a lease of which only the ends were written
+            ttl = max(1, end - found.wall)
         gone = found.process is not None and found.process.poll() is not None
         bound = found.process if found.as_swarm_wrote_it and not gone else None
         self.held[task] = taken(found.worker, ttl, found.token, self.clock, bound)
@@ -346,7 +358,7 @@ class Locks(RuleBasedStateMachine):
 
 
 class LocksInFiles(Locks):
-    """And what only a directory can suffer."""
+    """Steps that only a directory can suffer."""
 
     def open(self) -> Store:
         if not hasattr(self, "root"):

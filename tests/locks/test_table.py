@@ -1,4 +1,6 @@
-"""Taking, keeping and giving back locks while the store is slow, busy, or changed by others between our looks."""
+"""Acquire, keep and release locks while the store is slow, busy, or changed by other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ KEY = "locks/t"
 
 
 class Meddled(MemoryStore):
-    """A store on which somebody else acts just before chosen calls, and on which waiting takes no time."""
+    """A store on which another process acts just before chosen calls, and waiting takes
+    no time.
+    """
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock=clock)
@@ -30,7 +34,7 @@ class Meddled(MemoryStore):
         self.record_age = 0.0
 
     def before(self, verb: str, *acts: Callable[[], object]) -> None:
-        """The next calls of this verb come after these acts, one each."""
+        """Call these acts before the next calls of this method, one each."""
         self.acts.setdefault(verb, []).extend(acts)
 
     def busy(self, verb: str, times: int, *, seconds: float = 0.0) -> None:
@@ -41,7 +45,7 @@ class Meddled(MemoryStore):
         self.before(verb, *[failing] * times)
 
     def write(self, **fields: Any) -> None:
-        """As a person would."""
+        """Write a lock as a person would."""
         self._records[KEY] = json.dumps({"task_id": "t", **fields}).encode()
 
     def read(self, key: str) -> bytes | None:
@@ -143,7 +147,7 @@ class TestAcquire:
         assert shared.hand.steady() == before
 
     def test_a_lock_is_created_with_its_token(self, locks: LockTable, shared: Meddled) -> None:
-        """It is not written without one and given one then."""
+        """A lock is never written without a token."""
 
         def fail() -> None:
             pytest.fail("it was written again")
@@ -168,7 +172,10 @@ class TestAcquire:
             locks.acquire("t", "bob", 60)
 
     def test_a_lock_lost_while_its_token_is_corrected_is_reported_as_held(self, locks: LockTable, shared: Meddled) -> None:
-        """Somebody drew a token between ours and our lock; and while ours is drawn anew, a person hands the lock on."""
+        """Another process takes a token after ours and before our lock.
+
+        While our token is corrected, a person gives the lock to alice.
+        """
         shared.before("create", lambda: shared.next_token(KEY))
         shared.before("replace", lambda: shared.write(worker="alice"))
         with pytest.raises(LockHeld) as held:
@@ -204,7 +211,7 @@ class TestAcquire:
         assert not locks.status("t").exists
 
     def test_the_first_error_is_raised_when_undoing_fails_too(self, locks: LockTable, shared: Meddled) -> None:
-        """Also where the lock cannot be taken back either: it ends with its lease."""
+        """The lock cannot be removed either: it ends with its lease."""
 
         def broken() -> None:
             raise StoreError("the disk is on fire")
@@ -257,7 +264,9 @@ class TestWaiting:
         assert shared.watched == [0.5, 0.5]
 
     def test_a_lock_that_ended_meanwhile_is_not_waited_for(self, locks: LockTable, shared: Meddled) -> None:
-        """Between the look that said no and the one before waiting, its time is up, or it is given back."""
+        """Between the refused attempt and the look before waiting, the lease ends or
+        the lock is released.
+        """
         locks.acquire("t", "alice", 60)
         shared.before("read", lambda: None, lambda: shared.hand.pass_time(100))
         assert locks.acquire("t", "bob", 60, wait=500).worker == "bob"
@@ -278,7 +287,10 @@ class TestWaiting:
 
 
 class TestKnownRecord:
-    """Whoever took a lock knows what stands there: nothing is read, unless somebody else has changed it."""
+    """A table remembers the record it wrote.
+
+    It reads only if another process has changed it.
+    """
 
     def test_release_and_heartbeat_of_a_known_lock_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
         lock = locks.acquire("t", "alice", 60)

@@ -1,4 +1,6 @@
-"""A task never has two holders: many processes on one lock, and processes stopped or killed at every single call."""
+"""A task never has two holders: many processes on one lock, stopped or killed at every
+call.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ PROCESSES = 8
 
 
 def attempts(path: Path) -> Callable[[int, int], bool]:
-    """Takes the lock of a round with swarm."""
+    """Acquire the lock of a round with swarm."""
     tables: dict[int, LockTable] = {}
 
     def attempt(me: int, number: int) -> bool:
@@ -58,7 +60,9 @@ def test_one_of_many_takes_a_free_lock(tmp_path: Path) -> None:
 
 
 def test_the_race_test_catches_the_pseudo_code_of_document_003(tmp_path: Path) -> None:
-    """Expired, so delete, so create: the same race must see two winners, or it proves nothing."""
+    """Delete an expired lock, then create one: the race must see two winners, or it
+    proves nothing.
+    """
     rounds = 2000
     write_expired(tmp_path, rounds)
 
@@ -84,7 +88,9 @@ def test_the_race_test_catches_the_pseudo_code_of_document_003(tmp_path: Path) -
 
 
 def test_tokens_grow_in_the_order_of_holding(tmp_path: Path) -> None:
-    """Each holder appends its token while it holds the lock: the file is in the order of the tokens."""
+    """Each holder appends its token while it holds the lock: the file is in the order
+    of the tokens.
+    """
     order = tmp_path / "order"
 
     def work(me: int, number: int) -> bool:
@@ -121,7 +127,9 @@ def prepare(path: Path, operation: str) -> None:
 
 
 def stopped_everywhere(tmp_path: Path, operation: str) -> Iterator[tuple[Path, Stopped]]:
-    """The operation in a process of its own, stopped before its first filesystem call, its second, and so on to its last."""
+    """Stop the operation, in a process of its own, before its first filesystem call,
+    its second, and so on.
+    """
     for at in range(1, 100):
         path = tmp_path / str(at)
         prepare(path, operation)
@@ -138,7 +146,7 @@ def stopped_everywhere(tmp_path: Path, operation: str) -> Iterator[tuple[Path, S
 
 
 def leave(lock: Path) -> None:
-    """Nobody touches it."""
+    """Leave the lock alone."""
 
 
 def remove(lock: Path) -> None:
@@ -146,7 +154,7 @@ def remove(lock: Path) -> None:
 
 
 def rewrite(lock: Path) -> None:
-    """A person writes another lock in its place, which is expired."""
+    """Write another lock in its place as a person would. It is expired."""
     lock.write_text('{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31", "expires_at": "2026-01-31T12:00:00Z"}')
 
 
@@ -158,7 +166,8 @@ INTERVENTIONS = pytest.mark.parametrize("intervene", [leave, remove, rewrite], i
 def test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock(
     operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
+    # the worst case: every intent counts as left by a crash
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     for path, sleeper in stopped_everywhere(tmp_path, operation):
         lock = path / "locks" / "t.lock"
         if lock.parent.exists():
@@ -196,16 +205,23 @@ def test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired(
 
 @pytest.mark.parametrize("operation", ["takeover", "heartbeat", "release"])
 def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(operation: str, tmp_path: Path) -> None:
-    """One is stopped anywhere in a change, the lock is removed by hand, a newcomer is stopped anywhere in taking it; then
-    the first goes on, then the newcomer: what the newcomer is told is what the file says."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as small:  # forks a thousand times
+    """Stop one process anywhere in a change, remove the lock as a person, and stop a
+    newcomer anywhere in `acquire`.
+
+    Then the first goes on, then the newcomer. The newcomer's answer must equal the
+    file.
+    """
+    # forks a thousand times
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as small:
         told = small.submit(told_and_written, operation, tmp_path).result()
     assert [said for said, written in told if said != written] == []
     assert any(isinstance(said, int) for said, _ in told) and len(told) > 100
 
 
 def told_and_written(operation: str, tmp_path: Path) -> list[tuple[object, object]]:
-    """What the newcomer was told, and what the file says, for every pair of calls."""
+    """Return the newcomer's answer and the content of the file, for every pair of
+    calls.
+    """
     swap.INTENT_TIMEOUT = 0.0
     for path, sleeper in stopped_everywhere(tmp_path / "counting", operation):
         sleeper.kill()
@@ -235,7 +251,10 @@ def counted(path: Path, step: Callable[[], None]) -> LockTable:
 @pytest.mark.parametrize("operation", ["heartbeat", "release"])
 @pytest.mark.parametrize("scratch", [FIRST, LAST])
 def test_of_two_processes_that_meet_one_goes_on_and_the_other_retries(scratch: str, operation: str, tmp_path: Path) -> None:
-    """While an intent is young its owner may still be at work: whose scratch comes later in order does not barge in."""
+    """While an intent is young its owner may still be at work.
+
+    The process with the later scratch name does not revoke it.
+    """
     for path, busy in stopped_everywhere(tmp_path, operation):
         if os.listdir(path / ".locks" / "intents") and (path / "locks" / "t.lock").exists():
             thief = table(path, later=1000.0)

@@ -1,7 +1,8 @@
-"""The short form of the simulated proof, and that the simulation itself can be trusted.
+"""The short form of the simulated proof, and tests of the simulation itself.
 
-`make prove` goes through all scenarios. What the explorer runs is swarm's own code, on the disk in `proof.disk`; so that disk
-must do what a real one does, and the monitor must be able to complain.
+`make prove` goes through all scenarios. The explorer runs swarm's own code on the disk
+in `proof.disk`. So that disk must act like a real one, and the monitor must be able to
+fail.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]],
 
 
 def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every single result kept in the history there are more states, but nothing else can happen."""
+    """With every single result in the history there are more states, but the same
+    outcomes.
+    """
     states, seen = reachable(SMALL)
     with_scopes = simulated_process._with_scopes
     monkeypatch.setattr(
@@ -64,7 +67,7 @@ def test_doing_private_calls_at_once_leaves_no_outcome_out() -> None:
 
 
 def reachable(scenario: Scenario) -> tuple[int, set[tuple[Any, ...]]]:
-    """How many states there are, and in which ways the disk and the monitor can be."""
+    """Return the number of states, and all combinations of disk and monitor."""
     world = World(scenario)
     seen, frontier = {world.start}, [world.start]
     while frontier:
@@ -176,7 +179,7 @@ def simulate(disk: Disk, state: int, verb: str, args: list[Any]) -> tuple[int, o
 
 
 def really(root: Path, verb: str, args: list[Any]) -> object:
-    """The same call on files; a symbolic link's target is only text."""
+    """Make the same call on files. The target of a symbolic link is only text."""
     paths = [str(root / arg) if isinstance(arg, str) else arg for arg in args]
     if verb == "symlink":
         paths[0] = args[0]
@@ -189,7 +192,9 @@ def really(root: Path, verb: str, args: list[Any]) -> object:
 
 
 class TestMonitor:
-    """Every promise can be seen to be broken. w0 has the lock with `mine`; w1 does something that it must not."""
+    """Every promise can be seen to be broken. w0 has the lock with `mine`; w1 does
+    something forbidden.
+    """
 
     MINE = b'{"worker": "w0", "token": 5, "holder": {"beat": 0}}'
     THEIRS = b'{"worker": "w1", "token": 6, "holder": {"beat": 0}}'
@@ -243,7 +248,7 @@ class TestMonitor:
             after_note(ghost, 1, ("acquired", self.OLDER, 4), self.OLDER)
 
     def test_the_monitor_reports_an_unexpected_error(self) -> None:
-        with pytest.raises(Violation, match="no place here"):
+        with pytest.raises(Violation, match="unexpected error"):
             after_note(begin(2), 0, ("failed", "OSError"), None)
 
 

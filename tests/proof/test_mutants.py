@@ -1,4 +1,6 @@
-"""The name of a mutant stays while names, formatting and other code change, and belongs to one mutant alone."""
+"""The name of a mutant survives changes of names, formatting and other code, and is
+unique.
+"""
 
 from __future__ import annotations
 
@@ -106,13 +108,13 @@ def test_the_name_of_a_mutant_survives_renames_and_formatting(other: str) -> Non
 
 @pytest.mark.parametrize("more", ["g(0)\nreturn a < 0", "return a < 0 < 0", "if a:\n    return 0\nreturn a < 0"])
 def test_one_more_equal_change_renames_the_others(more: str) -> None:
-    """Otherwise an explanation would be of another mutant than it was written for, and nothing would show it."""
+    """Otherwise an explanation would pass silently to another mutant."""
     assert "number: 0 to 1" in changes("return a < 0")
     assert "number: 0 to 1" not in changes(more)
 
 
 def test_names_belong_to_the_mutants_that_mutmut_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(mutation.ROOT)  # mutmut reads its settings where it is started
+    monkeypatch.chdir(mutation.ROOT)  # mutmut reads its settings in the current directory
     monkeypatch.setattr(configuration, "_config", None)
     monkeypatch.setattr(file_mutation, "mutation_operators", mutants.OPERATORS)
     made = file_mutation.mutate_file_contents("m.py", SOURCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mutmut import configuration
@@ -102,8 +103,8 @@ def test_the_outcome_of_a_run_has_the_name_of_the_mutant(project: Path, monkeypa
 
 
 def ran(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Leave behind what mutmut does after a run, each mutant with its number as its exit code."""
-    monkeypatch.chdir(PROJECT)  # mutmut reads its settings where it is started
+    """Leave the files of a mutmut run, each mutant with its number as its exit code."""
+    monkeypatch.chdir(PROJECT)  # mutmut reads its settings in the current directory
     monkeypatch.setattr(configuration, "_config", None)
     monkeypatch.setattr(file_mutation, "mutation_operators", mutants.OPERATORS)
     made = file_mutation.mutate_file_contents("m.py", (project / "swarm/rooms/m.py").read_text())
@@ -143,18 +144,22 @@ def test_a_run_without_outcomes_fails_the_row_and_says_why(capsys: pytest.Captur
     assert not report.rows[-1].held
 
 
-@pytest.mark.parametrize(
-    ("module", "decorator", "function", "instead"),
-    [
-        ("stores.file.store", "    @_spoken", "FileStore.replace", "FileStore.replace = (lambda inner: "),
-        ("locks.lease", "    @property", "Lease.token", "Lease.token = property(Lease.token)\n"),
-    ],
-)
-def test_decorated_functions_are_mutated_too(tmp_path: Path, module: str, decorator: str, function: str, instead: str) -> None:
-    mutation.prepare(tmp_path, module)
-    path = tmp_path / f"swarm/{module.replace('.', '/')}.py"
-    assert decorator not in path.read_text() and f"\n{instead}" in path.read_text()
-    assert function in {it.function for it in mutation.generate(path)}
+def test_decorated_functions_are_mutated_too(tmp_path: Path) -> None:
+    mutation.prepare(tmp_path, "locks.lease")
+    path = tmp_path / "swarm/locks/lease.py"
+    text = path.read_text()
+    assert "    @property" not in text and "\nLease.token = property(Lease.token)\n" in text
+    assert "Lease.token" in {mutant.function for mutant in mutation.generate(path)}
+
+
+def test_a_decorator_of_the_mutated_module_is_applied_at_each_call() -> None:
+    """At the time of the import none of its mutants is active yet."""
+    source = "def own(call):\n    return call\n\nclass A:\n    @own\n    def f(self):\n        return 1\n"
+    text = mutation._undecorated(source)
+    assert "    @own" not in text and "\nA.f = (lambda inner: " in text
+    scope: dict[str, Any] = {}
+    exec(text, scope)
+    assert scope["A"]().f() == 1
 
 
 def test_every_mutated_module_and_its_tests_exist() -> None:
@@ -164,7 +169,9 @@ def test_every_mutated_module_and_its_tests_exist() -> None:
 
 
 def test_every_test_left_out_of_mutation_testing_exists() -> None:
-    """A test that was renamed would be run again, and one that is gone would be kept in mind for ever."""
+    """A renamed test would be run again, and a removed one would stay in the list for
+    ever.
+    """
     written = "".join(path.read_text() for path in (mutation.ROOT / "tests").rglob("test_*.py"))
     names = mutation_tests._LEFT_OUT | set(mutation_tests._ENOUGH)
     assert [name for name in sorted(names) if f"def {name}(" not in written] == []

@@ -1,4 +1,4 @@
-"""The command behind `make prove`: what it prints, and that a row which does not hold makes it fail."""
+"""The command behind `make prove`: its output, and its failure if a row does not hold."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_a_seed_of_random_depth_is_replayed() -> None:
 def test_an_unknown_part_of_the_proof_is_named() -> None:
     done = prove("everything")
     assert done.returncode == 2
-    parts = "interleavings, processes, valkey, etcd, postgresql, cluster, input, ground, mutation"
+    parts = "interleavings, processes, valkey, etcd, postgresql, cluster, input, faults, mutation"
     assert f"there is no part 'everything': choose from {parts}" in done.stderr

@@ -1,4 +1,7 @@
-"""Bad input is refused with exit 2, one line that names the rule, and nothing written; good output goes where it should."""
+"""Bad input is refused with exit 2, one line that names the rule, and nothing written.
+
+Good output goes to the right stream.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("isolated_swarm_dir")  # never the machine'
 LOCK = str(ROOT / "scripts" / "swarm_lock.sh")
 LOG = str(ROOT / "scripts" / "swarm_status_log.sh")
 
-# What may not be a name, and a word of the rule that the message must give.
+# Invalid names, each with a word of the rule that the message must have.
 BAD_NAMES = {
     "empty": ("", "empty"),
     "parent": ("../x", "slash"),
@@ -105,7 +108,7 @@ BAD_TTLS = [
     "0" * 11 + "1" + "0" * 5000,
 ]
 
-# Wrong usage of each command: which script, its arguments, and what the message must speak of.
+# Wrong usage of each command: the script, its arguments, and the facts of the message.
 BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["frobnicate"], "frobnicate"),
     (LOCK, ["Acquire", "t", "w"], "Acquire"),
@@ -660,7 +663,7 @@ class TestInterrupt:
 
 
 def on_a_terminal(*command: str, **environment: str) -> str:
-    """What a command writes to a terminal."""
+    """Return the output of a command on a terminal."""
     master, slave = pty.openpty()
     try:
         with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=script_environment(**environment)) as process:
@@ -682,7 +685,7 @@ def on_a_terminal(*command: str, **environment: str) -> str:
 
 @contextmanager
 def started(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A running command that hears SIGINT, even where whoever runs the tests has it ignored."""
+    """Start a command that gets SIGINT, even where the caller of the tests ignores it."""
     process = subprocess.Popen(
         ["env", "--default-signal=INT", *command],
         stdout=subprocess.PIPE,
@@ -705,7 +708,7 @@ def expect_clean_interrupt(process: subprocess.Popen[str]) -> None:
 
 
 def watches(pid: int) -> bool:
-    """Whether a process waits for changes in a directory."""
+    """Return whether a process waits for changes in a directory."""
     links = []
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         try:

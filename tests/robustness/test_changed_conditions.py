@@ -1,4 +1,6 @@
-"""The ground moves under running workers: permission is lost, pids mean something else, all of them are paused at once."""
+"""Conditions change under running workers: lost permissions, other pids, all of them
+paused.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tok
 
 @pytest.fixture
 def state() -> Iterator[Path]:
-    """A state directory of a user's whom modes bind; pytest's own directories are private."""
+    """A state directory of a user who has to obey modes. pytest's own directories are
+    private.
+    """
     place = Path(tempfile.mkdtemp(prefix="swarm-test-"))
     place.chmod(0o755)
     path = place / "state"
@@ -99,7 +103,9 @@ def test_a_lost_permission_is_reported_and_recovered_from(place: str, mode: int,
         assert [answer for answer in said if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
         for one, task in ((worker, "n"), (newcomer, "m")):
             assert one("heartbeat", "t", "w", token).token == token
-            if place == ".locks/intents":  # a lock that stood already could not be taken back: its worker can give it back now
+            # a lock that was there before could not be removed: its worker can release
+            # it now
+            if place == ".locks/intents":
                 one("release", task, "w")
                 left[task] = False
             assert left[task] or one("acquire", task, "w", 60).token, "who was told no did not have it"
@@ -142,7 +148,7 @@ def test_a_holder_without_permission_past_its_lease_stops_and_can_reacquire(stat
 
 def keep_checking(lease: Lease) -> None:
     while True:
-        lease.check()  # while the lease runs it is sure, whether or not the lock can be read
+        lease.check()  # during the lease it is sure, whether or not the lock can be read
         time.sleep(0.002)
 
 
@@ -219,7 +225,9 @@ def test_workers_in_two_pid_namespaces_have_one_winner_each_time(tmp_path: Path)
 
 
 def test_workers_paused_past_their_leases_notice_it_and_are_refused(tmp_path: Path) -> None:
-    """Their successors have the same names, as those who are started again by a supervisor: only tokens tell them apart."""
+    """Successors have the same names, as if a supervisor had restarted them: only
+    tokens differ.
+    """
     tasks = range(4)
     state = str(tmp_path / "state")
 
@@ -281,7 +289,9 @@ def await_all(there: Callable[[], bool]) -> None:
 
 @contextmanager
 def paused_together(pids: list[int]) -> Iterator[None]:
-    """Pauses processes as a container is paused: by a cgroup where one can be made, else by signals."""
+    """Pause processes as a container is paused: by a cgroup where possible, otherwise
+    by signals.
+    """
     group = make_cgroup()
     if group is None:
         send(pids, signal.SIGSTOP)
@@ -310,7 +320,9 @@ def paused_together(pids: list[int]) -> Iterator[None]:
 
 
 def thaw_later(switch: Path, off: str, over: int, at_end: int) -> None:
-    """Frozen processes cannot even be killed: thaws them when the test ends, is killed, or takes too long."""
+    """Thaw processes when the test ends, is killed, or takes too long: frozen processes
+    cannot even be killed.
+    """
     os.close(at_end)
     os.setsid()
     select.select([over], [], [], 90)
@@ -325,7 +337,7 @@ FREEZERS = {
 
 
 def make_cgroup() -> Path | None:
-    """An empty cgroup that can be frozen, None where this is not allowed."""
+    """Return an empty cgroup that can be frozen, None where this is not allowed."""
     for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer"):
         group = Path(root) / f"swarm-test-{os.getpid()}"
         try:
@@ -349,7 +361,7 @@ def is_removed(group: Path) -> bool:
     try:
         group.rmdir()
     except OSError:
-        return False  # a process is still leaving it
+        return False  # a process of it is still ending
     return True
 
 

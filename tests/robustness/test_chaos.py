@@ -1,4 +1,6 @@
-"""The proof with real processes, in its short form; its checker finds each kind of violation, and none where there is none."""
+"""The proof with real processes, in its short form, and its checker on every kind of
+violation.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ import pytest
 
 from proof import chaos, every_call
 from proof.controls import CONTROLS
-from proof.counter import Counter, ledger
+from proof.counter import Counter, counter_updates
 from proof.crew import Crew
 from proof.history import History, check
 from proof.report import Report, Row
 from proof.worker import Plan
 from tests.support.histories import kinds, noted
 
-pytestmark = pytest.mark.timeout(400)  # the short form takes half a minute where nothing else runs
+pytestmark = pytest.mark.timeout(400)  # the short form takes half a minute on an idle machine
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime and the stamps of leases are Linux's")
 
 
@@ -40,7 +42,7 @@ class TestShortForm:
         assert (
             min(
                 numbers[what]
-                for what in ("kills", "stops", "clock jumps", "locks removed by hand", "late writes refused", "appends")
+                for what in ("kills", "stops", "clock jumps", "locks removed by a person", "late writes refused", "appends")
             )
             > 0
         )
@@ -57,7 +59,10 @@ class TestShortForm:
 
 
 def judged(path: Path, **notes: str) -> list[str]:
-    """What the checker says of a history; `notes` by worker, events separated by semicolons. Cut to what kind it is."""
+    """Return the kinds of violations in a history.
+
+    `notes` has events by worker, separated by semicolons.
+    """
     return kinds(check(noted(path, **notes), {}, []))
 
 
@@ -91,19 +96,19 @@ class TestHolds:
         assert judged(tmp_path, a="held t 1 0 1 5 False; free t 1 2.2") == ["two holders at once"]
 
     def test_a_kill_ends_a_bound_hold_and_no_other(self, tmp_path: Path) -> None:
-        notes = {"tormentor": "killed a 2", "b": "held t 2 1 2.1 9 False"}
+        notes = {"disturber": "killed a 2", "b": "held t 2 1 2.1 9 False"}
         assert judged(tmp_path, a="held t 1 0 1 5 True", **notes) == []
         assert judged(tmp_path, a="held t 1 0 1 5 False", **notes) == ["two holders at once"]
 
     def test_a_bound_hold_lasts_until_the_kill(self, tmp_path: Path) -> None:
-        notes = {"tormentor": "killed a 2", "b": "held t 2 1 1.9 9 False"}
+        notes = {"disturber": "killed a 2", "b": "held t 2 1 1.9 9 False"}
         assert judged(tmp_path, a="held t 1 0 1 5 True", **notes) == ["two holders at once"]
 
     def test_a_removal_by_a_person_ends_the_hold_it_may_have_met(self, tmp_path: Path) -> None:
         notes = {"a": "held t 1 0 1 5 False; lost t 1 4.9", "b": "held t 2 1 2.3 9 False"}
-        assert judged(tmp_path, tormentor="removed t 2 2.1", **notes) == []
-        assert judged(tmp_path, tormentor="removed u 2 2.1", **notes) == ["robbed in its lease", "two holders at once"]
-        assert judged(tmp_path, tormentor="removed t 2.4 2.5", **notes) == ["two holders at once"]
+        assert judged(tmp_path, disturber="removed t 2 2.1", **notes) == []
+        assert judged(tmp_path, disturber="removed u 2 2.1", **notes) == ["robbed in its lease", "two holders at once"]
+        assert judged(tmp_path, disturber="removed t 2.4 2.5", **notes) == ["two holders at once"]
 
     def test_a_process_that_slept_in_acquire_past_its_lease_blocks_no_other(self, tmp_path: Path) -> None:
         assert judged(tmp_path, a="held t 1 0 8 5 False", b="held t 2 5 6 9 False") == []
@@ -136,7 +141,7 @@ class TestCounters:
 
     def test_an_update_that_the_counter_lacks_is_found(self, tmp_path: Path) -> None:
         found = check(noted(tmp_path, a="wrote t 1 1; wrote t 2 2"), {"t": [(1, 1)]}, [])
-        assert found == ["t's counter took 2 from token 2, and does not know"]
+        assert found == ["t's counter took 2 from token 2, and has no such line"]
 
     def test_a_late_write_is_refused_once_the_successor_has_read(self, tmp_path: Path) -> None:
         late, successor = Counter(tmp_path / "t"), Counter(tmp_path / "t")
@@ -145,14 +150,14 @@ class TestCounters:
         assert not late.write(1, 1)
         assert late.read(1) is None
         assert successor.write(2, 1)
-        assert ledger(tmp_path / "t") == [(2, 1)]
+        assert counter_updates(tmp_path / "t") == [(2, 1)]
 
     def test_a_late_write_to_an_unfenced_counter_is_a_lost_update(self, tmp_path: Path) -> None:
         late, successor = Counter(tmp_path / "t", fenced=False), Counter(tmp_path / "t", fenced=False)
         late.read(1)
         successor.read(2)
         assert late.write(1, 1) and successor.write(2, 1)
-        assert kinds(check(History(), {"t": ledger(tmp_path / "t")}, [])) == ["a lost update"]
+        assert kinds(check(History(), {"t": counter_updates(tmp_path / "t")}, [])) == ["a lost update"]
 
 
 class TestLog:
@@ -205,7 +210,7 @@ class TestCrew:
         assert "ZeroDivisionError" in crew.examine()[1][0]
 
     def test_libfaketime_moves_only_the_wall_clock_of_some_workers(self, tmp_path: Path) -> None:
-        """Without this the clock jumps of the chaos would show nothing."""
+        """Without this the clock jumps of the chaos would prove nothing."""
         crew = Crew(Plan(str(tmp_path), 1, ("t",)))
         with crew:
             crew.start(false_clock=True)

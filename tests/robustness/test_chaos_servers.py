@@ -1,4 +1,6 @@
-"""The proof with real processes on each store on a server, in its short form: the server is stopped, killed and started again."""
+"""The proof with real processes on each server, in its short form: the server is
+stopped, killed and restarted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from proof.crew import Crew
 from proof.history import check, check_readers
 from proof.report import Report, Row
 from proof.server_controls import CONTROLS, Control, controls_of
-from proof.worker import Plan, is_away
+from proof.worker import Plan, is_unreachable
 from swarm.errors import StoreError
 from swarm.status.log import LOG
 from swarm.stores.registry import open_store
@@ -22,10 +24,10 @@ from tests.support.servers.server import running
 from tests.support.servers.valkey import ValkeyServer
 
 pytestmark = [
-    pytest.mark.timeout(400),  # the short form of a server takes half a minute where nothing else runs
+    pytest.mark.timeout(400),  # the short form of a server takes half a minute on an idle machine
     pytest.mark.skipif(sys.platform != "linux", reason="libfaketime and the stamps of leases are Linux's"),
 ]
-ROWS: dict[str, dict[str, Row]] = {}  # by server, and by what they are about
+ROWS: dict[str, dict[str, Row]] = {}  # by server, and by their subject
 
 
 def rows(server: str) -> dict[str, Row]:
@@ -93,8 +95,8 @@ class TestUnknownOutcomes:
         store = open_store("redis://127.0.0.1:1/0?timeout=0.1")
         with pytest.raises(StoreError) as away:
             store.read("locks/t")
-        assert is_away(away.value)
-        assert not is_away(StoreError("the server refuses: no"))
+        assert is_unreachable(away.value)
+        assert not is_unreachable(StoreError("the server refuses: no"))
 
 
 class TestReaders:

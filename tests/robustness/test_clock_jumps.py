@@ -1,7 +1,9 @@
-"""A wall clock that jumps neither frees a live lock nor keeps a dead one; other namespaces' clocks and pids prove nothing.
+"""A wall clock that jumps neither frees a live lock nor keeps a dead one.
 
-With libfaketime 0.9.10, FAKETIME moves CLOCK_MONOTONIC and CLOCK_BOOTTIME as well unless FAKETIME_DONT_FAKE_MONOTONIC=1 is set
-(its older name, DONT_FAKE_MONOTONIC=1, does the same); with it both are the real ones and only the wall clock is false.
+Clocks and pids of other namespaces prove nothing. With libfaketime 0.9.10, FAKETIME
+moves CLOCK_MONOTONIC and CLOCK_BOOTTIME as well, unless FAKETIME_DONT_FAKE_MONOTONIC=1
+is set. (Its older name, DONT_FAKE_MONOTONIC=1, does the same.) With it both are the
+true ones and only the wall clock is false.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def token(locks: TaskLockManager, task: str) -> int:
 
 
 class TestByHand:
-    """The clock is moved by hand, on every store."""
+    """The test moves the clock, on every store."""
 
     @pytest.mark.parametrize("jump", JUMPS)
     def test_a_jump_does_not_free_a_live_lock(self, jump: float, store: Store, clock: HandClock) -> None:
@@ -114,7 +116,7 @@ class TestByHand:
 
 
 class TestEditedByHand:
-    """Whoever edits heartbeat_at or ttl in a file has the wall clock judge it."""
+    """The wall clock judges a file in which a person edited heartbeat_at or ttl."""
 
     @pytest.fixture
     def files(self, tmp_path: Path, clock: HandClock) -> Iterator[FileStore]:
@@ -180,7 +182,7 @@ class TestFakedTime:
 
     @pytest.fixture
     def at(self) -> Callable[[str], dict[str, str]]:
-        """The environment of a process whose wall clock is off."""
+        """Return the environment of a process whose wall clock is off."""
         found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
         if sys.platform != "linux":
             pytest.skip("libfaketime is used on Linux")
@@ -188,7 +190,7 @@ class TestFakedTime:
         return lambda offset: script_environment(LD_PRELOAD=found[0], FAKETIME=offset, FAKETIME_DONT_FAKE_MONOTONIC="1")
 
     def test_only_the_wall_clock_is_faked(self, at: Callable[[str], dict[str, str]]) -> None:
-        """Without this the tests below would show nothing."""
+        """Without this the tests below would prove nothing."""
         program = "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=at("+2d"), timeout=20)
         wall, boot, monotonic = map(float, done.stdout.split())
@@ -250,13 +252,13 @@ class TestTimeNamespaces:
 
     @pytest.fixture(params=["ahead", "behind"])
     def shifted(self, request: pytest.FixtureRequest) -> list[str]:
-        """What runs a command in a time namespace."""
+        """Return the command that runs another in a time namespace."""
         uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
         offset = 100_000 if request.param == "ahead" else -int(uptime * 0.9)
         return ["unshare", "--time", f"--boottime={offset}", "--fork"]
 
     def test_the_boot_clock_reads_differently_inside_a_time_namespace(self, shifted: list[str]) -> None:
-        """Without this the tests below would show nothing."""
+        """Without this the tests below would prove nothing."""
         program = "import time; print(time.clock_gettime(time.CLOCK_BOOTTIME))"
         inside = float(run([*shifted, sys.executable, "-c", program]).stdout)
         assert abs(inside - time.clock_gettime(time.CLOCK_BOOTTIME)) > 60
@@ -337,14 +339,16 @@ class TestPidNamespaces:
             assert (done.stdout, done.stderr) == ("1 False\n", "")
 
     def test_the_lock_of_a_dead_holder_in_a_pid_namespace_ends_with_its_lease(self, lock: Run) -> None:
-        """Outside nobody can prove that it is gone."""
+        """No process outside can prove that the holder is gone."""
         with holding(self.APART, ttl=1):
             pass
         assert lock("check", "t").stdout.startswith("t: Active\n")
         assert lock("acquire", "t", "other", "--wait", "10").returncode == 0
 
     def test_a_proc_mount_of_another_pid_namespace_proves_nothing(self, tmp_path: Path) -> None:
-        """`unshare --pid` without a /proc of its own: /proc/2 is another process than pid 2, and here it is a dead one."""
+        """`unshare --pid` without a /proc of its own: /proc/2 is another process than
+        pid 2, and here a dead one.
+        """
         holder = tmp_path / "holder.py"
         holder.write_text(HOLDER)
         driver = tmp_path / "driver.py"
@@ -374,7 +378,10 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def holding(apart: list[str] | tuple[str, ...], ttl: float = 60) -> Iterator[int]:
-    """A process that holds the task `t`, in namespaces of its own; its pid as it knows it. Killed at the end."""
+    """Start a process that holds the task `t`, in namespaces of its own.
+
+    Yield its pid as it knows it. Kill it at the end.
+    """
     command = [*apart, sys.executable, "-c", HOLDER, str(ttl)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=script_environment()) as process:
         assert process.stdout is not None
@@ -389,7 +396,7 @@ def holding(apart: list[str] | tuple[str, ...], ttl: float = 60) -> Iterator[int
 
 
 def kill(pid: int) -> None:
-    """Ends a process and returns when it has ended; a zombie has."""
+    """Kill a process and return when it has ended; a zombie has."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:

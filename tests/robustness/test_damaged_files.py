@@ -1,8 +1,9 @@
-"""What is read from disk may say anything: lock files and log lines, damaged in every way.
+"""Lock files and log lines that are damaged in every way.
 
-Whatever they say: no error but swarm's own, no lock that is free although somebody holds it, none that is held for ever although
-nobody can say by whom, and no record hidden by a damaged neighbour. What a file means is decided here once more, from the
-protocol, with the standard library's JSON and dates.
+Whatever they contain: no error but swarm's own, no lock that is free although a worker
+holds it, none that is held for ever without a known holder, and no record hidden by a
+damaged neighbour. The meaning of a file is computed here once more, from the protocol,
+with the standard library's JSON and dates.
 """
 
 from __future__ import annotations
@@ -62,11 +63,14 @@ LOCKS: list[dict[str, Any]] = [
 ]
 
 
-# What a lock file means, read once more --------------------------------------------------------------------
+# The meaning of a lock file, computed once more
+# ------------------------------------------
 
 
 def meaning(data: bytes) -> str:
-    """`held`, `over` or `unreadable` for a lock file at the time NOW, by docs/STATUS_PROTO.md."""
+    """Return `held`, `over` or `unreadable` for a lock file at the time NOW, by
+    docs/STATUS_PROTO.md.
+    """
     try:
         record = json.loads(data.decode("utf-8-sig"), strict=False)
     except (ValueError, RecursionError):
@@ -102,7 +106,7 @@ def is_absurd(value: Any) -> bool:
 
 
 def seconds(value: Any) -> float | None:
-    """A ttl, None where it is none, or one that nobody will see the end of."""
+    """Return a ttl, None if it is invalid or without an end."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -121,12 +125,15 @@ def moment(text: str) -> float | None:
         return None
 
 
-# Lock files -------------------------------------------------------------------------------------------------
+# Lock files
+# -----------------------------------------------------------------------------
 
 
 @contextmanager
 def state_with(**files: bytes) -> Iterator[FileStore]:
-    """A state directory with lock files by their tasks, on a clock that stands at NOW."""
+    """Make a state directory with lock files by their tasks, on a clock that stands at
+    NOW.
+    """
     root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
     try:
         (root / "locks").mkdir()
@@ -205,7 +212,8 @@ def test_a_name_with_a_line_break_forges_no_line_of_validate() -> None:
     assert answer.out.count(b"\n") == 1 + answer.out.count(b"is not a valid name") and b"\nb: forged" not in answer.out
 
 
-# Log lines --------------------------------------------------------------------------------------------------
+# Log lines
+# ------------------------------------------------------------------------------
 
 RECORD = {
     "timestamp": "2026-02-02T10:30:10.123Z",

@@ -1,5 +1,7 @@
-"""The proof with real processes on a cluster of three etcd members, in its short form: the leader is killed, members are parted
-from each other, a majority is lost."""
+"""The proof with real processes on a cluster of three etcd members, in its short form.
+
+The leader is killed, members are cut off from each other, a majority is lost.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ from tests.support.servers.etcd import MAY_LOSE
 from tests.support.servers.etcd_cluster import cluster_apart
 from tests.support.servers.server import wait_until
 
-pytestmark = [pytest.mark.timeout(400)]  # it takes half a minute where nothing else runs
+pytestmark = [pytest.mark.timeout(400)]  # it takes half a minute on an idle machine
 INFINITE = float("inf")
-ROWS: dict[str, Row] = {}  # by what they are about
+ROWS: dict[str, Row] = {}  # by their subject
 
 
 def rows() -> dict[str, Row]:
-    """Twice, if it must be with an etcd that may lose what was confirmed. What fails both times is swarm's fault."""
+    """Run the part, twice if this etcd may lose what it confirmed.
+
+    A row that fails twice is swarm's fault.
+    """
     for _ in range(0 if ROWS else 2 if MAY_LOSE else 1):
         report = Report(quiet=True)
         cluster_chaos.prove(report, short=True)
@@ -43,7 +48,7 @@ def test_a_cluster_under_chaos_breaks_no_promise() -> None:
     assert numbers["events"] == len(cluster_chaos.EVENTS)
 
 
-@pytest.mark.parametrize("what", ["the leader is killed", "a follower is parted", "the leader is parted", "two of three"])
+@pytest.mark.parametrize("what", ["the leader is killed", "a follower is cut off", "the leader is cut off", "two of three"])
 def test_workers_recover_by_themselves_when(what: str) -> None:
     row = next(row for about, row in rows().items() if about.startswith(what))
     assert row.held, row.figures
@@ -58,12 +63,12 @@ def test_every_cluster_control_is_caught(control: str) -> None:
 
 class TestParting:
     def test_a_partitioned_member_is_cut_off_from_the_members_only(self, tmp_path: Path) -> None:
-        """Without this the test above would show nothing."""
+        """Without this the test above would prove nothing."""
         with cluster_apart(tmp_path) as cluster:
             parted = cluster.leader()
             others = [member for member in cluster.members if member is not parted]
             with Witness(parted.url()) as witness:
-                cluster.part(parted)
+                cluster.cut_off(parted)
                 witness.ask()
                 wait_until(lambda: any(member.is_leader() for member in others), "the others do not elect one")
                 assert parted._said("POST", "/v3/maintenance/status"), "it cannot be reached"
@@ -78,7 +83,7 @@ class TestParting:
 class TestWaits:
     """An event from 10 to 20, settled at 30; a and b were there."""
 
-    def event(self, what: str = "it is parted") -> Event:
+    def event(self, what: str = "it is cut off") -> Event:
         return Event(what, 10, 20, 30, frozenset("ab"), ())
 
     def test_only_a_call_made_after_the_event_counts_as_recovery(self, tmp_path: Path) -> None:
@@ -96,7 +101,7 @@ class TestWaits:
     def test_a_worker_that_does_not_recover_is_found(self, tmp_path: Path) -> None:
         done = "appended 1 1 2; appended 2 21 22"
         history = noted(tmp_path, a=done, b="appended 1 1 2; appended 2 12 13", c="appended 1 1 2")
-        assert idle_after(self.event(), history) == ["b does not go on when it is over"]
+        assert idle_after(self.event(), history) == ["b does not recover after the event"]
         assert idle_after(self.event()._replace(begun=1.5), history) == [], "b had not begun"
 
 
@@ -113,9 +118,9 @@ def test_a_lease_that_ended_early_is_reported_with_its_seconds(tmp_path: Path) -
 
 def test_processes_of_a_crew_start_with_different_members() -> None:
     plan = Plan("", 1, (), server="etcd://a:1,b:1,c:1?namespace=n", timeout=2.0)
-    assert [plan.hasty_address(name).partition("?")[0] for name in ("w3", "w4", "f2")] == [
+    assert [plan.worker_address(name).partition("?")[0] for name in ("w3", "w4", "f2")] == [
         "etcd://a:1,b:1,c:1",
         "etcd://b:1,c:1,a:1",
         "etcd://c:1,a:1,b:1",
     ]
-    assert plan.hasty_address("w4").endswith("?namespace=n&timeout=2.0")
+    assert plan.worker_address("w4").endswith("?namespace=n&timeout=2.0")

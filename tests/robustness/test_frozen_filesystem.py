@@ -1,6 +1,8 @@
-"""A filesystem that is frozen in the middle: processes sleep inside their system calls, and all wake at the same moment.
+"""A filesystem that is frozen: processes sleep inside their system calls, and all wake
+at once.
 
-Who is stopped before a call has not walked its path yet; who sleeps inside has. Only a frozen disk tells the two apart.
+A process that is stopped before a call has not resolved its path yet. A process that
+sleeps inside the call has. Only a frozen disk shows the difference.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 def test_after_a_freeze_exactly_one_process_has_the_lock_and_knows_it(
     operation: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # the worst moment: every open intent is taken for stale
+    # the worst case: every intent counts as left by a crash
+    monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     rounds = [
         frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms) for at in range(1, 9) for again in "ab"
     ]
@@ -61,7 +64,9 @@ def test_after_a_freeze_exactly_one_process_has_the_lock_and_knows_it(
 
 
 def test_the_freeze_test_catches_scratch_directories_behind_symlinks(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removing the symlink stops whoever is stopped before its rename, and nobody who sleeps inside: two winners."""
+    """Removing the symlink stops a process that is stopped before its rename, but not
+    one that sleeps inside: two winners.
+    """
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     wrong = 0
     for number in range(60):
@@ -73,8 +78,11 @@ def test_the_freeze_test_catches_scratch_directories_behind_symlinks(disk: Disk,
 
 
 def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) -> tuple[list[str], str]:
-    """Who was told that it has the lock, and whose it is, after a freeze. One sleeps inside the rename that ends its
-    operation; the rivals, for whom the lease is over, each inside the call number `at` of those that change anything."""
+    """Return the workers that were told "acquired", and the holder, after a freeze.
+
+    One process sleeps inside the rename that ends its operation. The lease is over for
+    the rivals: each sleeps inside its changing call number `at`.
+    """
     if operation == "takeover":
         write_expired(path, 1)
         (path / "locks" / "t0.lock").rename(path / "locks" / "t.lock")
@@ -93,7 +101,8 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
     }
     assert not processes["sleeper"].finished
     with disk.frozen():
-        for process in reversed(processes.values()):  # the sleeper last: whoever slept first is woken first
+        # the sleeper last: the process that slept first is woken first
+        for process in reversed(processes.values()):
             process.wake()
             await_sleep(process)
     answers = {who: process.answer() for who, process in processes.items()}
@@ -101,12 +110,12 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
     lock = path / "locks" / "t.lock"
     owner = json.loads(lock.read_text())["worker"] if lock.exists() else "nobody"
     if operation != "takeover":
-        answers.pop("sleeper")  # its lease was over for the others, whether or not it was told that it went on or ended
+        answers.pop("sleeper")  # its lease was over for the others, whatever answer it got
     return [who for who, answer in answers.items() if isinstance(answer, int)], owner
 
 
 def await_sleep(process: Stopped) -> None:
-    """Returns when the process sleeps inside a system call that a freeze holds up."""
+    """Return when the process sleeps inside a system call that a freeze holds up."""
     deadline = time.monotonic() + 10
     while not process.finished and Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D":
         assert time.monotonic() < deadline, "it goes on although the filesystem is frozen"
@@ -127,7 +136,10 @@ def through_links(path: Path, later: float, filesystem: Filesystem) -> LockTable
 
 
 class LinkedScratches(SwapDirectory):
-    """The broken scheme: a scratch is a symlink to a directory that stays, and is destroyed by removing the symlink."""
+    """The broken scheme: a scratch directory is a symlink to a directory that stays.
+
+    Removing the symlink revokes nothing in flight.
+    """
 
     def _make_scratch(self) -> str:
         scratch = "s" + os.urandom(8).hex()

@@ -1,4 +1,6 @@
-"""A disk without space: at every single write by a filesystem that says so, and really, for several workers at once."""
+"""A disk without space: simulated at every single write, and really, for several
+workers at once.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ OPERATIONS: dict[str, Callable[[LockTable], object]] = {
 
 
 class Overtaken(Filesystem):
-    """Somebody else draws a ticket right behind the first: the lock must be given a later one when it stands already."""
+    """Another process takes a token right after the first: the new lock must get a
+    later one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +64,7 @@ class Overtaken(Filesystem):
 
 
 class Failing:
-    """Lets the write number `at` fail, or all from there on, until it is `over`."""
+    """Let the write number `at` fail, or all from there on, until `over`."""
 
     def __init__(self, at: int, code: int, lasting: bool) -> None:
         self.at = at
@@ -83,8 +87,10 @@ def test_a_lock_is_held_exactly_if_reported_whichever_write_fails(
     operation: str, code: int, lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if code == errno.EIO and lasting:
-        monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)  # a scratch that cannot be removed is waited for
-    calls = (*NEED_SPACE, "unlink", "rmdir") if code == errno.EIO else NEED_SPACE  # freeing needs no space
+        # a scratch directory that cannot be removed is waited for
+        monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
+    # freeing needs no space
+    calls = (*NEED_SPACE, "unlink", "rmdir") if code == errno.EIO else NEED_SPACE
     for at in range(1, 100):
         path = tmp_path / str(at)
         prepare(path, operation)
@@ -104,7 +110,7 @@ def test_a_lock_is_held_exactly_if_reported_whichever_write_fails(
         found = locks.status("t")
         has_it = found.is_held
         if operation.startswith("overtaken") and lasting:
-            assert has_it or failed  # what stands already can be taken back only by writing
+            assert has_it or failed  # a lock that was written already can be undone only by writing
         elif operation.endswith(("acquire", "takeover")):
             assert has_it == (not failed), f"told {'no' if failed else 'yes'} at write {at}, and it is otherwise"
         elif operation == "heartbeat":
@@ -171,7 +177,9 @@ def test_the_log_keeps_every_returned_append_whichever_write_fails(
 
 
 def failing_os(failing: Failing, short: bool) -> Any:
-    """`os`, in which every call that takes space is counted, and may fail; a write perhaps after half of it."""
+    """Return an `os` in which every call that takes space is counted, and may fail; a
+    write perhaps after half of it.
+    """
     counted = Counting(os, failing, ("symlink", "rename", "mkdir"))
 
     def write(fd: int, data: bytes) -> int:
@@ -235,7 +243,8 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
         assert any(note["refused"] for note in notes), "nobody ever found the disk full"
         assert [text for note in notes for text in note["refused"] if "Free some space" not in text] == []
         assert not any(note["overlaps"] for note in notes)
-        # Giving back needs an inode, as everything does: without, a lock that stood can be left in the name of who was told no.
+        # Every release needs an inode. Without one, a lock may stay in the name of a
+        # worker that was told no.
         assert "inodes" in kind or not any(note["stuck"] for note in notes), "told no, and holds it"
         assert sum(note["held"] for note in notes) > 10
         tokens = [int(token) for token in (tmp_path / "order").read_text().split()]
@@ -253,8 +262,9 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
 
 
 def work_until_told(me: int, state: Path, outside: Path) -> None:
-    """Takes, keeps and gives back one lock, and writes to the log, until the file `enough` is there; what it saw goes
-    to a file of notes."""
+    """Acquire, refresh and release one lock, and append to the log, until the file
+    `enough` exists. Note everything in a file.
+    """
     store = FileStore(str(state))
     locks = LockTable(store)
     rng = random.Random(me)
@@ -275,7 +285,7 @@ def work_until_told(me: int, state: Path, outside: Path) -> None:
         try:
             locks.release("t", f"w{me}", token)
         except NotYours:
-            pass  # an attempt before had given it back, and failed after
+            pass  # an earlier attempt had released it, and failed after that
 
     with (outside / "alone").open("w") as alone, (outside / "order").open("a") as order:
         number = 0

@@ -1,4 +1,6 @@
-"""Several hosts and one server: clocks that are minutes apart, cables that break, a server that stalls and dies."""
+"""Several hosts and one server: clocks that are minutes apart, cables that break, a
+server that stalls and dies.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ SERVERS: dict[str, Callable[[Path, Elsewhere], Server]] = {
 
 pytestmark = needs_root
 
-# Holds a task from Python, and notes as an agent does until it is told, by `on_lost`, that it is out; beside that it keeps
-# asking, as a program does before every step that cannot be undone, and notes when that raises.
+# Hold a task from Python, and note it as an agent does until `on_lost` is called. Also
+# call `check` again and again, as a program does before a step that cannot be undone,
+# and note when it raises.
 HOLDER = """
 import os, sys, threading, time
 from swarm import TaskLockManager
@@ -72,20 +75,25 @@ class Swarm:
         return host.run(sys.executable, "-m", "swarm", *args, env=self.environment(host, timeout))
 
     def ask(self, host: Host, *args: str) -> Any:
-        """What a command answers to a program."""
+        """Return the JSON answer of a command."""
         done = self.run(host, *args, "--json")
         assert done.returncode == 0, (args, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
     def start(self, host: Host, *args: str, timeout: str = "5", program: str = "") -> Process:
-        """Starts `swarm ARGS`, or a program that uses it. A store that is silent is given up later than a lease lasts."""
+        """Start `swarm ARGS`, or a program that uses it.
+
+        A silent store is given up later than a lease lasts.
+        """
         command = [sys.executable, *(["-c", program] if program else ["-m", "swarm"]), *args]
         process = host.start(*command, env=self.environment(host, timeout), output=self.output(host))
         self._started.append(process)
         return process
 
     def environment(self, host: Host, timeout: str) -> dict[str, str]:
-        """What makes swarm use the store, and give it up after so many seconds of silence."""
+        """Return the environment with the store and the seconds after which a silent
+        store is given up.
+        """
         url = self.server.url(self._namespace, timeout=timeout)
         return {"SWARM_STORE": url, "SWARM_STATE_DIR": str(self._directory / host.name)}
 
@@ -102,7 +110,9 @@ class Swarm:
         return Counter(task["state"] for task in self.ask(self.hosts.right, "task", "list")["tasks"])
 
     def records(self, state: str) -> list[str]:
-        """The tasks of all records of a state that are not an agent's own, in their order."""
+        """Return the tasks of all records of a state in their order, without an agent's
+        own records.
+        """
         told = [json.loads(line) for line in self.run(self.hosts.right, "log", "tail", "100000").stdout.splitlines()]
         return [record["task_id"] for record in told if record["state"] == state and "from" not in record.get("meta", {})]
 
@@ -136,7 +146,7 @@ def swarm(hosts: Hosts, server: Server, tmp_path: Path) -> Iterator[Swarm]:
 
 
 def test_the_simulated_hosts_are_separate(hosts: Hosts) -> None:
-    """Without this the tests below would show nothing."""
+    """Without this the tests below would prove nothing."""
     program = (
         "import os, time; from swarm.system import process; from swarm.system.clock import Clock; "
         "print(time.time(), time.monotonic(), Clock().steady(), os.uname().nodename, "
@@ -160,9 +170,10 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
     told = time.monotonic()
     for host in swarm.hosts.all:
         seen = swarm.ask(host, "lock", "check", "held")
-        if time.monotonic() - begun < ttl:  # else it may be over; on a busy machine it is
+        if time.monotonic() - begun < ttl:  # otherwise it may be over; on a busy machine it is
             assert (seen["status"], seen["lock"]["token"]) == ("Active", held["lock"]["token"])
-            assert 0 < seen["seconds_left"] < ttl + 5  # some servers tell the time only to a second or two
+            # some servers know the time only to a second or two
+            assert 0 < seen["seconds_left"] < ttl + 5
     taking = swarm.start(swarm.hosts.ahead, "lock", "acquire", "held", "successor", "--wait", "20")
     workers = [swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", "3") for host in swarm.hosts.all]
     assert taking.wait(30) == 0
@@ -200,7 +211,7 @@ def test_a_disconnected_host_stops_before_a_takeover_and_recovers_when_healed(sw
     late = {spell.task: str(spell.token) for spell in swarm.spells()}
 
     cut_off.cut_off()
-    send(builder, signal.SIGUSR1)  # makes it look at its lease, and nobody answers
+    send(builder, signal.SIGUSR1)  # makes it look at its lease, without an answer
     check_that_commands_give_up(swarm, cut_off, late)
     wait_until(lambda: len(swarm.spells()) == 2 * len(everything), "not all were taken over")
     for task in everything:

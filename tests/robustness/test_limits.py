@@ -1,4 +1,7 @@
-"""A process at its limits: without file descriptors, or with files that may not grow. Nothing leaks, and all is got over."""
+"""A process at its limits: without file descriptors, or with files that may not grow.
+
+Nothing leaks, and it recovers.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def in_a_child(work: Callable[[], None]) -> None:
 
 
 def without_descriptors(free: int) -> list[int]:
-    """Opens files until only `free` more can be opened; what it opened."""
+    """Open files until only `free` more can be opened. Return them."""
     soft = open_descriptors() + 30
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     opened = []
@@ -55,7 +58,7 @@ def without_descriptors(free: int) -> list[int]:
 
 
 def refusals(locks: LockTable, verbs: list[str]) -> list[str]:
-    """What the verbs that failed said."""
+    """Return the messages of the operations that failed."""
     said = []
     for verb in verbs:
         try:
@@ -80,7 +83,7 @@ def test_running_out_of_descriptors_is_reported_and_recovered_from(free: int, kn
         held = False
         for verb in VERBS:
             if verb == "release" and not held:
-                continue  # there is nothing to give back
+                continue  # there is no lock to release
             failed = refusals(locks, [verb])
             held = verb == "acquire" and not failed
             said += failed

@@ -1,7 +1,9 @@
-"""What lies in swarm's own directories may be of any kind, left there by a crash, a backup, a person or a stranger.
+"""Entries of any kind in swarm's own directories, left by a crash, a backup, a person
+or another program.
 
-Whatever it is: a lock that somebody holds stays held, a task that nobody holds can be had, every whole record is read, and
-nothing outside the state directory is touched. Where that cannot be, the error names the entry, and removing it is the cure.
+Whatever they are: a held lock stays held, a free task can be acquired, every whole
+record is read, and nothing outside the state directory is touched. Where that is
+impossible, the error names the entry, and removing it is the fix.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ EXPIRED = b'{"worker": "gone", "expires_at": "2020-01-01"}'
 
 
 def socket_at(path: str) -> None:
-    short = f"{tempfile.gettempdir()}/swarm-test-{os.getpid()}"  # a socket can be made under a name of 108 bytes at most
+    # the path of a socket has at most 108 bytes
+    short = f"{tempfile.gettempdir()}/swarm-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(short)
     os.rename(short, path)
@@ -123,7 +126,10 @@ AGES = some.sampled_from([0.0, 10.0, 10_000.0, -10_000.0])
 
 @contextmanager
 def around(treasure: str = "gold") -> Iterator[Path]:
-    """A state directory beside a treasure; fails if the treasure was touched."""
+    """Make a state directory beside a treasure of other files.
+
+    Fail if the treasure was touched.
+    """
     root = Path(tempfile.mkdtemp(prefix="swarm-test-"))
     try:
         (root / "treasure").mkdir()
@@ -153,7 +159,10 @@ def remove(path: str) -> None:
 
 
 def cured(work: Callable[[], T], excuses: list[str]) -> T:
-    """What `work` gives, once every entry that its errors name has been removed. Only an excuse may be named."""
+    """Return the result of `work`, after removing every entry that its errors name.
+
+    Only excuses may be named.
+    """
     while True:
         try:
             return work()
@@ -166,7 +175,9 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
 
 
 def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
-    """Whether this is a counter that cannot grow, or a scratch directory with an intent that cannot be removed."""
+    """Return whether this is a counter that cannot grow, or a scratch directory of an
+    intent that cannot be removed.
+    """
     if place == "scratch":
         has_gate = any(intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants)
         return kind == "directory in a directory" and has_gate
@@ -191,7 +202,8 @@ def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(p
         for (place, name, kind), age in plants:
             path = f"{state}/.locks/{place}/{name}"
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            if path not in planted and not (place == "tokens" and os.path.exists(path)):  # a counter lost is a counter lost
+            # a lost counter cannot be restored
+            if path not in planted and not (place == "tokens" and os.path.exists(path)):
                 plant(path, kind, age)
                 planted.append(path)
                 excuses += [path] if is_excuse(place, name, kind, plants) else []
@@ -252,7 +264,8 @@ def test_a_symlink_in_place_of_a_private_directory_is_refused(name: str) -> None
         assert answer.code == 3 and f"{name} is a symbolic link".encode() in answer.err
 
 
-# The parts of the log ---------------------------------------------------------------------------------------
+# The parts of the log
+# ---------------------------------------------------------------------
 
 ENDS = ["abc", "-5", "0x10", "1e2", " 5", "²", "٣", "1000000", "9" * 4000, "+5"]
 NAMES = [
@@ -280,7 +293,7 @@ def read_all(state: Path) -> list[int]:
 
 @contextmanager
 def log_of_four() -> Iterator[tuple[Path, list[Path]]]:
-    """Records 1 to 4, of which the first three were put aside one by one."""
+    """Write records 1 to 4. The first three were put aside one by one."""
     with around("part") as state:
         for number in range(1, 5):
             store = FileStore(str(state))
@@ -291,7 +304,7 @@ def log_of_four() -> Iterator[tuple[Path, list[Path]]]:
 
 
 def expect_records(state: Path, expected: list[int]) -> None:
-    """By every way of reading, also after more is appended and put aside."""
+    """Check every way of reading, also after more records and another rotation."""
     for number in (5, 6):
         log = StatusLog(FileStore(str(state)))
         assert read_all(state) == lines(log.tail(100)) == lines(line for line, _ in log.query("t")) == expected
@@ -309,7 +322,7 @@ def test_planted_log_parts_hide_no_record(plants: list[tuple[str, str]], age: fl
     with log_of_four() as (state, _):
         for name, kind in plants:
             holds_a_part = kind == "directory with a part" and name.partition("-")[0].isascii() and name[0].isdigit()
-            if not holds_a_part or len(name) > 18:  # otherwise it is a part, as good as any other
+            if not holds_a_part or len(name) > 18:  # otherwise it is a valid part
                 plant(f"{state}/.status/{name}", kind, age)
         expect_records(state, [1, 2, 3, 4])
 

@@ -1,4 +1,6 @@
-"""Symbolic links planted in the state directory: nothing outside is changed or removed, and nobody is told a lie."""
+"""Symbolic links planted in the state directory: nothing outside is changed or removed,
+and every answer is true.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ PLACES = (
 )
 TREASURE = (
     *("gold", "t.lock", "n.lock", "part", "0", "0.synced", "t~0123~0", "h0123456789abcdef/gold"),
-    *("116", "110"),  # what the counters of the tasks t and n are called
+    *("116", "110"),  # the counters of the tasks t and n
     *("tokens/116", "tokens/110", "scratch/s0123456789abcdef/gold", "intents/t~s0123456789abcdef~1", "4"),
 )
 
@@ -54,7 +56,9 @@ def test_a_planted_symlink_harms_nothing_outside_the_state_directory(place: str,
 
 
 def go_on_around(link: Path, target: Path, token: int | None, worker: Worker) -> None:
-    """Plants a link, lets somebody who comes then do what it can, removes the link, and sees that all is well again."""
+    """Plant a link, let a newcomer do what it can, remove the link, and check that all
+    is well again.
+    """
     saved = link.with_name(".saved")
     if link.is_symlink() or link.exists():
         link.rename(saved)
@@ -88,7 +92,7 @@ def go_on_around(link: Path, target: Path, token: int | None, worker: Worker) ->
 
 
 def make_treasure(path: Path) -> None:
-    """Somebody else's old things, with names that swarm could take for its own."""
+    """Make old files of another user, with names that swarm could take for its own."""
     for name in TREASURE:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(b"gold\n")
@@ -100,7 +104,7 @@ def make_treasure(path: Path) -> None:
 
 
 def contents(path: Path) -> dict[str, bytes | None]:
-    """What there is; None for a directory."""
+    """Return the content of all files; None for a directory."""
     return {
         str(entry.relative_to(path)): entry.read_bytes() if entry.is_file() else None
         for entry in path.rglob("*")
@@ -117,7 +121,7 @@ def test_a_symlink_planted_during_work_costs_no_file_outside(tmp_path: Path) -> 
     os.utime(outside / "thesis", (1, 1))
     intents.rmdir()
     intents.symlink_to(outside)
-    locks.store.close()  # so that it needs a new scratch, and looks for what others left
+    locks.store.close()  # so that it needs a new scratch directory, and collects garbage
     with contextlib.suppress(StoreError):
         locks.acquire("u", "w", 60)
     assert (outside / "thesis").exists()

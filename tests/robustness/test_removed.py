@@ -1,7 +1,9 @@
-"""Directories removed under running workers: what is gone is noticed, work goes on, and tokens do not go back.
+"""Directories removed under running workers: workers notice it and go on, and tokens
+still grow.
 
-Not promised, because nothing is left to tell by: tokens after `.locks`, `.locks/generations` or a single counter was removed;
-one holder only while somebody removes `.locks/intents` in the middle of a change.
+Not promised, because no information is left: tokens after `.locks`,
+`.locks/generations` or a single counter was removed; one holder while `.locks/intents`
+is removed in the middle of a change.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(place
             assert worker("store.append", "status", b"before")
         holder("store.rotate", "status")
         for _ in range(2):
-            shutil.rmtree(state / place, ignore_errors=True)  # who knows its epoch does without the directory
+            # a process that knows its generation works without the directory
+            shutil.rmtree(state / place, ignore_errors=True)
             beat = holder("heartbeat", "t", "holder", token)
             if place in ("", "locks"):
                 assert beat == Refusal("LockLost", "There is no lock for t. Stop working on the task.")
@@ -67,13 +70,13 @@ def test_tokens_grow_after_a_removal_for_every_worker(place: str, tmp_path: Path
                 worker("release", "t", "w")
             if number % 3 == 0:
                 shutil.rmtree(tmp_path / place)
-            workers = workers[1:] + workers[:1]  # another one is the first to find it gone
+            workers = workers[1:] + workers[:1]  # another worker is the first to find it gone
     assert tokens == sorted(set(tokens))
 
 
 @needs_root
 def test_tokens_grow_among_workers_with_and_without_a_known_boot(tmp_path: Path) -> None:
-    """In a sandbox without /proc nobody can tell which boot it is."""
+    """In a sandbox without /proc no process knows the boot."""
     lock = ROOT / "scripts" / "swarm_lock.sh"
     script = f"mount -t tmpfs tmpfs /proc && '{lock}' acquire t inside 60 --json && '{lock}' release t inside"
     locks = table(tmp_path)

@@ -1,4 +1,6 @@
-"""Eight workers, five hundred tasks, workers killed at random: every task is done once, none is lost, none is stuck."""
+"""Eight workers, five hundred tasks, workers killed at random: every task is done once,
+none is lost, none is stuck.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ COMMAND = 'echo "B $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID; sleep 0.05; echo "E $SWAR
 
 
 def specs(command: str) -> list[TaskSpec]:
-    """Every tenth comes after the two before it, so that dependencies are always among what is being worked on."""
+    """Every tenth task comes after the two before it, so that dependencies are among
+    the running tasks.
+    """
     names = [f"task-{number:03d}" for number in range(TASKS)]
     after = {name: tuple(names[at - 2 : at]) if at % 10 == 9 else () for at, name in enumerate(names)}
     return [TaskSpec(name, command=command, after=after[name], max_attempts=100) for name in names]
 
 
 def accepted(lines: list[bytes]) -> tuple[Counter[str], list[str]]:
-    """How often the queue took that a task was done, and the order of beginnings and ends that it took."""
+    """Return how often the queue accepted each task as done, and the order of
+    beginnings and ends.
+    """
     state, done, order = QueueState(), Counter[str](), []
     newest: dict[str, int] = {}
     for line in lines:
@@ -154,7 +160,7 @@ def test_every_task_is_done_once_by_threads_on_the_memory_store() -> None:
         assert not thread.is_alive()
     lines, _ = store.read_log("tasks", limit=1 << 30)
     check(lines, tasks)
-    assert refused  # else nothing was tried
+    assert refused  # otherwise nothing was tried
 
 
 def test_the_check_finds_a_task_that_was_done_twice(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Agents that note when they are at work, and what their notes prove: who worked on which task, from when until when.
+"""Agents that note when they are at work, and what their notes prove.
 
-Every note is one line, appended to one file that all hosts share, with a reading of CLOCK_MONOTONIC, which is the same for all of
-them. An agent notes that it is at work every few milliseconds: the last note of one that was killed is when it was still at work.
+All hosts share one file. Each note is one appended line with a reading of
+CLOCK_MONOTONIC, which is the same on all of them. An agent notes that it is at work
+every few milliseconds. So the last note of a killed agent shows when it was still at
+work.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# Arguments: where to note, for how many seconds to work (or: until which file exists), how to behave.
+# Arguments: the file of notes, the seconds to work (or the file to wait for), the
+# behaviour.
 AGENT = """
 import os, select, signal, sys, time
 notes = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -33,7 +36,10 @@ note("end")
 
 @dataclass(frozen=True)
 class Spell:
-    """One agent at work on a task. `ended`: by itself."""
+    """The work of one agent on a task.
+
+    `ended` says whether the agent ended by itself.
+    """
 
     host: str
     task: str
@@ -44,12 +50,12 @@ class Spell:
 
 
 def agent(notes: Path, until: float | Path, *behaviour: str) -> list[str]:
-    """The command line of an agent."""
+    """Return the command line of an agent."""
     return [sys.executable, "-I", "-S", "-c", AGENT, str(notes), str(until), *behaviour]
 
 
 def spells(notes: Path) -> list[Spell]:
-    """All of them, in the order of their beginnings."""
+    """Return all of them, in the order of their beginnings."""
     found: dict[tuple[str, int], Spell] = {}
     for line in notes.read_text().splitlines() if notes.exists() else ():
         what, host, task, token, at = line.split()
@@ -59,7 +65,9 @@ def spells(notes: Path) -> list[Spell]:
 
 
 def assert_one_at_a_time(notes: Path) -> None:
-    """No two agents were at work on the same task at the same time, and whoever came later had the larger token."""
+    """Assert that no two agents worked on a task at once, and that later ones had
+    larger tokens.
+    """
     last: dict[str, Spell] = {}
     for spell in spells(notes):
         before = last.get(spell.task)

@@ -1,7 +1,8 @@
-"""A command at a real terminal: what it shows can be awaited, what a person types can be typed, and nothing of it stays behind.
+"""A command at a real terminal: await its output, type, and clean up.
 
-It is started as a shell does it: what leads the session of the terminal starts it in a process group of its own. What it writes
-to standard output goes to a pipe, so that questions on the terminal and answers in the pipe are told apart.
+It is started as a shell does it: the leader of the terminal's session starts it in a
+process group of its own. Its standard output goes to a pipe, so that questions on the
+terminal and answers in the pipe are kept apart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TIMEOUT = 60  # seconds; an idle machine needs a moment only
 _LAST = b"\0the end\0"
 SWARM = (sys.executable, "-m", "swarm")
 
-# What leads the session. It tells what becomes of the command, and stays until its standard input ends.
+# The leader of the session. It reports changes of the command, and stays until its
+# standard input ends.
 _LEADER = """
 import fcntl, os, signal, sys, termios
 place, tty, out, stdin, stderr, command = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6:]
@@ -66,7 +68,9 @@ sys.stdin.read()
 
 
 class Ended(NamedTuple):
-    """How a command ended: its exit code, what it wrote to standard output, and what the terminal showed."""
+    """The end of a command: its exit code, its standard output, and the text on the
+    terminal.
+    """
 
     code: int
     out: str
@@ -74,12 +78,12 @@ class Ended(NamedTuple):
 
 
 class Terminal:
-    """A terminal with one command at it."""
+    """A terminal with one command."""
 
     def __init__(self) -> None:
         self._person, self._tty = pty.openpty()
         self._out, self._out_end = os.pipe()
-        self._silence, self._silent = os.pipe()  # of somebody who never writes
+        self._silence, self._silent = os.pipe()  # a pipe without input
         self._leader: subprocess.Popen[str] | None = None
         self._shown = b""
         self.modes = termios.tcgetattr(self._tty)
@@ -94,8 +98,12 @@ class Terminal:
         stderr: bool = True,
         env: dict[str, str] | None = None,
     ) -> None:
-        """Starts the command in the `foreground` or `background` of the terminal, as the `leader` of its session, or `detached`
-        from it. Where they are not the terminal, standard input is a silent pipe and standard error goes where output does."""
+        """Start the command in the `foreground` or `background` of the terminal, as the
+        `leader` of its session, or `detached` from it.
+
+        Where they are not the terminal, standard input is a silent pipe and standard
+        error is a copy of standard output.
+        """
         tty, out = self._tty, self._out_end
         fds = [tty, out, tty if stdin else self._silence, tty if stderr else out]
         self._leader = subprocess.Popen(
@@ -112,7 +120,7 @@ class Terminal:
         self.pid = int(self.reported())
 
     def reported(self) -> str:
-        """What next becomes of the command: "stopped", or its exit code."""
+        """Return the next change of the command: "stopped", or its exit code."""
         assert self._leader is not None and self._leader.stdout is not None
         while not self._ready(self._leader.stdout.fileno()):
             pass
@@ -122,17 +130,17 @@ class Terminal:
         os.write(self._person, text.encode())
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        """Until the terminal has shown it, so many times."""
+        """Wait until the terminal has shown the text this many times."""
         while self.shown.count(text) < times:
             self._ready()
 
     @property
     def shown(self) -> str:
-        """What was shown so far."""
+        """Return the text shown so far."""
         return self._shown.replace(b"\r\n", b"\n").decode()
 
     def read_line(self) -> str:
-        """What a shell would read from the terminal now."""
+        """Return the line that a shell would read from the terminal now."""
         while not self._ready(self._tty):
             pass
         return os.read(self._tty, 4096).decode()
@@ -141,14 +149,16 @@ class Terminal:
         return termios.tcgetattr(self._tty)
 
     def wait(self) -> Ended:
-        """Until the command has ended, and all that shares its standard output."""
+        """Wait for the end of the command and of all processes that share its standard
+        output.
+        """
         code = int(self.reported())
         out = self.rest_of_output()
         self.pid = 0
         return Ended(code, out, self.shown)
 
     def rest_of_output(self) -> str:
-        """All of standard output, once nobody has it open any more."""
+        """Return the rest of standard output, once all writers have closed it."""
         out = b""
         while True:
             while not self._ready(self._out):
@@ -157,7 +167,7 @@ class Terminal:
             if not block:
                 break
             out += block
-        if self._tty >= 0:  # what was shown may still be on its way, and this comes after it
+        if self._tty >= 0:  # pending output of the terminal arrives before this
             os.write(self._tty, _LAST)
             while not self._shown.endswith(_LAST):
                 self._ready()
@@ -165,7 +175,7 @@ class Terminal:
         return out.decode()
 
     def hang_up(self) -> None:
-        """Closes the window."""
+        """Close the window."""
         os.close(self._tty)
         os.close(self._person)
         self._tty = self._person = -1
@@ -181,7 +191,10 @@ class Terminal:
                 os.close(fd)
 
     def _ready(self, wanted: int = -1) -> bool:
-        """Waits for something to be shown or for `wanted` to have something; whether it has."""
+        """Wait for output of the terminal or of `wanted`.
+
+        Return whether `wanted` has some.
+        """
         fds = [fd for fd in (self._person, wanted) if fd >= 0]
         found = select.select(fds, [], [], TIMEOUT)[0]
         assert found, f"nothing happens at the terminal, which shows {self.shown!r}"
@@ -200,7 +213,9 @@ def terminal() -> Iterator[Terminal]:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of a person without a locale, who can run this swarm anywhere."""
+    """Return the environment of a user without a locale, who can run this swarm
+    anywhere.
+    """
     usual = script_environment(PYTHONPATH=str(ROOT), NO_COLOR="1")
     return {
         name: value for name, value in usual.items() if not name.startswith("LC_") and name not in ("LANG", "LANGUAGE")
@@ -208,7 +223,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def end_group(pid: int) -> None:
-    """Kills what is left of the process group that a command of ours led."""
+    """Kill the rest of the process group of a command."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,6 @@
-"""Commands run inside this process, since starting one costs 50 ms; and what every one of them owes to its caller."""
+"""Commands run inside this process, since starting one costs 50 ms, and the rules for
+all of them.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The one object that --json promises."""
+        """Return the one object that --json promises."""
         assert self.out.count(b"\n") == 1, self.out
         return json.loads(self.out)
 
 
 def run(*args: str) -> Answer:
-    """What `swarm ARGS` answers; fails if it ended as no command may, whatever it met."""
+    """Return the answer of `swarm ARGS`. Fail if it ended as no command may."""
     written: dict[int, bytes] = {1: b"", 2: b""}
 
     def write(fd: int, text: str | bytes) -> None:
@@ -44,6 +46,6 @@ def run(*args: str) -> Answer:
 
 
 def run_on(store: Store, *args: str) -> Answer:
-    """The same for `swarm lock`, on a store of the test's own, and so on its clock."""
+    """Return the answer of `swarm lock`, on a store of the test and its clock."""
     with mock.patch.object(lock, "_table", return_value=LockTable(store)):
         return run("lock", *args)

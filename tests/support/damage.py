@@ -1,4 +1,4 @@
-"""Damage of every kind to what is read from disk: to the bytes of a file, and to the values in it."""
+"""Damage of every kind to files: to their bytes, and to the values in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATES = (
     *("1770000000", "tomorrow", "never", "", " ", "\x00", "\ud800", "2026-02-02T10:30:00\ud800"),
 )
 
-# Values as they may stand in a file; not all of them are JSON.
+# Values that may be in a file. Not all of them are JSON.
 RAW = some.sampled_from(
     [
         *(
@@ -57,7 +57,9 @@ DEEP = b'{"worker": "w", "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 @some.composite
 def records(draw: some.DrawFn, *bases: dict[str, Any]) -> bytes:
-    """A record with keys left out, repeated, renamed and added, and values replaced; as JSON, or nearly."""
+    """A record with keys left out, repeated, renamed and added, and values replaced; as
+    JSON, or nearly.
+    """
     base = draw(some.sampled_from(bases))
     pairs = [(key, json.dumps(value)) for key, value in base.items()]
     for at, (key, _) in enumerate(pairs):
@@ -89,7 +91,9 @@ def _as_text(pairs: list[tuple[str, str]]) -> str:
 
 @some.composite
 def broken(draw: some.DrawFn, whole: some.SearchStrategy[bytes]) -> bytes:
-    """The same bytes, or some of them: cut, flipped, overwritten, or in another encoding."""
+    """The same bytes, or some of them: cut, flipped, overwritten, or in another
+    encoding.
+    """
     data = draw(whole)
     for _ in range(draw(some.sampled_from([0, 0, 1, 1, 2, 3]))):
         at = draw(some.integers(0, len(data)))

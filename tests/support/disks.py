@@ -1,4 +1,6 @@
-"""Real disks for the tests, each mounted in a mount namespace of its own: a tmpfs, and an ext4 that can be frozen."""
+"""Real disks for tests, each in its own mount namespace: a tmpfs, and an ext4 that can
+be frozen.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,15 @@ needs_root = pytest.mark.skipif(
 )
 
 Done = subprocess.CompletedProcess[str]
-_FREEZE, _THAW = 0xC0045877, 0xC0045878  # FIFREEZE and FITHAW, what the program fsfreeze calls
-_LONGEST_FREEZE = 20.0  # seconds after which a disk is thawed whatever became of the test
+_FREEZE, _THAW = 0xC0045877, 0xC0045878  # FIFREEZE and FITHAW, which the program fsfreeze calls
+_LONGEST_FREEZE = 20.0  # seconds after which a disk is thawed in any case
 
 
 class Disk:
-    """A filesystem that is mounted in a mount namespace of its own. `seen` is how the test, outside, reaches it."""
+    """A filesystem in a mount namespace of its own.
+
+    The test reaches it from outside by `seen`.
+    """
 
     def __init__(self, pid: int, path: Path) -> None:
         self.pid = pid
@@ -51,7 +56,10 @@ class Disk:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Whoever changes anything on this disk sleeps inside the system call until the block ends."""
+        """Freeze the disk.
+
+        A process that changes it sleeps inside the system call until the block ends.
+        """
         disk = os.open(self.seen, os.O_RDONLY | os.O_CLOEXEC)
         over, at_end = os.pipe()
         watchdog = fork(_thaw_later, disk, over, at_end)
@@ -67,9 +75,12 @@ class Disk:
 
 
 def _thaw_later(disk: int, over: int, at_end: int) -> None:
-    """Of a disk that stays frozen nobody can be rid of: thaws it when the test ends, is killed, or takes too long."""
+    """Thaw the disk when the test ends, is killed, or takes too long.
+
+    No process can end while it waits for a frozen disk.
+    """
     os.close(at_end)
-    os.setsid()  # not ended by a Ctrl-C that is meant for the test
+    os.setsid()  # a Ctrl-C for the test does not end it
     select.select([over], [], [], _LONGEST_FREEZE)
     _thaw(disk)
 
@@ -78,18 +89,20 @@ def _thaw(disk: int) -> None:
     try:
         fcntl.ioctl(disk, _THAW, 0)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # it is not frozen
+        if error.errno != errno.EINVAL:  # the disk is not frozen
             raise
 
 
 def mounted(path: Path, options: str, also: str = "") -> AbstractContextManager[Disk]:
-    """A tmpfs on `path`, in a mount namespace that ends with the block."""
+    """Mount a tmpfs on `path`, in a mount namespace that ends with the block."""
     return _kept(path, f"{also} mount -t tmpfs -o '{options}' tmpfs '{path}'")
 
 
 @contextmanager
 def loop_mounted(path: Path, size: str, inodes: int = 2000) -> Iterator[Disk]:
-    """An ext4 on `path`, in an image in memory, on a loop device that ends with the block."""
+    """Mount an ext4 on `path`, from an image in memory, on a loop device that ends with
+    the block.
+    """
     below = path.with_name(f"{path.name}-below")
     below.mkdir()
     image = below / f"image-{os.getpid()}"
@@ -111,13 +124,15 @@ def _has_loop_device(image: Path) -> bool:
             if backing.read_text().strip().endswith(f"/{image.name}"):
                 return True
         except OSError:
-            continue  # it ends just now
+            continue  # it is ending
     return False
 
 
 @contextmanager
 def _kept(path: Path, mount: str) -> Iterator[Disk]:
-    """What a shell command mounts on `path`, in a mount namespace that ends with the block."""
+    """Run a shell command that mounts `path`, in a mount namespace that ends with the
+    block.
+    """
     path.mkdir(exist_ok=True)
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"{mount} && echo ready && exec sleep 300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
@@ -130,7 +145,7 @@ def _kept(path: Path, mount: str) -> Iterator[Disk]:
 
 
 def fill(path: Path) -> None:
-    """Writes until the disk is full."""
+    """Write until the disk is full."""
     with path.open("wb", buffering=0) as ballast:
         try:
             while True:
@@ -141,7 +156,7 @@ def fill(path: Path) -> None:
 
 
 def exhaust_inodes(path: Path) -> None:
-    """Creates files until there can be no more."""
+    """Create files until no more inodes are free."""
     path.mkdir()
     try:
         for number in count():

@@ -1,4 +1,6 @@
-"""Reading the documents: their code blocks, tables and names, and what an example prints without what differs from run to run."""
+"""Read the documents: their code blocks, tables and names, and the output of examples
+without varying parts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _VARYING = [
     (re.compile(r"\b(\d+ min )?\d+ s\b"), lambda _: "DURATION"),
     (re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE), lambda _: "CLOCK "),
     (re.compile(r" \d\d:\d\d:\d\d UTC$", re.MULTILINE), lambda _: " CLOCK"),
-    (re.compile(r"(\(token \d+, then )\d+\)"), lambda found: found[1] + "LATER)"),  # who came too late has drawn one, too
+    # a late worker has taken one, too
+    (re.compile(r"(\(token \d+, then )\d+\)"), lambda found: found[1] + "LATER)"),
     (re.compile(r"(\.status/\d{10})-[0-9a-f]{8}"), lambda found: found[1] + "-RANDOM"),
 ]
 
@@ -42,7 +45,7 @@ class Block:
 
 
 def blocks(document: str) -> Iterator[Block]:
-    """The fenced blocks of a document, each with the `##` section it stands in."""
+    """Return the fenced blocks of a document, each with its `##` section."""
     section, info, begun = "", None, 0
     held: list[str] = []
     for number, line in enumerate((ROOT / document).read_text().splitlines(), 1):
@@ -59,7 +62,9 @@ def blocks(document: str) -> Iterator[Block]:
 
 
 def tables(document: str, heading: str) -> list[list[list[str]]]:
-    """The tables below a heading up to the next one, without their heads: rows of cells."""
+    """Return the tables below a heading up to the next one, as rows of cells without
+    their heads.
+    """
     collected: list[list[list[str]]] = []
     inside = in_table = False
     for line in (ROOT / document).read_text().splitlines():
@@ -79,7 +84,7 @@ def quoted(text: str) -> list[str]:
 
 
 def blurred(text: str, state: Path | None = None) -> str:
-    """The text without what differs from run to run."""
+    """Return the text without the parts that differ from run to run."""
     if state is not None:
         text = text.replace(str(state), settings.DEFAULT_STATE_DIR)
     for pattern, name in _VARYING:

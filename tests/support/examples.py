@@ -85,7 +85,7 @@ INVALID: dict[str, list[Any]] = {
         *({**LOCK, "acquired_at": wrong} for wrong in ("", None, "yesterday")),
     ],
 }
-# Of the workflow that defines the lock file.
+# From the workflow that defines the lock file.
 SPRINT_LOCK = """\
 # .sprint-running
 pid: 12345                                    # 当前进程 PID

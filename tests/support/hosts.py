@@ -1,11 +1,14 @@
-"""Several hosts on one machine, for real: each has a network, processes, a name, a boot and clocks of its own.
+"""Several hosts on one machine, each with its own network, processes, name, boot and
+clocks.
 
-A host is a set of namespaces that live as long as the block, or this process, however either ends. Nothing has a name outside of
-them: links, addresses and mounts go with their namespace, and two runs cannot meet. What hosts share is the filesystem, for the
-tests to look at, and CLOCK_MONOTONIC, which orders what happened on any of them.
+A host is a set of namespaces that live as long as the block, or this process, however
+either ends. Nothing has a name outside of them: links, addresses and mounts go with
+their namespace, and two runs cannot meet. Hosts share the filesystem, which the tests
+read, and CLOCK_MONOTONIC, which orders the events on all of them.
 
-The first namespace is the server's: a network that it shares with the bridge which all hosts are plugged into. A host that is
-unplugged still sends, and nobody hears or answers it: no packet is refused, as it is when a cable breaks further away.
+The first namespace is the server's: a network with the bridge that all hosts are
+plugged into. A host that is unplugged still sends, and gets no answer. No packet is
+refused, as when a cable breaks further away.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ echo ready
 exec sleep 600
 """
 
-# With libfaketime 0.9.10 and a monotonic clock that is not faked, clock_nanosleep until a moment answers EINVAL.
+# With libfaketime 0.9.10 and a true monotonic clock, clock_nanosleep until a moment
+# fails with EINVAL.
 _MENDED_SLEEP = """
 import select, time
 time.sleep = lambda seconds: select.select([], [], [], seconds) and None
@@ -49,7 +53,11 @@ Process = subprocess.Popen[str]
 
 
 class Host:
-    """A host. `pid` is its first process, as seen from here; `clock` are the variables that make its wall clock wrong."""
+    """A host.
+
+    `pid` is its first process, as seen from here. `clock` has the variables that make
+    its wall clock wrong.
+    """
 
     def __init__(self, name: str, pid: int, number: int, clock: Mapping[str, str], switch: int) -> None:
         self.name = name
@@ -61,7 +69,10 @@ class Host:
         self._port = f"port{number}"
 
     def start(self, *command: str, env: Mapping[str, str], output: Path | None = None) -> Process:
-        """Starts a command there. Its exit code is that of the process; to signal it, see `signal`."""
+        """Start a command on the host.
+
+        Its exit code is that of the process. Use `send` to signal it.
+        """
         variables = [f"{name}={value}" for name, value in {**env, **self._clock}.items()]
         enter = [*MORTAL, "nsenter", "--target", str(self.pid), "--all", f"--wdns={ROOT}", "--", *MORTAL, "env", *variables]
         to = output.open("ab") if output else None
@@ -87,20 +98,25 @@ class Host:
             return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def processes(self) -> set[int]:
-        """All that run there, by their numbers there, but the first."""
+        """Return all processes of the host but the first, by their pids there."""
         listed = run("nsenter", "--target", str(self.pid), "--all", "sh", "-c", "echo /proc/[0-9]*; echo $$").split()
         return {int(path.removeprefix("/proc/")) for path in listed[:-1]} - {1, int(listed[-1])}
 
     def cut_off(self) -> None:
-        """From now on nothing that it sends arrives anywhere, and nothing reaches it; nobody is told."""
+        """Unplug the host: nothing that it sends arrives, nothing reaches it, and no
+        packet is refused.
+        """
         run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "nomaster")
 
     def heal(self) -> None:
         run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "master", "bridge")
 
     def plug_in(self) -> None:
-        """Gives it a link to the bridge, and its address. Who has which is known to all: nobody has to answer that question, so
-        that a host which is cut off does not find out."""
+        """Give the host a link to the bridge, and its address.
+
+        All hosts know all addresses. Without this an unplugged host would find out by
+        the missing answer to the question for an address.
+        """
         at_switch = ("nsenter", "--target", str(self._switch), "--net", "ip")
         inside = ("nsenter", "--target", str(self.pid), "--net", "ip")
         peer = ("peer", "name", "eth0", "address", self.mac, "netns", str(self.pid))
@@ -116,14 +132,14 @@ _SERVER_MAC = "02:00:00:00:77:01"
 
 
 class Elsewhere(NamedTuple):
-    """Where a server lives: its address, and the command that starts it there."""
+    """The host of a server: its address, and the command that starts a program there."""
 
     host: str
     prefix: tuple[str, ...]
 
 
 class Hosts:
-    """Three hosts whose wall clocks are minutes apart, and where the server lives."""
+    """Three hosts whose wall clocks are minutes apart, and the host of the server."""
 
     def __init__(self, server: int, right: Host, ahead: Host, behind: Host) -> None:
         self.right = right
@@ -135,7 +151,10 @@ class Hosts:
 
 @contextmanager
 def three_hosts(directory: Path) -> Iterator[Hosts]:
-    """`directory`: where the hosts find what makes their wall clocks wrong."""
+    """Start three hosts.
+
+    `directory` has the files that make their wall clocks wrong.
+    """
     (directory / "sitecustomize.py").write_text(_MENDED_SLEEP)
     with ExitStack() as stack:
         bridge = f"ip link add bridge address {_SERVER_MAC} type bridge && ip address add {SERVER_ADDRESS}/24 dev bridge"
@@ -153,13 +172,15 @@ def three_hosts(directory: Path) -> Iterator[Hosts]:
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """Sends a signal to a command that was started on a host, rather than to what took it there."""
+    """Send a signal to a command on a host, rather than to the program that entered the
+    host.
+    """
     for pid in children(process.pid):
         os.kill(pid, number)
 
 
 def end(process: Process) -> None:
-    """Ends a command that was started on a host, and what took it there."""
+    """End a command on a host, and the program that entered the host."""
     if process.poll() is None:
         send(process, signal.SIGKILL)
         process.kill()
@@ -167,7 +188,7 @@ def end(process: Process) -> None:
 
 
 def wait_until_gone(host: Host, before: set[int]) -> set[int]:
-    """Who is left there of those that were not there before, after a moment to end."""
+    """Return the new processes that are still there after a moment."""
     deadline = time.monotonic() + 2
     while (left := host.processes() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -175,7 +196,7 @@ def wait_until_gone(host: Host, before: set[int]) -> set[int]:
 
 
 def _false_time(wall: str, directory: Path) -> dict[str, str]:
-    """The variables that make a wall clock wrong, by so much, as libfaketime takes it."""
+    """Return the variables that shift a wall clock, as libfaketime takes them."""
     if not wall:
         return {}
     found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))

@@ -10,9 +10,12 @@ import pytest
 
 
 def latin_1(where: Path) -> dict[str, str]:
-    """The environment of a locale that is not UTF-8, made here because few systems still have one."""
+    """Return the environment of a locale that is not UTF-8, made here because few
+    systems still have one.
+    """
     made = where / "xx_XX.ISO-8859-1"
-    if shutil.which("localedef"):  # warns, and exits with 1, about what such a small locale leaves out
+    # it exits with 1 and warns about categories that this small locale leaves out
+    if shutil.which("localedef"):
         subprocess.run(["localedef", "-c", "-i", "POSIX", "-f", "ISO-8859-1", str(made)], capture_output=True, timeout=30)
     if not made.exists():
         pytest.fail("localedef cannot make a locale here: install Debian's locales")

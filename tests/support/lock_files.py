@@ -12,7 +12,7 @@ from swarm.system.clock import Clock
 
 
 class LaterClock(Clock):
-    """The clock of somebody who looks `later` seconds from now."""
+    """The clock of a process that looks `later` seconds from now."""
 
     def __init__(self, later: float) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def table(path: Path, *, later: float = 0.0, filesystem: Filesystem | None = Non
 
 
 def write_expired(path: Path, rounds: int) -> None:
-    """Expired locks of a worker that is no more, one a round."""
+    """Write an expired lock of a dead worker for each round."""
     (path / "locks").mkdir(parents=True)
     for number in range(rounds):
         old = {

@@ -30,7 +30,9 @@ def read_all(log: FileLog) -> list[bytes]:
 
 
 class Writers:
-    """Processes that append numbered records and note, outside swarm, which appends have returned."""
+    """Processes that append numbered records and note, outside swarm, which appends
+    have returned.
+    """
 
     def __init__(self, path: Path, append: Callable[[bytes], object]) -> None:
         self.path = path
@@ -76,5 +78,5 @@ def whole(lines: list[bytes]) -> list[tuple[int, int]]:
             record = json.loads(line)
             found.append((record["writer"], record["number"]))
         except (ValueError, TypeError, KeyError):
-            continue  # the piece that a killed writer left
+            continue  # a torn piece of a killed writer
     return found

@@ -1,5 +1,8 @@
-"""A client of the previous major of the MCP SDK, run by itself with that first on its path: makes the calls that standard input
-lists, as [tool, arguments] pairs, and prints what it was told."""
+"""A client of the previous major version of the MCP SDK, which is first on its path.
+
+It makes the calls that standard input lists, as [tool, arguments] pairs, and prints the
+answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Agents for the tests of `swarm mcp`: the SDK's client, and one that is close enough to the wire to be treated badly."""
+"""Agents for the tests of `swarm mcp`: the SDK's client, and one that sends any line it
+likes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def command(*options: str) -> list[str]:
 async def agent(
     state: Path | str, worker: str, *options: str, mode: str = "auto", env: dict[str, str] | None = None
 ) -> AsyncIterator[Client]:
-    """The SDK's own client, with a server process of its own."""
+    """Start a server process and connect the SDK's own client to it."""
     store = {"SWARM_STORE": state} if isinstance(state, str) else {"SWARM_STATE_DIR": str(state)}
     program, *args = command("--worker", worker, *options)
     server = StdioServerParameters(command=program, args=args, env={**store, **(env or {})}, cwd=ROOT)
@@ -38,7 +40,7 @@ async def agent(
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The structured answer of a tool, which its text repeats."""
+    """Return the structured answer of a tool, which its text repeats."""
     result = await client.call_tool(tool, arguments)
     assert isinstance(result.content[0], types.TextContent)
     assert not result.is_error, result.content[0].text
@@ -48,7 +50,7 @@ async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    """The text of an error."""
+    """Return the text of an error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result
     assert isinstance(result.content[0], types.TextContent)
@@ -56,7 +58,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 
 
 class Wire:
-    """A server process, spoken to line by line. It is gone at the end of the block."""
+    """A server process that the test talks to line by line. It ends with the block."""
 
     def __init__(self, state: Path, worker: str, *options: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -92,7 +94,7 @@ class Wire:
         self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
-        """The next message, which is all that may come."""
+        """Return the next message. Fail if anything else is printed."""
         assert self.process.stdout
         message: dict[str, Any] = json.loads(self.process.stdout.readline())
         assert message["jsonrpc"] == "2.0"
@@ -113,7 +115,7 @@ class Wire:
         return self.begin("tools/call", name=tool, arguments=arguments)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The structured answer of a tool."""
+        """Return the structured answer of a tool."""
         result = self.request("tools/call", name=tool, arguments=arguments)["result"]
         assert not result.get("isError"), result
         answer: dict[str, Any] = result["structuredContent"]

@@ -1,4 +1,7 @@
-"""Network namespaces: each lives as long as the block that made it, or this process, however either ends. Linux, as root."""
+"""Network namespaces that live as long as the block that made them, or this process.
+
+Linux only, as root.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MORTAL = ("setpriv", "--pdeathsig", "KILL")  # ends with this process, also when that is killed
-_SYSTEM_PATHS = ":/usr/sbin:/sbin"  # where ip is, and not in everybody's PATH
+_SYSTEM_PATHS = ":/usr/sbin:/sbin"  # the directories of ip, which not every PATH has
 _NETWORK = 0x40000000  # CLONE_NEWNET
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def kept(*command: str) -> Iterator[int]:
-    """Namespaces that live as long as a process, which says that it is ready; its pid."""
+    """Start a process that keeps namespaces, wait until it is ready, and return its
+    pid.
+    """
     with subprocess.Popen(
         [*MORTAL, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment()
     ) as keeper:
@@ -31,7 +36,9 @@ def kept(*command: str) -> Iterator[int]:
 
 @contextmanager
 def inside(pid: int) -> Iterator[None]:
-    """In this block, this thread and whoever it starts are in the network of another process."""
+    """Put this thread, and the processes it starts, into the network of another
+    process.
+    """
     with open("/proc/thread-self/ns/net") as before, open(f"/proc/{pid}/ns/net") as there:
         _enter(there.fileno())
         try:

@@ -1,4 +1,5 @@
-"""Real processes: many that begin at the same moment, one that does what it is told, and one that stops before a chosen call.
+"""Real processes: many that start at once, one that obeys, and one that stops before a
+call.
 
 On Linux a child that was forked here dies with its parent, also when it is stopped.
 """
@@ -41,7 +42,10 @@ _LOG_CALLS = (
 
 
 def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[list[int]]:
-    """The winners of each round: `attempt(process, round)` is called by `count` processes at the same moment."""
+    """Return the winners of each round.
+
+    `count` processes call `attempt(process, round)` at the same moment.
+    """
     memory = shared_memory.SharedMemory(create=True, size=8 * count + count * rounds)
     assert memory.buf is not None
     arrived = memory.buf[: 8 * count].cast("q")
@@ -67,7 +71,7 @@ def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[l
 
 
 def fork(work: Callable[..., object], *args: object) -> int:
-    """The pid of a child that does the work and exits, 1 if it failed."""
+    """Return the pid of a child that does the work and exits, with 1 if it failed."""
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -75,7 +79,7 @@ def fork(work: Callable[..., object], *args: object) -> int:
     try:
         if sys.platform == "linux":
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it ended before we asked
+            if os.getppid() != parent:  # the parent ended before prctl
                 os._exit(1)
         work(*args)
     except BaseException:
@@ -85,15 +89,18 @@ def fork(work: Callable[..., object], *args: object) -> int:
 
 
 class Refusal(NamedTuple):
-    """An error of swarm's, as a process tells it to another."""
+    """An error of swarm, as one process sends it to another."""
 
     kind: str
     text: str
 
 
 class Worker:
-    """A child that does what it is told, one thing after the other: the test decides when, and nothing is timed. Killed
-    at the end of the block."""
+    """A child that does what the test asks, one call after the other.
+
+    The test decides when, so nothing depends on time. The child is killed at the end of
+    the block.
+    """
 
     def __init__(self, target: object, first: Callable[[], object] = int) -> None:
         self._ours, theirs = multiprocessing.Pipe()
@@ -111,7 +118,7 @@ class Worker:
         theirs.close()
 
     def __call__(self, verb: str, *args: object) -> Any:
-        """What a method of the target answers in the child."""
+        """Return the answer of a method of the target in the child."""
         self._ours.send((verb, args))
         return self._ours.recv()
 
@@ -125,7 +132,10 @@ class Worker:
 
 
 class Stopped:
-    """A child that stopped itself before its call number `at` of the calls it counts; `finished` if it made fewer."""
+    """A child that stopped itself before its counted call number `at`.
+
+    `finished` says that it made fewer.
+    """
 
     def __init__(self, work: Callable[[Callable[[], None]], object], at: int) -> None:
         self._answer, answer = os.pipe()
@@ -151,7 +161,10 @@ class Stopped:
         self._result = self._end() if self.finished else b""
 
     def go_on(self) -> Any:
-        """Lets it run to its end; what the work returned, or the name of the error it raised."""
+        """Let it run to its end.
+
+        Return the result of its work, or the name of the error.
+        """
         self.wake()
         return self.answer()
 
@@ -160,7 +173,7 @@ class Stopped:
             os.kill(self.pid, signal.SIGCONT)
 
     def answer(self) -> Any:
-        """What the work of one that was woken returned, or the name of the error it raised."""
+        """Return the result of a child that was woken, or the name of the error."""
         if not self.finished:
             self._result = self._end()
             self.finished = True
@@ -179,7 +192,9 @@ class Stopped:
 
 
 class Counting:
-    """Stands in for an object and calls `step` before each of its methods, or before some of them."""
+    """Wrap an object and call `step` before each of its methods, or before some of
+    them.
+    """
 
     def __init__(self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None) -> None:
         self._inner = inner
@@ -199,6 +214,6 @@ class Counting:
 
 
 def counting_os(step: Callable[[], None]) -> Any:
-    """`os` for the log, in which every call that touches the filesystem is counted."""
+    """Return an `os` for the log that counts every call which touches the filesystem."""
     counted = Counting(os, step)
     return SimpleNamespace(**{**vars(os), **{name: getattr(counted, name) for name in _LOG_CALLS}})

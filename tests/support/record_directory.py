@@ -13,7 +13,8 @@ from swarm.stores.file.syscalls import Filesystem, make_dirs
 from swarm.stores.file.tokens import TokenCounters
 
 Act = Callable[[], object]
-FIRST, LAST = "s" + "0" * 16, "s" + "f" * 16  # every process gives way to the first, none to the last
+# every process yields to the first scratch directory, none to the last
+FIRST, LAST = "s" + "0" * 16, "s" + "f" * 16
 
 
 class InterruptedFilesystem:

@@ -1,7 +1,8 @@
 """Which tests need more than Python, a file and a moment. `--fast` leaves them out.
 
-A test gets its marks here, by its place, its fixtures or its parameters, so that the rules stand together.
-An entry of PLACES is a folder, a file, or a file with the beginning of the names in it.
+A test gets its marks here, by its path, its fixtures or its parameters, so that all
+rules are together. An entry of PATHS is a folder, a file, or a file with the beginning
+of the names in it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MARKS = {
 }
 SERVERS = ("redis", "postgres", "etcd")  # each the name of a fixture
 _FIXTURES = {**dict.fromkeys(SERVERS, "servers"), "tmux": "programs"}
-PLACES = {
+PATHS = {
     "chaos": ["tests/robustness/"],
     "browser": ["tests/web/test_browser.py"],
     "programs": ["tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it", "tests/tmux/"],
@@ -94,7 +95,7 @@ BUT = ("tests/robustness/test_planted_",)  # quick, and Pythons differ in how th
 
 def is_left_out(path: str) -> bool:
     """Return whether every test of this file is left out by `--fast`, so that the file need not even be imported."""
-    return not path.startswith(BUT) and any(path.startswith(place) for places in PLACES.values() for place in places)
+    return not path.startswith(BUT) and any(path.startswith(entry) for entries in PATHS.values() for entry in entries)
 
 
 def imports_one_of(file: Path, modules: Collection[str]) -> bool:
@@ -103,8 +104,8 @@ def imports_one_of(file: Path, modules: Collection[str]) -> bool:
 
 
 def marks_of(item: pytest.Item) -> Iterator[str]:
-    for mark, places in PLACES.items():
-        if item.nodeid.startswith(tuple(places)) and not item.nodeid.startswith(BUT):
+    for mark, entries in PATHS.items():
+        if item.nodeid.startswith(tuple(entries)) and not item.nodeid.startswith(BUT):
             yield mark
     yield from {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     parameters = getattr(item, "callspec", None)

@@ -1,4 +1,4 @@
-"""A `swarm web` of a test's own, as a process, and a way to ask it anything, also what no browser would."""
+"""A `swarm web` process of a test, and a client that can send any request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from swarm.stores.file.store import FileStore
 from tests.conftest import ROOT, script_environment
 
 TOKEN = "a-token-of-the-tests"
-WAIT = 8.0  # seconds in which the page must have seen something
+WAIT = 8.0  # seconds in which the page must have seen a change
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Answer:
 
 @dataclass
 class WebServer:
-    """Runs from `start` to `stop`; ended by its pid, and only that."""
+    """A server that runs from `start` to `stop`. It is ended by its pid only."""
 
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class WebServer:
         return f"http://127.0.0.1:{self.port}"
 
     def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
-        """Tells it to end; its exit code, and what it said on standard error."""
+        """End the server. Return its exit code and its standard error."""
         assert self.process
         os.kill(self.process.pid, number)
         _, errors = self.process.communicate(timeout=20)
@@ -84,7 +84,10 @@ class WebServer:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None, **given: str) -> Answer:
-        """Headers with _ for -; Host is the right one unless it is given."""
+        """Send a request.
+
+        Headers have _ for -; Host is the right one unless it is given.
+        """
         line = self.connect()
         named = {name.replace("_", "-"): value for name, value in given.items()}
         line.putrequest(method, path, skip_host="Host" in named, skip_accept_encoding=True)
@@ -131,7 +134,7 @@ class Events:
         self._line.close()
 
     def next(self) -> tuple[str, str, Any]:
-        """The next event: its id, its name, its data."""
+        """Return the next event: its id, its name, its data."""
         found: dict[str, str] = {}
         while True:
             line = self._answer.readline().decode().rstrip("\n")
@@ -142,7 +145,7 @@ class Events:
                 found[name] = value
 
     def until(self, name: str) -> tuple[str, Any]:
-        """The next event of this name: its id and its data."""
+        """Return the id and the data of the next event of this name."""
         while True:
             place, found, data = self.next()
             if found == name:
@@ -161,7 +164,7 @@ class Swarm:
         self.server = WebServer(options, {"SWARM_STATE_DIR": str(path)})
 
     def until(self, path: str, wanted: Any) -> Any:
-        """What the API answers as soon as that is so of it."""
+        """Return the answer of the API as soon as the condition holds for it."""
         deadline = time.monotonic() + WAIT
         while not wanted(found := self.server.get(path)):
             assert time.monotonic() < deadline, found

@@ -1,4 +1,4 @@
-"""A command that runs another, with a person's or a program's signals: how it is started and told, and what it runs."""
+"""A command that runs another, and signals of a user or a program to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.support.at_a_terminal import SWARM, TIMEOUT, end_group, environment
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
-# Tells of each signal it gets, and ends once its standard input does; with a number as its argument, SIGTERM ends it too.
+# A command that prints each signal it gets, and ends with its standard input. With a
+# number as its argument, SIGTERM ends it too.
 LISTENER = (
     *PYTHON,
     """
@@ -38,7 +39,10 @@ os._exit(5)
 def started(
     *command: str, signals: str = "--default-signal", env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A running command that hears every signal, or what `signals` says; all of its process group ends with the block."""
+    """Start a command that gets every signal, or those that `signals` allows.
+
+    Its process group ends with the block.
+    """
     process = subprocess.Popen(
         ["env", signals, *command],
         stdin=subprocess.PIPE,
@@ -62,7 +66,10 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Ends its standard input, and waits: its exit code, the rest of its output, and its complaints."""
+    """End its standard input and wait.
+
+    Return its exit code, the rest of its output, and its errors.
+    """
     out, err = process.communicate(timeout=TIMEOUT)
     return process.returncode, out, err
 
@@ -72,7 +79,7 @@ def state_of(pid: int) -> str:
 
 
 def child_of(pid: int) -> int:
-    """The one child of a process."""
+    """Return the only child of a process."""
     found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=TIMEOUT).stdout
     (child,) = [int(line.split()[0]) for line in found.splitlines() if line.split()[1] == str(pid)]
     return child
@@ -115,7 +122,7 @@ class Place:
 
     @property
     def verdict(self) -> str:
-        """What others see of the task: the first line of `lock check`."""
+        """Return the state of the task for others: the first line of `lock check`."""
         return self.swarm("lock", "check", "t").stdout.partition("\n")[0]
 
     @property
@@ -124,7 +131,7 @@ class Place:
 
     @property
     def records(self) -> list[tuple[str, str, Any]]:
-        """State, reason and meta of each record."""
+        """Return state, reason and meta of each record."""
         log = (self.state / "status.log").read_text().splitlines()
         return [(found["state"], found.get("reason", ""), found.get("meta")) for found in map(json.loads, log)]
 
@@ -138,7 +145,7 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_with(text: str) -> list[int]:
-    """Those whose environment has it."""
+    """Return the processes whose environment has it."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -17,7 +17,7 @@ from tests.support.servers.etcd import EtcdCluster, EtcdServer
 from tests.support.servers.server import wait_until
 
 _CLIENTS, _PEERS = "10.77.0", "10.78.0"  # the networks, one for each bridge
-_CLIENT = 1  # the clients' number in theirs; those of the members follow
+_CLIENT = 1  # the number of the clients in their network; the members follow
 _COUNT = 3
 _ELECTION = (100, 1000)
 _STAY = "ip link set lo up && echo ready && exec sleep 3600"
@@ -54,7 +54,7 @@ class ClusterApart(EtcdCluster):
         """Connect all members again, and wait until they know each other."""
         wait_until(lambda: all(member.is_well() for member in self.members), "a member does not get well")
 
-    def part(self, member: EtcdServer) -> None:
+    def cut_off(self, member: EtcdServer) -> None:
         """Separate a member from the others."""
         run(*self._at_switch, f"peer{self.members.index(member)}", "nomaster")
 

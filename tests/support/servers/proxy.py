@@ -75,7 +75,7 @@ class Proxy:
             try:
                 client = self._tls.wrap_socket(client, server_side=True) if self._tls else client
             except OSError:
-                continue  # the client does not trust us
+                continue  # the client does not trust the certificate
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
