@@ -31,7 +31,7 @@ from tests.support.processes import Counting, Stopped, fork
 
 pytestmark = needs_root
 
-CHANGES = ("mkdir", "rmdir", "link", "rename", "symlink", "unlink", "write_new", "draw")
+CHANGES = ("mkdir", "rmdir", "link", "rename", "symlink", "unlink", "write_new", "grow")
 RIVALS = 3
 LEASE = 10_000.0
 

@@ -29,7 +29,7 @@ from tests.support.lock_files import table, write_expired
 from tests.support.processes import Counting, fork
 
 WRITER: Any = log_writer
-NEED_SPACE = ("mkdir", "link", "mark", "rename", "symlink", "write_new", "draw")
+NEED_SPACE = ("mkdir", "link", "rename", "symlink", "write_new", "grow")
 CURES = {errno.ENOSPC: "Free some space", errno.EDQUOT: "quota", errno.EIO: "df, mount"}
 FAILURES = [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EIO, False), (errno.EIO, True)]
 failures = pytest.mark.parametrize(

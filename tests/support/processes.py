@@ -197,6 +197,7 @@ class Counting:
     """
 
     def __init__(self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None) -> None:
+        assert all(hasattr(inner, name) for name in only or ()), "a name in `only` is not a method"
         self._inner = inner
         self._step = step
         self._only = only

@@ -165,11 +165,14 @@ class LogReader:
         snapshot = self._pop_cached()
         if snapshot is None or snapshot.pid != os.getpid():
             return None
-        identity, snapshot.size = find_live(self._path)
-        if snapshot.seek(cursor) and identity == snapshot.identity:
-            return snapshot
-        snapshot.close()
-        return None
+        fits = False
+        try:
+            identity, snapshot.size = find_live(self._path)
+            fits = snapshot.seek(cursor) and identity == snapshot.identity
+        finally:
+            if not fits:
+                snapshot.close()
+        return snapshot if fits else None
 
     def _cache(self, snapshot: LogSnapshot) -> None:
         self._cached.append(snapshot)

@@ -15,8 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm.errors import BadInput
 from swarm.stores.file.log import FileLog
+from swarm.stores.file.log_cursor import LogSnapshot
 from swarm.stores.file.syscalls import make_dirs
+from tests.conftest import open_descriptors
 from tests.support.log_directory import LogDirectory
 
 
@@ -98,6 +101,61 @@ def test_reading_continues_when_the_parts_are_removed(directory: LogDirectory) -
     shutil.rmtree(directory.parts)
     last = log.append(b"three")
     assert log.read(cursor, 1000) == ([b"three"], last)
+
+
+def test_reads_close_their_snapshots_without_the_help_of_a_finalizer(
+    directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(LogSnapshot, "__del__")
+    monkeypatch.delattr(FileLog, "__del__")
+    before = open_descriptors()
+    log, other = directory.open(), directory.open()
+
+    def use_all() -> str:
+        cursor = log.read("", 1000)[1]
+        log.read("", 0)  # in a part, if there is one
+        log.tail(5)
+        log.has_more("")
+        list(log.numbered())
+        list(log.search([b"o"]))
+        list(log.blocks(""))
+        return log.read(cursor, 1000)[1]
+
+    use_all()
+    other.append(b"one")
+    cursor = use_all()
+    directory.live.write_bytes(b"two\n")
+    log.read(cursor, 1000)
+    directory.live.write_bytes(b"new\n")
+    log.has_more(cursor)
+    cursor = use_all()
+    other.rotate()
+    log.read(cursor, 1000)
+    use_all()
+    other.append(b"three")
+    use_all()
+    with pytest.raises(BadInput):
+        log.read("not a cursor", 1000)
+    cursor = use_all()
+    other.rotate()
+    log.has_more(cursor)
+    log.close()
+    other.close()
+    assert open_descriptors() == before
+
+
+def test_of_two_threads_that_read_at_once_the_later_one_closes_its_snapshot(
+    directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(LogSnapshot, "__del__")
+    log = directory.open()
+    log.append(b"one")
+    before = open_descriptors()
+    directory.before("scandir", lambda: log.read("", 1000))  # as another thread would
+    assert log.read("", 1000)[0] == [b"one"]
+    assert open_descriptors() == before + 1
+    assert log.read("", 1000)[0] == [b"one"]
+    log.close()
 
 
 STEPS = st.one_of(
