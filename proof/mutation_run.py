@@ -19,7 +19,13 @@ OWN = {
     "locks.table": ["locks/test_table", "test_task_lock", "locks/test_hold", "locks/test_reservations", "cli/test_wait"],
     "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
     "locks.lease": ["locks/test_lease", "locks/test_hold"],
-    "stores.file.log": ["stores/file/test_log_concurrency", "stores/file/test_log_appending", "stores/file/test_log_reading"],
+    "stores.file.log": [
+        "stores/file/test_log_appending",
+        "stores/file/test_log_reading",
+        "stores/file/test_log_rotation",
+        "stores/file/test_durable",
+        "status/test_reader",
+    ],
     "stores.file.log_writer": [
         "stores/file/test_log_concurrency",
         "stores/file/test_log_appending",

@@ -38,7 +38,7 @@ def test_an_empty_log_is_not_rotated(directory: LogDirectory) -> None:
     directory.live.parent.mkdir(parents=True)
     directory.live.touch()
     assert directory.open().rotate() is False and directory.live.exists()
-    directory.live.write_bytes(b"\n")
+    directory.live.write_bytes(b"\n")  # one byte is enough
     assert directory.open().rotate() is True
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from swarm.errors import BadInput
 from swarm.stores.file.log import FileLog
-from swarm.stores.file.log_cursor import LogSnapshot
+from swarm.stores.file.log_cursor import LogSnapshot, continues
 from swarm.stores.file.syscalls import make_dirs
 from tests.conftest import open_descriptors
 from tests.support.log_directory import LogDirectory
@@ -101,6 +101,23 @@ def test_reading_continues_when_the_parts_are_removed(directory: LogDirectory) -
     shutil.rmtree(directory.parts)
     last = log.append(b"three")
     assert log.read(cursor, 1000) == ([b"three"], last)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("", "1:4:0badcafe", True),
+        ("1:0", "1:4:0badcafe", True),
+        ("1:4:0badcafe", "1:4:0badcafe", True),
+        ("1:4:0badcafe", "1:9:0badcafe", True),
+        ("1:4:0badcafe", "2:1:deadbeef", True),
+        ("1:4:0badcafe", "1:3:0badcafe", False),
+        ("1:4:0badcafe", "1:9:deadbeef", False),
+        ("2:4:0badcafe", "1:9:0badcafe", False),
+    ],
+)
+def test_a_cursor_continues_another_of_the_same_file_or_an_earlier_part(before: str, after: str, same: bool) -> None:
+    assert continues(before, after) is same
 
 
 def test_reads_close_their_snapshots_without_the_help_of_a_finalizer(
