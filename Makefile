@@ -1,4 +1,4 @@
-# The one entry to everything a contributor runs. `make help` lists the targets.
+# Everything that a contributor runs. `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,14 +8,14 @@ MAKEFLAGS += --no-builtin-rules
 .NOTPARALLEL:
 
 PYTHON ?= python3
-PYTHONS ?= 3.13 3.14 3.15# under which `make test-pythons` runs; Debian has no package of 3.12
+PYTHONS ?= 3.13 3.14 3.15# for `make test-pythons`; Debian has no package of 3.12
 ARGS ?=
-JOBS ?= 3# most tests wait for processes: more than there are cores
+JOBS ?= 3# more than there are cores: most tests wait for processes
 BIN := .venv/bin
 MCP1 := .venv/mcp1# the previous major of the MCP SDK, for one test: the two cannot be installed side by side
 ENVIRONMENT := .venv/.complete
 PEERS := .venv/.peers
-unexport PYTHONDONTWRITEBYTECODE# else every process that a test starts compiles swarm anew
+unexport PYTHONDONTWRITEBYTECODE# otherwise every process of a test compiles swarm again
 SHELL_FILES := .ci/run $(wildcard scripts/*.sh tests/*.sh)
 
 .PHONY: help
@@ -23,7 +23,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z][a-z-]*):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 .PHONY: demo
-demo: ## see it work; needs nothing but Python
+demo: ## watch swarm work; needs only Python
 	@$(PYTHON) -m swarm demo $(ARGS)
 
 .PHONY: test
@@ -47,7 +47,7 @@ check: $(ENVIRONMENT) ## lint, formatting, types, layers, shell
 	$(BIN)/shellcheck $(SHELL_FILES)
 
 .PHONY: format
-format: $(ENVIRONMENT) ## mend formatting and what the linter can mend
+format: $(ENVIRONMENT) ## fix formatting, and what the linter can fix
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
@@ -56,12 +56,12 @@ prove: packages $(ENVIRONMENT) ## show that no task has two holders and no recor
 	$(BIN)/python -m proof $(ARGS)
 
 .PHONY: bench
-bench: $(PEERS) ## measure, and write docs/design/performance.md anew (ARGS="locks log" for some)
+bench: $(PEERS) ## measure, and write the figures into docs/design/performance.md (ARGS="locks log" for some)
 	@tests/install_debian_packages.sh bench
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock
-lock: python ## write requirements/*.txt anew from the *.in (ARGS=--upgrade for the newest)
+lock: python ## write requirements/*.txt from the *.in (ARGS=--upgrade for the newest versions)
 	uv=$$(type -P uv) || { \
 	  uv=.cache/uv/bin/uv; \
 	  $(PYTHON) -m venv .cache/uv; \
@@ -73,11 +73,11 @@ lock: python ## write requirements/*.txt anew from the *.in (ARGS=--upgrade for 
 	done
 
 .PHONY: clean
-clean: ## remove what the other targets made
+clean: ## remove all files that the other targets made
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made anew, whole, whenever the locked requirements change.
+# Built again from nothing when the locked requirements change.
 $(ENVIRONMENT): requirements/dev.txt requirements/mcp1.txt | python
 	rm -rf .venv
 	if type -P uv >/dev/null; then \
@@ -92,7 +92,7 @@ $(ENVIRONMENT): requirements/dev.txt requirements/mcp1.txt | python
 	fi
 	touch $@
 
-# What is measured against: beside the rest, whose versions it shares.
+# The peers of the benchmark. They share the environment, and so the versions in it.
 $(PEERS): requirements/bench.txt $(ENVIRONMENT)
 	if type -P uv >/dev/null; then \
 	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt; \

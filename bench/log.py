@@ -143,7 +143,7 @@ def _wakes(report: Report) -> None:
             for name, (wait, wake) in kinds.items():
                 found.setdefault(name, []).append(seconds_to_wake(wait, wake))
     seconds = {name: median(each) for name, each in found.items()}
-    report.microseconds("From the append of a record to one who waits for it", seconds, [Goal(ours, raw, at_most=2.0)])
+    report.microseconds("From the append of a record to a waiting reader", seconds, [Goal(ours, raw, at_most=2.0)])
 
 
 def _inotify(directory: str) -> Callable[[], object]:

@@ -1,8 +1,10 @@
 #!/bin/bash
-# Installs those Debian packages that are missing. Usage: install_debian_packages.sh environment|tests|bench
-#   environment   what making a virtual environment needs   tests   the programs that tests use   bench   that are measured against
-# One that would start a service is not installed but unpacked into .cache/debian; where that fails, tests use a wheel's program.
-# Exit codes: 0 everything is there, 1 something is missing and cannot be installed from here, 2 wrong usage.
+# Install the Debian packages that are missing. Usage: install_debian_packages.sh environment|tests|bench
+#   environment   packages for making a virtual environment
+#   tests         programs that the tests use
+#   bench         programs that the benchmark compares with
+# A package that would start a service is only unpacked, into .cache/debian. If that fails, tests use the program of a wheel.
+# Exit codes: 0 everything is installed, 1 a package is missing and cannot be installed from here, 2 wrong usage.
 set -euo pipefail
 
 [[ $(uname -s) == Linux ]] || exit 0 # elsewhere the tests that need these programs do not run
@@ -26,7 +28,7 @@ case ${1-} in
     need mount mount
     need tmux tmux
     need chromium chromium
-    [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in everybody's PATH
+    [[ -x /usr/sbin/mkfs.ext4 || -x /sbin/mkfs.ext4 ]] || missing+=(e2fsprogs) # not in every PATH
     [[ -x /usr/sbin/ip || -x /sbin/ip || -x /bin/ip ]] || missing+=(iproute2) # nor is this
     [[ -e /usr/share/i18n/charmaps/ISO-8859-1.gz ]] || missing+=(locales)
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(faketime)
@@ -36,7 +38,7 @@ case ${1-} in
     need util-linux setpriv
     ;;
   *)
-    sed -n 2,4p "$0" >&2
+    sed -n 2,5p "$0" >&2
     exit 2
     ;;
 esac
@@ -59,7 +61,7 @@ fi
 ((${#missing[@]})) || exit 0
 
 if ! type -P apt-get >/dev/null; then
-  printf 'Error: this needs what Debian calls %s. Install it with the package manager of this system.\n' "${missing[*]}" >&2
+  printf 'Error: packages are missing, in Debian called: %s. Install them with the package manager of this system.\n' "${missing[*]}" >&2
   exit 1
 fi
 if ((EUID)); then

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Runs a command or the fast tests under a newer Python than this machine has. Needs root and Debian's apt.
+# Run a command or the fast tests under a newer Python than this machine has. Needs root and Debian's apt.
 # Usage: tests/pythons.sh run VERSION COMMAND…            e.g. tests/pythons.sh run 3.15 python3 -m swarm demo
 #        tests/pythons.sh test VERSION… [-- ARGUMENT…]    the demo, the end-to-end check, and pytest with the arguments
 # The first call unpacks Debian's packages of 3.13, 3.14 and 3.15 into .cache/pythons (300 MB, half a minute).
 # A command sees a minimal Debian with that Python as python3, and this checkout at its own path.
-# The address of the package mirror is that of this machine's apt, and is written to no file that stays.
+# The package mirror is that of this machine's apt. Its address is written to no file that stays.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -69,8 +69,8 @@ unpack() { # once, until the list of packages changes
 
 run() { # VERSION COMMAND…
   [[ -x $cache/root/usr/bin/python$1 ]] || fail "there is no Python $1 among Debian's packages: $(known)."
-  # In a mount namespace of its own: nothing stays mounted when the command has ended, however it ended.
-  # shellcheck disable=SC2016  # expanded by the inner shells
+  # In a mount namespace of its own: nothing stays mounted, however the command ends.
+  # shellcheck disable=SC2016  # the inner shells expand them
   unshare --mount -- bash -euc '
     root=$PWD/$1 version=$2 here=$PWD
     shift 2
@@ -78,7 +78,7 @@ run() { # VERSION COMMAND…
     mount -t proc proc "$root/proc"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-    repository=$(git rev-parse --path-format=absolute --git-common-dir 2>/dev/null || true) # of a worktree it is elsewhere
+    repository=$(git rev-parse --path-format=absolute --git-common-dir 2>/dev/null || true) # a worktree has it elsewhere
     for tree in "$here" ${repository:+"$repository"}; do
       mkdir -p "$root$tree"
       mount --bind "$tree" "$root$tree"
@@ -98,7 +98,7 @@ known() {
   (cd "$cache/root/usr/bin" && compgen -G 'python3.[0-9][0-9]') | tr '\n' ' ' | sed 's/python//g; s/ $//'
 }
 
-pip() { # that of the environment, else one of its own
+pip() { # pip of the environment, otherwise one of its own
   local python=.venv/bin/python
   if ! "$python" -m pip --version >/dev/null 2>&1; then
     python=$cache/pip/bin/python
@@ -107,19 +107,19 @@ pip() { # that of the environment, else one of its own
   "$python" -m pip --disable-pip-version-check "$@"
 }
 
-install_wheels() { # VERSION; notes which there are none of
-  local version=$1 wheels=$cache/wheels/$1 arch missing name said
+install_wheels() { # VERSION; note the packages without a wheel
+  local version=$1 wheels=$cache/wheels/$1 arch missing name output
   arch=$(uname -m)
   [[ ! -e $wheels.complete || $wheels.complete -ot requirements/pythons.txt ]] || return 0
   rm -rf "$wheels"
   mkdir -p "$wheels"
   cp requirements/pythons.txt "$wheels.txt"
   : >"$wheels.complete.new"
-  until said=$(pip install --quiet --target "$wheels" --no-deps --require-hashes -r "$wheels.txt" --only-binary=:all: \
+  until output=$(pip install --quiet --target "$wheels" --no-deps --require-hashes -r "$wheels.txt" --only-binary=:all: \
     --implementation cp --python-version "$version" \
     --platform "manylinux_2_28_$arch" --platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" 2>&1); do
-    missing=$(sed -n 's/.*No matching distribution found for \([^ ]*\).*/\1/p' <<<"$said" | head -1)
-    [[ -n $missing ]] || fail "pip cannot install the wheels for Python $version: $said"
+    missing=$(sed -n 's/.*No matching distribution found for \([^ ]*\).*/\1/p' <<<"$output" | head -1)
+    [[ -n $missing ]] || fail "pip cannot install the wheels for Python $version: $output"
     printf 'No wheel for Python %s: %s\n' "$version" "$missing" >>"$wheels.complete.new"
     name=${missing%%=*}
     sed -i "/^$name==/,/^[^ ]/{/^$name==/d;/^ /d}" "$wheels.txt"

@@ -304,8 +304,8 @@ class Locks(RuleBasedStateMachine):
     @invariant()
     def the_log_was_told_of_every_break_and_of_nothing_else(self) -> None:
         records = [record for _, record in StatusLog(self.store).read()[0]]
-        told = [(record["task_id"], record["meta"]["worker"], record["meta"]["token"]) for record in records]
-        assert told == self.broken
+        logged = [(record["task_id"], record["meta"]["worker"], record["meta"]["token"]) for record in records]
+        assert logged == self.broken
 
     # The arithmetic of the model
     @property
@@ -377,13 +377,13 @@ class LocksInFiles(Locks):
         self.path(task).unlink()
 
     @rule()
-    def everything_that_looks_left_behind_is_swept_away(self) -> None:
+    def everything_that_looks_left_behind_is_removed(self) -> None:
         assert isinstance(self.store, FileStore)
         self.store._records_of("locks").collect_garbage(age=-1.0, batch=1000)
 
     @precondition(lambda self: self.held)
     @rule(data=some.data(), has_scratch=some.booleans())
-    def somebody_crashed_while_changing_a_lock(self, data: some.DataObject, has_scratch: bool) -> None:
+    def a_process_crashed_while_changing_a_lock(self, data: some.DataObject, has_scratch: bool) -> None:
         task = self.some_task(data)
         scratch = self.root / ".locks" / "scratch" / f"s{os.urandom(8).hex()}"
         intent = self.root / ".locks" / "intents" / f"{task}~{scratch.name}~0"

@@ -28,7 +28,7 @@ class Meddled(MemoryStore):
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock=clock)
-        self.hand = clock
+        self.manual_clock = clock
         self.acts: dict[str, list[Callable[[], object]]] = {}
         self.watched: list[float] = []
         self.record_age = 0.0
@@ -39,8 +39,8 @@ class Meddled(MemoryStore):
 
     def busy(self, verb: str, times: int, *, seconds: float = 0.0) -> None:
         def failing() -> None:
-            self.hand.pass_time(seconds)
-            raise Busy("somebody is at it")
+            self.manual_clock.pass_time(seconds)
+            raise Busy("another process is changing it")
 
         self.before(verb, *[failing] * times)
 
@@ -71,7 +71,7 @@ class Meddled(MemoryStore):
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         assert key == KEY and data == self._records.get(KEY)
         self.watched.append(timeout)
-        self.hand.pass_time(timeout)
+        self.manual_clock.pass_time(timeout)
         self._act("watch")
 
     def _act(self, verb: str) -> None:
@@ -96,26 +96,28 @@ class TestAcquire:
             locks.acquire("t", "bob", 60)
         assert (held.value.task_id, held.value.holder) == ("t", "alice")
         since, until = "2026-02-02T02:40:00.000Z", "2026-02-02T02:41:00.000Z"
-        assert str(held.value) == f"Lock already exists for t: held by alice since {since} until {until}."
+        text = str(held.value)
+        assert text.startswith("Lock already exists for t:")
+        assert [fact for fact in ("alice", since, until) if fact not in text] == []
 
     @pytest.mark.parametrize(
-        ("fields", "said"),
+        ("fields", "facts"),
         [
-            ({"worker": "alice"}, "held by alice since an unknown time and never expires."),
+            ({"worker": "alice"}, ("alice", "unknown time", "never expires")),
             (
                 {"worker": "alice", "acquired_at": "2026-02-02T02:39:59Z", "ttl": 60},
-                "held by alice since 2026-02-02T02:39:59Z until its lease ends.",
+                ("alice", "since 2026-02-02T02:39:59Z", "its lease ends"),
             ),
-            ({}, "half-written"),
+            ({}, ("half-written",)),
         ],
     )
     def test_fields_missing_from_an_edited_lock_are_not_invented(
-        self, fields: dict[str, Any], said: str, locks: LockTable, shared: Meddled
+        self, fields: dict[str, Any], facts: tuple[str, ...], locks: LockTable, shared: Meddled
     ) -> None:
         shared.write(**fields)
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
-        assert said in str(held.value)
+        assert [fact for fact in facts if fact not in str(held.value)] == []
         assert (held.value.task_id, held.value.holder) == ("t", fields.get("worker", ""))
 
     def test_an_unreadable_lock_is_free_once_it_is_old(self, locks: LockTable, shared: Meddled) -> None:
@@ -134,17 +136,18 @@ class TestAcquire:
         shared.busy("replace", 1)
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
-        assert str(held.value) == "Lock already exists for t: another worker is taking it over now."
+        text = str(held.value)
+        assert text.startswith("Lock already exists for t:") and "another worker" in text
         assert (held.value.task_id, held.value.holder) == ("t", holder)
 
     def test_acquire_that_yields_does_not_wait(self, locks: LockTable, shared: Meddled) -> None:
         shared.write(worker="alice", ttl=1, acquired_at="2026-01-01")
         shared.busy("replace", 1)
         shared.busy("remove", 1, seconds=5.0)
-        before = shared.hand.steady()
+        before = shared.manual_clock.steady()
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60)
-        assert shared.hand.steady() == before
+        assert shared.manual_clock.steady() == before
 
     def test_a_lock_is_created_with_its_token(self, locks: LockTable, shared: Meddled) -> None:
         """A lock is never written without a token."""
@@ -268,7 +271,7 @@ class TestWaiting:
         the lock is released.
         """
         locks.acquire("t", "alice", 60)
-        shared.before("read", lambda: None, lambda: shared.hand.pass_time(100))
+        shared.before("read", lambda: None, lambda: shared.manual_clock.pass_time(100))
         assert locks.acquire("t", "bob", 60, wait=500).worker == "bob"
         assert shared.watched == [0.001]
         shared.before("read", lambda: None, shared._records.clear)
@@ -280,7 +283,7 @@ class TestWaiting:
     ) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it slept"))
         locks.acquire("t", "alice", 60, bound=True)
-        shared.hand.pass_time(0.01)
+        shared.manual_clock.pass_time(0.01)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=1)
         assert shared.watched == [0.5] * 2
@@ -333,7 +336,7 @@ class TestBound:
         assert locks.acquire("t", "alice", 60, bound=True, group=77).holder["group"] == 77
         assert locks.heartbeat("t", "alice").holder["group"] == 77
         assert "group" not in locks.acquire("u", "alice", 60, bound=True).holder
-        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "who is bound to nobody has no group either"
+        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "an unbound lock names no group"
 
 
 class TestHeartbeatAndRelease:
@@ -351,7 +354,7 @@ class TestHeartbeatAndRelease:
             assert text.endswith(advice)
             return text.removesuffix(advice)
 
-        assert reason() == "There is no lock for t."
+        assert "no lock for t" in reason()
         assert "unreadable" in reason(beat=1)
         assert "not yours: alice holds it" in reason(worker="alice")
         assert "token 8, yours was 7" in reason(worker="bob", token=8)
@@ -365,7 +368,7 @@ class TestHeartbeatAndRelease:
 
     def test_release_returns_the_released_lock_and_heartbeat_the_new_one(self, locks: LockTable, shared: Meddled) -> None:
         taken = locks.acquire("t", "alice", 60)
-        shared.hand.pass_time(10)
+        shared.manual_clock.pass_time(10)
         beaten = locks.heartbeat("t", "alice", taken.token)
         assert beaten.encode() == shared.read(KEY) != taken.encode()
         assert locks.release("t", "alice", taken.token).encode() == beaten.encode()
@@ -399,9 +402,9 @@ class TestHeartbeatAndRelease:
     def test_release_and_heartbeat_do_not_retry_forever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
         locks.acquire("t", "alice", 60)
         shared.busy("remove" if verb == "release" else "replace", 50, seconds=table._BUSY_TIMEOUT / 2)
-        with pytest.raises(Busy, match="at it"):
+        with pytest.raises(Busy, match="is changing it"):
             getattr(locks, verb)("t", "alice")
-        assert shared.hand.steady() < 5_000 + 2.1 * table._BUSY_TIMEOUT
+        assert shared.manual_clock.steady() < 5_000 + 2.1 * table._BUSY_TIMEOUT
 
 
 class TestBreaking:
@@ -445,7 +448,7 @@ class TestBreakingASeenLock:
         seen = locks.acquire("t", "alice", 60)
         locks.release("t", "alice")
         later = locks.acquire("t", successor, 60)
-        with pytest.raises(NotYours, match=rf"changed: it is held by {successor} with token {later.token} now") as refused:
+        with pytest.raises(NotYours, match=rf"{successor} with token {later.token}") as refused:
             locks.break_lock("t", ("alice", seen.token))
         assert refused.value.task_id == "t" and locks.status("t").exists
 
@@ -483,7 +486,7 @@ def test_every_lock_is_listed(locks: LockTable) -> None:
 def test_status_returns_the_lock_and_whether_it_is_held(locks: LockTable, shared: Meddled) -> None:
     assert not locks.status("t").exists
     locks.acquire("t", "alice", 60)
-    shared.hand.pass_time(20)
+    shared.manual_clock.pass_time(20)
     found = locks.status("t")
     assert found.lock is not None
     assert (found.lock.worker, found.is_held, found.seconds_left) == ("alice", True, 40)

@@ -49,7 +49,7 @@ def test_one_of_many_takes_over_an_expired_lock(tmp_path: Path) -> None:
     assert [len(won) for won in winners] == [1] * rounds
     for number, (winner,) in enumerate(winners):
         assert json.loads((tmp_path / "locks" / f"t{number}.lock").read_text())["worker"] == f"w{winner}"
-    assert len({winner for (winner,) in winners}) > 1, "nobody else ever won: the processes did not compete"
+    assert len({winner for (winner,) in winners}) > 1, "one process always won: the processes did not compete"
     assert os.listdir(tmp_path / ".locks" / "intents") == []
 
 
@@ -200,7 +200,7 @@ def test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired(
         heir.store._records_of("locks").collect_garbage(age=-1.0, batch=100)  # type: ignore[attr-defined]
         heir.store.close()
         residue = os.listdir(path / ".locks" / "scratch") + os.listdir(path / ".locks" / "intents")
-        assert residue == [], "a sweep left something behind"
+        assert residue == [], "garbage was left behind"
 
 
 @pytest.mark.parametrize("operation", ["takeover", "heartbeat", "release"])
@@ -213,12 +213,12 @@ def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(operation: st
     """
     # forks a thousand times
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as small:
-        told = small.submit(told_and_written, operation, tmp_path).result()
-    assert [said for said, written in told if said != written] == []
-    assert any(isinstance(said, int) for said, _ in told) and len(told) > 100
+        found = small.submit(answers_and_files, operation, tmp_path).result()
+    assert [answer for answer, written in found if answer != written] == []
+    assert any(isinstance(answer, int) for answer, _ in found) and len(found) > 100
 
 
-def told_and_written(operation: str, tmp_path: Path) -> list[tuple[object, object]]:
+def answers_and_files(operation: str, tmp_path: Path) -> list[tuple[object, object]]:
     """Return the newcomer's answer and the content of the file, for every pair of
     calls.
     """
@@ -226,7 +226,7 @@ def told_and_written(operation: str, tmp_path: Path) -> list[tuple[object, objec
     for path, sleeper in stopped_everywhere(tmp_path / "counting", operation):
         sleeper.kill()
         first_calls = int(path.name)
-    told: list[tuple[object, object]] = []
+    found: list[tuple[object, object]] = []
     for at in range(1, first_calls + 1):
         for newcomer_at in range(1, 100):
             path = tmp_path / f"{at}-{newcomer_at}"
@@ -240,8 +240,8 @@ def told_and_written(operation: str, tmp_path: Path) -> list[tuple[object, objec
                 break
             answer = newcomer.go_on()
             record = json.loads(lock.read_text()) if lock.exists() else {}
-            told.append((answer, record.get("token") if record.get("worker") == "newcomer" else "LockHeld"))
-    return told
+            found.append((answer, record.get("token") if record.get("worker") == "newcomer" else "LockHeld"))
+    return found
 
 
 def counted(path: Path, step: Callable[[], None]) -> LockTable:

@@ -37,7 +37,7 @@ def test_no_interleaving_breaks_a_promise(scenario: Scenario) -> None:
 def test_every_broken_variant_is_found(variant: variants.Variant) -> None:
     seen = explore(variant.scenario, variant.code)
     assert seen.violation
-    assert 0 < len(seen.trace) < 50, "a trace that nobody can read"
+    assert 0 < len(seen.trace) < 50, "the trace is too long to read"
 
 
 SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",))
@@ -61,8 +61,8 @@ def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.
 def test_doing_private_calls_at_once_leaves_no_outcome_out() -> None:
     states, seen = reachable(SMALL._replace(at_once=True))
     more_states, seen_by_all = reachable(SMALL)
-    told, told_to_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
-    assert told == told_to_all
+    some_facts, facts_of_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
+    assert some_facts == facts_of_all
     assert more_states > states
 
 
@@ -98,14 +98,14 @@ def test_a_failing_seed_is_replayed_exactly_and_shrunk() -> None:
 class TestDisk:
     """The simulated disk answers as the real one does: the same random calls on both."""
 
-    HAND, GATE, COUNTER = f"{PRIVATE}/scratch/h", f"{PRIVATE}/intents/g", f"{PRIVATE}/tokens/n"
-    FILES = (RECORD, f"{HAND}/0", f"{HAND}/1", f"{PRIVATE}/spare/2")
+    SCRATCH, INTENT, COUNTER = f"{PRIVATE}/scratch/h", f"{PRIVATE}/intents/g", f"{PRIVATE}/tokens/n"
+    FILES = (RECORD, f"{SCRATCH}/0", f"{SCRATCH}/1", f"{PRIVATE}/spare/2")
     CALLS: tuple[tuple[Any, ...], ...] = (
-        *itertools.product(["mkdir", "rmdir", "names", "exists"], [HAND]),
-        *itertools.product(["symlink"], ["one", "two"], [GATE]),
-        ("write_new", f"{GATE}~h~0", b""),
-        *itertools.product(["unlink", "exists"], [f"{GATE}~h~0"]),
-        *itertools.product(["readlink", "unlink", "exists", "read"], [GATE]),
+        *itertools.product(["mkdir", "rmdir", "names", "exists"], [SCRATCH]),
+        *itertools.product(["symlink"], ["one", "two"], [INTENT]),
+        ("write_new", f"{INTENT}~h~0", b""),
+        *itertools.product(["unlink", "exists"], [f"{INTENT}~h~0"]),
+        *itertools.product(["readlink", "unlink", "exists", "read"], [INTENT]),
         *itertools.product(["grow", "size"], [COUNTER]),
         *itertools.product(["read", "unlink", "exists"], FILES),
         *itertools.product(["write_new"], FILES, [b"one", b"two"]),
@@ -220,10 +220,10 @@ class TestMonitor:
             after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another"))
 
     def test_the_monitor_excuses_a_persons_change_only_if_not_seen(self) -> None:
-        ghost = after_event(self.held(), ("changed", PERSON, self.MINE, b"by hand", None))
-        after_event(ghost, ("changed", 1, b"by hand", self.THEIRS, self.MINE))
+        ghost = after_event(self.held(), ("changed", PERSON, self.MINE, b"by a person", None))
+        after_event(ghost, ("changed", 1, b"by a person", self.THEIRS, self.MINE))
         with pytest.raises(Violation, match="had not compared"):
-            after_event(after_event(ghost, ("read", 1)), ("changed", 1, b"by hand", self.THEIRS, self.MINE))
+            after_event(after_event(ghost, ("read", 1)), ("changed", 1, b"by a person", self.THEIRS, self.MINE))
 
     def test_the_monitor_forbids_yes_to_a_process_whose_linked_record_is_gone(self) -> None:
         ghost = after_event(begin(2), ("changed", 0, None, self.MINE, None))
@@ -236,10 +236,10 @@ class TestMonitor:
         ghost = after_death(after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE)
         assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (None, (self.THEIRS, monitor.HELD))
 
-    @pytest.mark.parametrize("told", ["refused", "lost", "released"])
-    def test_the_monitor_forbids_no_to_a_process_whose_record_stands(self, told: str) -> None:
+    @pytest.mark.parametrize("answer", ["refused", "lost", "released"])
+    def test_the_monitor_forbids_no_to_a_process_whose_record_stands(self, answer: str) -> None:
         with pytest.raises(Violation, match="while its own record stands"):
-            after_note(self.held(), 0, (told,), self.MINE)
+            after_note(self.held(), 0, (answer,), self.MINE)
 
     def test_the_monitor_requires_growing_tokens(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))

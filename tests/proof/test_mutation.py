@@ -108,13 +108,13 @@ def ran(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(configuration, "_config", None)
     monkeypatch.setattr(file_mutation, "mutation_operators", mutants.OPERATORS)
     made = file_mutation.mutate_file_contents("m.py", (project / "swarm/rooms/m.py").read_text())
-    place = project / "mutants" / "swarm" / "rooms"
-    place.mkdir(parents=True)
-    (place / "m.py").write_text(made.code)
+    folder = project / "mutants" / "swarm" / "rooms"
+    folder.mkdir(parents=True)
+    (folder / "m.py").write_text(made.code)
     codes = {f"swarm.rooms.m.{name}": number for number, name in enumerate(made.mutant_names)}
-    (place / "m.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    (folder / "m.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
     spans = {name: [span.start, span.end] for name, span in made.line_span_by_function_name.items()}
-    (place / "m.py.spans").write_text(json.dumps({"spans": spans}))
+    (folder / "m.py.spans").write_text(json.dumps({"spans": spans}))
     return list(made.mutant_names)
 
 

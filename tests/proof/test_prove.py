@@ -34,9 +34,9 @@ def test_a_part_of_the_proof_runs_and_prints_its_table(
     monkeypatch.setitem(program.PARTS, "mutation", lambda report, *, short: report.row("mutation", f"short: {short}", "1 of 1"))
     monkeypatch.setattr(sys, "argv", ["proof", "--short", "mutation"])
     assert program.main() == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("| part") and "| short: True |" in said.out
-    assert "held" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith("| part") and "| short: True |" in output.out
+    assert "held" in output.err
 
 
 def test_a_seed_of_random_depth_is_replayed() -> None:
@@ -48,4 +48,4 @@ def test_an_unknown_part_of_the_proof_is_named() -> None:
     done = prove("everything")
     assert done.returncode == 2
     parts = "interleavings, processes, valkey, etcd, postgresql, cluster, input, faults, mutation"
-    assert f"there is no part 'everything': choose from {parts}" in done.stderr
+    assert "'everything'" in done.stderr and parts in done.stderr

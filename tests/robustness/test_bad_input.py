@@ -113,7 +113,7 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["frobnicate"], "frobnicate"),
     (LOCK, ["Acquire", "t", "w"], "Acquire"),
     (LOCK, ["acquire"], "Usage: swarm lock acquire TASK WORKER"),
-    (LOCK, ["acquire", "t"], "missing"),
+    (LOCK, ["acquire", "t"], "needs WORKER"),
     (LOCK, ["acquire", "t", "w", "5", "x"], "too many"),
     (LOCK, ["acquire", "t", "w", "--ttl", "5"], "--ttl"),
     (LOCK, ["acquire", "t", "w", "--wait"], "--wait"),
@@ -123,7 +123,7 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["acquire", "t", "w", "--wait=inf"], "--wait"),
     (LOCK, ["acquire", "t", "w", "--wait="], "--wait"),
     (LOCK, ["acquire", "t", "w", "--wait", "9" * 5000], "--wait"),
-    (LOCK, ["release", "t"], "missing"),
+    (LOCK, ["release", "t"], "needs WORKER"),
     (LOCK, ["release", "t", "w", "x"], "too many"),
     (LOCK, ["release", "t", "w", "--token", "abc"], "--token"),
     (LOCK, ["release", "t", "w", "--token", "-1"], "--token"),
@@ -132,9 +132,9 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["release", "t", "w", "--token", "٣"], "--token"),
     (LOCK, ["release", "t", "w", "--token", "9" * 5000], "--token"),
     (LOCK, ["release", "t", "w", "--token"], "--token"),
-    (LOCK, ["heartbeat", "t"], "missing"),
+    (LOCK, ["heartbeat", "t"], "needs WORKER"),
     (LOCK, ["heartbeat", "t", "w", "--token", "x"], "--token"),
-    (LOCK, ["check"], "missing"),
+    (LOCK, ["check"], "needs TASK"),
     (LOCK, ["check", "a", "b"], "too many"),
     (LOCK, ["list", "x"], "too many"),
     (LOCK, ["list", "--all"], "--all"),
@@ -142,10 +142,10 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["release-all", "a", "b"], "too many"),
     (LOCK, ["break", "t"], "--yes"),
     (LOCK, ["break", "t", "--yes=no"], "--yes"),
-    (LOCK, ["why"], "missing"),
+    (LOCK, ["why"], "needs TASK"),
     (LOG, ["frobnicate"], "frobnicate"),
     (LOG, ["append"], "Usage: swarm log append TYPE WORKER TASK_ID"),
-    (LOG, ["append", "START", "w"], "missing"),
+    (LOG, ["append", "START", "w"], "needs TASK"),
     (LOG, ["append", "START", "w", "t", "reason", "x"], "too many"),
     (LOG, ["append", "start", "w", "t"], "START DONE WAIT ERROR HELP SKIP"),
     (LOG, ["append", "Start", "w", "t"], "START DONE WAIT ERROR HELP SKIP"),
@@ -175,7 +175,7 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOG, ["tail", str(10**12)], "whole number"),
     (LOG, ["tail", "9" * 5000], "whole number"),
     (LOG, ["tail", "1", "2"], "too many"),
-    (LOG, ["query"], "missing"),
+    (LOG, ["query"], "needs TASK"),
     (LOG, ["query", "a", "b"], "too many"),
     (LOG, ["follow", "x"], "too many"),
     (LOG, ["follow", "--since"], "--since"),
@@ -407,9 +407,9 @@ class TestCalls:
         ],
         ids=" ".join,
     )
-    @pytest.mark.parametrize("held_by", ["nobody", "w", "another"])
+    @pytest.mark.parametrize("held_by", ["no worker", "w", "another"])
     def test_every_json_answer_is_one_object(self, args: tuple[str, ...], held_by: str, lock: Run) -> None:
-        if held_by != "nobody":
+        if held_by != "no worker":
             lock("acquire", "t", held_by)
         answer = json.loads(lock(*args, "--json").stdout)
         assert answer["schema_version"] == 1
@@ -506,10 +506,10 @@ class TestForeignFiles:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("face", ["lock", "log"])
-    def test_without_arguments_usage_is_on_stdout_and_exit_2(self, face: str, isolated_swarm_dir: Path) -> None:
-        script = LOCK if face == "lock" else LOG
-        for command in ([script], [sys.executable, "-m", "swarm", face]):
+    @pytest.mark.parametrize("group", ["lock", "log"])
+    def test_without_arguments_usage_is_on_stdout_and_exit_2(self, group: str, isolated_swarm_dir: Path) -> None:
+        script = LOCK if group == "lock" else LOG
+        for command in ([script], [sys.executable, "-m", "swarm", group]):
             done = run(*command, cwd=ROOT)
             assert (done.returncode, done.stderr) == (2, "")
             assert done.stdout.startswith("Usage: ")
@@ -522,9 +522,9 @@ class TestHelp:
     def test_every_command_has_a_help(self, script: str, command: str, isolated_swarm_dir: Path) -> None:
         done = run(script, command, "--help")
         assert (done.returncode, done.stderr) == (0, "")
-        face = "lock" if script == LOCK else "log"
-        assert done.stdout.startswith(f"Usage: swarm {face} {command}")
-        assert f"\nExample:\n  swarm {face} {command}" in done.stdout
+        group = "lock" if script == LOCK else "log"
+        assert done.stdout.startswith(f"Usage: swarm {group} {command}")
+        assert f"\nExample:\n  swarm {group} {command}" in done.stdout
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize("script", [LOCK, LOG])

@@ -30,7 +30,7 @@ from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
 NOBODY = 65534
-PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".status")
+PATHS = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".status")
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def state() -> Iterator[Path]:
     """A state directory of a user who has to obey modes. pytest's own directories are
     private.
     """
-    place = Path(tempfile.mkdtemp(prefix="swarm-test-"))
-    place.chmod(0o755)
-    path = place / "state"
+    parent = Path(tempfile.mkdtemp(prefix="swarm-test-"))
+    parent.chmod(0o755)
+    path = parent / "state"
     path.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(path, NOBODY, NOBODY)
     yield path
-    shutil.rmtree(place)
+    shutil.rmtree(parent)
 
 
 def become_nobody() -> None:
@@ -65,17 +65,17 @@ def closed(path: Path, mode: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", [0o500, 0o000], ids=oct)
-@pytest.mark.parametrize("place", PLACES)
-def test_a_lost_permission_is_reported_and_recovered_from(place: str, mode: int, state: Path) -> None:
+@pytest.mark.parametrize("below", PATHS)
+def test_a_lost_permission_is_reported_and_recovered_from(below: str, mode: int, state: Path) -> None:
     with Worker(table(state), become_nobody) as worker, Worker(table(state), become_nobody) as newcomer:
         token = worker("acquire", "t", "w", 60).token
         appended = [b"first", b"second"]
         for line in appended:
             worker("store.append", "status", line)
             worker("store.rotate", "status")
-        said: list[Refusal] = []
+        refusals: list[Refusal] = []
         left = {}
-        with closed(state / place, mode):
+        with closed(state / below, mode):
             for one, task in ((worker, "n"), (newcomer, "m")):
                 answers = {
                     verb: one(verb, *args)
@@ -91,24 +91,24 @@ def test_a_lost_permission_is_reported_and_recovered_from(place: str, mode: int,
                     )
                 }
                 assert isinstance(answers["status"], Refusal) or answers["status"].exists, (
-                    "what cannot be read was told as absent"
+                    "an unreadable lock was reported as absent"
                 )
                 refused = {verb: answer for verb, answer in answers.items() if isinstance(answer, Refusal)}
                 left[task] = "release" in refused and "acquire" not in refused
                 appended += [b"third"] * ("store.append" not in refused)
                 if "acquire" in refused:
                     assert refused.pop("release").kind in ("NotYours", "StoreError")
-                said += refused.values()
-        assert said or (place, mode) == (".locks", 0o500), "nobody noticed"
-        assert [answer for answer in said if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
+                refusals += refused.values()
+        assert refusals or (below, mode) == (".locks", 0o500), "no call was refused"
+        assert [answer for answer in refusals if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
         for one, task in ((worker, "n"), (newcomer, "m")):
             assert one("heartbeat", "t", "w", token).token == token
             # a lock that was there before could not be removed: its worker can release
             # it now
-            if place == ".locks/intents":
+            if below == ".locks/intents":
                 one("release", task, "w")
                 left[task] = False
-            assert left[task] or one("acquire", task, "w", 60).token, "who was told no did not have it"
+            assert left[task] or one("acquire", task, "w", 60).token, "a refused worker has the lock"
             assert one("release", task, "w").task_id == task
         assert worker("store.append", "status", b"last")
         assert worker("store.read_log", "status")[0] == [*appended, b"last"]
@@ -353,8 +353,8 @@ def make_cgroup() -> Path | None:
 
 
 def is_frozen(group: Path) -> bool:
-    said = group / ("cgroup.events" if (group / "cgroup.freeze").exists() else "freezer.state")
-    return not {"frozen 1", "FROZEN"}.isdisjoint(said.read_text().splitlines())
+    state_file = group / ("cgroup.events" if (group / "cgroup.freeze").exists() else "freezer.state")
+    return not {"frozen 1", "FROZEN"}.isdisjoint(state_file.read_text().splitlines())
 
 
 def is_removed(group: Path) -> bool:

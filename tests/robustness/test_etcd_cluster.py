@@ -61,23 +61,23 @@ def test_every_cluster_control_is_caught(control: str) -> None:
     assert row.held, row.figures
 
 
-class TestParting:
+class TestCutOff:
     def test_a_partitioned_member_is_cut_off_from_the_members_only(self, tmp_path: Path) -> None:
         """Without this the test above would prove nothing."""
         with cluster_apart(tmp_path) as cluster:
-            parted = cluster.leader()
-            others = [member for member in cluster.members if member is not parted]
-            with Witness(parted.url()) as witness:
-                cluster.cut_off(parted)
+            severed = cluster.leader()
+            others = [member for member in cluster.members if member is not severed]
+            with Witness(severed.url()) as witness:
+                cluster.cut_off(severed)
                 witness.ask()
                 wait_until(lambda: any(member.is_leader() for member in others), "the others do not elect one")
-                assert parted._said("POST", "/v3/maintenance/status"), "it cannot be reached"
+                assert severed._said("POST", "/v3/maintenance/status"), "it cannot be reached"
                 open_store(cluster.url()).append("status", b"without it")
                 wait_until(lambda: witness.has_ended, "it is asked for ever")
                 assert wrong_with(witness.outcomes(), "it") == []
-            cluster.heal(parted)
+            cluster.heal(severed)
             cluster.wait_until_well()
-            assert open_store(parted.url()).tail("status", 1)[0] == [b"without it"]
+            assert open_store(severed.url()).tail("status", 1)[0] == [b"without it"]
 
 
 class TestWaits:

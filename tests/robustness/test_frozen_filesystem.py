@@ -46,7 +46,7 @@ OPERATIONS: dict[str, Callable[[LockTable], object]] = {
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
-    with loop_mounted(tmp_path_factory.mktemp("ground") / "disk", "128M") as made:
+    with loop_mounted(tmp_path_factory.mktemp("frozen") / "disk", "128M") as made:
         yield made
 
 
@@ -59,7 +59,7 @@ def test_after_a_freeze_exactly_one_process_has_the_lock_and_knows_it(
     rounds = [
         frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms) for at in range(1, 9) for again in "ab"
     ]
-    assert [told for told, owner in rounds if told != [owner]] == []
+    assert [winners for winners, owner in rounds if winners != [owner]] == []
     assert len({owner for _, owner in rounds}) > 1, "always the same one won: they did not compete"
 
 
@@ -70,8 +70,8 @@ def test_the_freeze_test_catches_scratch_directories_behind_symlinks(disk: Disk,
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     wrong = 0
     for number in range(60):
-        told, _ = frozen_round(disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links)
-        wrong += len(told) > 1
+        winners, _ = frozen_round(disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links)
+        wrong += len(winners) > 1
         if wrong >= 3:
             return
     pytest.fail(f"two winners in {wrong} of 60 rounds only: the freeze proves little")
@@ -108,7 +108,7 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
     answers = {who: process.answer() for who, process in processes.items()}
     assert {answer for answer in answers.values() if isinstance(answer, str)} <= {"LockHeld", "LockLost", "NotYours"}
     lock = path / "locks" / "t.lock"
-    owner = json.loads(lock.read_text())["worker"] if lock.exists() else "nobody"
+    owner = json.loads(lock.read_text())["worker"] if lock.exists() else ""
     if operation != "takeover":
         answers.pop("sleeper")  # its lease was over for the others, whatever answer it got
     return [who for who, answer in answers.items() if isinstance(answer, int)], owner
@@ -225,7 +225,7 @@ def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(disk: Di
         assert os.read(hears, 4) == b"held"
         with disk.frozen():
             children += [fork(take_over, me) for me in range(4)]
-            assert os.read(hears, 4) == b"lost", "while the filesystem is frozen: nobody is made to wait for it"
+            assert os.read(hears, 4) == b"lost", "the warning must not wait for the frozen filesystem"
     finally:
         codes = [os.waitpid(child, 0)[1] for child in children]
         os.close(hears)

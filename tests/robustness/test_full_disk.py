@@ -56,11 +56,11 @@ class Overtaken(Filesystem):
         self.overtaken = False
 
     def grow(self, path: str, *, sync: bool) -> int:
-        drawn = super().grow(path, sync=sync)
+        token = super().grow(path, sync=sync)
         if not self.overtaken:
             self.overtaken = True
             super().grow(path, sync=sync)
-        return drawn
+        return token
 
 
 class Failing:
@@ -112,7 +112,7 @@ def test_a_lock_is_held_exactly_if_reported_whichever_write_fails(
         if operation.startswith("overtaken") and lasting:
             assert has_it or failed  # a lock that was written already can be undone only by writing
         elif operation.endswith(("acquire", "takeover")):
-            assert has_it == (not failed), f"told {'no' if failed else 'yes'} at write {at}, and it is otherwise"
+            assert has_it == (not failed), f"answered {'no' if failed else 'yes'} at write {at}, which is false"
         elif operation == "heartbeat":
             assert has_it
         elif not failed:
@@ -228,7 +228,7 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
     workers = range(4)
     with make(tmp_path / "disk") as disk:
         state = disk.seen / "state"
-        children = [fork(work_until_told, me, state, tmp_path) for me in workers]
+        children = [fork(work_until_stopped, me, state, tmp_path) for me in workers]
         try:
             for _ in range(6):
                 time.sleep(0.1)
@@ -240,12 +240,12 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
             codes = [os.waitpid(child, 0)[1] for child in children]
         assert codes == [0] * len(workers)
         notes = [json.loads((tmp_path / f"notes-{me}").read_text()) for me in workers]
-        assert any(note["refused"] for note in notes), "nobody ever found the disk full"
+        assert any(note["refused"] for note in notes), "no worker ever found the disk full"
         assert [text for note in notes for text in note["refused"] if "Free some space" not in text] == []
         assert not any(note["overlaps"] for note in notes)
         # Every release needs an inode. Without one, a lock may stay in the name of a
         # worker that was told no.
-        assert "inodes" in kind or not any(note["stuck"] for note in notes), "told no, and holds it"
+        assert "inodes" in kind or not any(note["stuck"] for note in notes), "a refused worker holds the lock"
         assert sum(note["held"] for note in notes) > 10
         tokens = [int(token) for token in (tmp_path / "order").read_text().split()]
         assert tokens == sorted(set(tokens))
@@ -261,7 +261,7 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
         assert os.listdir(state / "locks") == []
 
 
-def work_until_told(me: int, state: Path, outside: Path) -> None:
+def work_until_stopped(me: int, state: Path, outside: Path) -> None:
     """Acquire, refresh and release one lock, and append to the log, until the file
     `enough` exists. Note everything in a file.
     """
@@ -281,7 +281,7 @@ def work_until_told(me: int, state: Path, outside: Path) -> None:
                 refused.add(str(error))
                 time.sleep(0.01)
 
-    def give_back(token: int | None) -> None:
+    def release(token: int | None) -> None:
         try:
             locks.release("t", f"w{me}", token)
         except NotYours:
@@ -296,7 +296,7 @@ def work_until_told(me: int, state: Path, outside: Path) -> None:
             except LockHeld as refusal:
                 if refusal.holder == f"w{me}":
                     stuck += 1
-                    until_there_is_space(lambda: give_back(None))
+                    until_there_is_space(lambda: release(None))
                 time.sleep(0.001)
                 continue
             except StoreError as error:
@@ -318,7 +318,7 @@ def work_until_told(me: int, state: Path, outside: Path) -> None:
             except StoreError as error:
                 refused.add(str(error))
             flock(alone, LOCK_UN)
-            until_there_is_space(lambda token=lock.token: give_back(token))  # type: ignore[misc]
+            until_there_is_space(lambda token=lock.token: release(token))  # type: ignore[misc]
     store.close()
     notes = {"refused": sorted(refused), "overlaps": overlaps, "held": held, "stuck": stuck, "returned": returned}
     (outside / f"notes-{me}").write_text(json.dumps(notes))

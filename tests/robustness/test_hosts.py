@@ -113,8 +113,8 @@ class Swarm:
         """Return the tasks of all records of a state in their order, without an agent's
         own records.
         """
-        told = [json.loads(line) for line in self.run(self.hosts.right, "log", "tail", "100000").stdout.splitlines()]
-        return [record["task_id"] for record in told if record["state"] == state and "from" not in record.get("meta", {})]
+        lines = [json.loads(line) for line in self.run(self.hosts.right, "log", "tail", "100000").stdout.splitlines()]
+        return [record["task_id"] for record in lines if record["state"] == state and "from" not in record.get("meta", {})]
 
     def spells(self, task: str = "") -> list[Spell]:
         return [spell for spell in spells(self.notes) if task in ("", spell.task)]
@@ -152,13 +152,13 @@ def test_the_simulated_hosts_are_separate(hosts: Hosts) -> None:
         "print(time.time(), time.monotonic(), Clock().steady(), os.uname().nodename, "
         "*Clock().identity(), process.namespace('pid'), process._machine())"
     )
-    told = [host.run(sys.executable, "-c", program, env={}).stdout.split() for host in hosts.all]
+    lines = [host.run(sys.executable, "-c", program, env={}).stdout.split() for host in hosts.all]
     here = time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-    off = [[float(reading) - now for reading, now in zip(readings, here, strict=False)] for readings in told]
+    off = [[float(reading) - now for reading, now in zip(readings, here, strict=False)] for readings in lines]
     assert [wall for wall, _, _ in off] == [pytest.approx(minutes * 60, abs=10) for minutes in (0, 7, -7)]
     assert [monotonic for _, monotonic, _ in off] == [pytest.approx(0, abs=10)] * 3
     assert all(steady > 900 for _, _, steady in off)
-    for identities in zip(*(fields[3:] for fields in told), strict=True):
+    for identities in zip(*(fields[3:] for fields in lines), strict=True):
         assert len(set(identities)) == 3
 
 
@@ -167,7 +167,7 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
     swarm.add(**{name: agent(swarm.notes, 0.1) for name in tasks})
     begun = time.monotonic()
     held = swarm.ask(swarm.hosts.behind, "lock", "acquire", "held", "holder", str(ttl))
-    told = time.monotonic()
+    released = time.monotonic()
     for host in swarm.hosts.all:
         seen = swarm.ask(host, "lock", "check", "held")
         if time.monotonic() - begun < ttl:  # otherwise it may be over; on a busy machine it is
@@ -177,7 +177,7 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
     taking = swarm.start(swarm.hosts.ahead, "lock", "acquire", "held", "successor", "--wait", "20")
     workers = [swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", "3") for host in swarm.hosts.all]
     assert taking.wait(30) == 0
-    assert ttl <= time.monotonic() - begun and time.monotonic() - told < ttl + 10
+    assert ttl <= time.monotonic() - begun and time.monotonic() - released < ttl + 10
     taken = swarm.ask(swarm.hosts.right, "lock", "check", "held")["lock"]
     assert taken["worker"] == "successor" and taken["token"] > held["lock"]["token"]
     assert [worker.wait(30) for worker in workers] == [0, 0, 0]
@@ -233,19 +233,19 @@ def test_a_disconnected_host_stops_before_a_takeover_and_recovers_when_healed(sw
     wait_until(lambda: swarm.states() == {"done": len(tasks) + 1}, "not all are done")
     assert_one_at_a_time(swarm.notes)
     assert sorted(swarm.records("DONE")) == sorted([*tasks, "build", "further"])
-    told = swarm.output(cut_off).read_text().splitlines()
-    assert sum("✘ lost" in line for line in told) == len(tasks), told
-    assert len(told) < 20, told
+    lines = swarm.output(cut_off).read_text().splitlines()
+    assert sum("✘ lost" in line for line in lines) == len(tasks), lines
+    assert len(lines) < 20, lines
 
 
 def check_that_commands_give_up(swarm: Swarm, host: Host, tokens: Mapping[str, str]) -> None:
     before = host.processes()
     begun = time.monotonic()
     given = [
-        ("lock", "acquire", "free", "somebody"),
+        ("lock", "acquire", "free", "worker"),
         ("lock", "release", "deploy", "same", "--token", tokens["deploy"]),
         ("task", "done", "quiet", "--worker", "same", "--token", tokens["quiet"]),
-        ("log", "append", "WAIT", "somebody", "free"),
+        ("log", "append", "WAIT", "worker", "free"),
         ("run", "free", "--", "true"),
         ("worker", "--id", "another"),
     ]
@@ -268,7 +268,7 @@ def test_hosts_recover_after_the_network_was_cut_and_the_server_died(swarm: Swar
 
     def wait_for_work() -> None:
         since = time.monotonic()
-        wait_until(lambda: any(spell.first > since for spell in swarm.spells()), "nobody works")
+        wait_until(lambda: any(spell.first > since for spell in swarm.spells()), "no agent works")
 
     wait_until(lambda: {spell.host for spell in swarm.spells()} == {"right", "ahead", "behind"}, "not all have begun")
     for host in swarm.hosts.all:
@@ -291,5 +291,5 @@ def test_hosts_recover_after_the_network_was_cut_and_the_server_died(swarm: Swar
     assert sorted(swarm.records("DONE")) == tasks
     assert {spell.task for spell in swarm.spells() if spell.ended} == set(tasks)
     for host in swarm.hosts.all:
-        told = swarm.output(host).read_text()
-        assert told.count("! trouble") <= 3, told
+        lines = swarm.output(host).read_text()
+        assert lines.count("! trouble") <= 3, lines

@@ -59,13 +59,13 @@ def without_descriptors(free: int) -> list[int]:
 
 def refusals(locks: LockTable, verbs: list[str]) -> list[str]:
     """Return the messages of the operations that failed."""
-    said = []
+    messages = []
     for verb in verbs:
         try:
             VERBS[verb](locks)
         except StoreError as error:
-            said.append(str(error))
-    return said
+            messages.append(str(error))
+    return messages
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "at-work"])
@@ -79,19 +79,19 @@ def test_running_out_of_descriptors_is_reported_and_recovered_from(free: int, kn
         if known:
             assert refusals(locks, list(VERBS)) == []
         opened = without_descriptors(free)
-        said = []
+        messages = []
         held = False
         for verb in VERBS:
             if verb == "release" and not held:
                 continue  # there is no lock to release
             failed = refusals(locks, [verb])
             held = verb == "acquire" and not failed
-            said += failed
-        assert [text for text in said if "ulimit -n" not in text] == []
-        assert said or free > 1
+            messages += failed
+        assert [text for text in messages if "ulimit -n" not in text] == []
+        assert messages or free > 1
         for fd in opened:
             os.close(fd)
-        assert "locks/n" not in locks.store.keys("locks"), "told no, and holds it"
+        assert "locks/n" not in locks.store.keys("locks"), "a refused worker holds the lock"
         assert refusals(locks, list(VERBS)) == []
 
     in_a_child(work)
@@ -107,12 +107,12 @@ def test_running_out_of_descriptors_during_imports_is_reported(tmp_path: Path) -
         "try:\n"
         "    while True: hog.append(os.open('/dev/null', os.O_RDONLY))\n"
         "except OSError: pass\n"
-        "said = []\n"
+        "messages = []\n"
         "for call in (lambda: locks.acquire_lock('t'), lambda: locks.is_locked('t'), lambda: log.broadcast_start('t')):\n"
-        "    try: said.append(call())\n"
-        "    except StoreError as error: said.append('ulimit -n' in str(error))\n"
+        "    try: messages.append(call())\n"
+        "    except StoreError as error: messages.append('ulimit -n' in str(error))\n"
         "for fd in hog: os.close(fd)\n"
-        "print(said, locks.acquire_lock('t'), locks.update_heartbeat('t'), bool(log.broadcast_start('t')))\n"
+        "print(messages, locks.acquire_lock('t'), locks.update_heartbeat('t'), bool(log.broadcast_start('t')))\n"
     )
     limited = ["sh", "-c", 'ulimit -n 50 && exec "$@"', "-", sys.executable, "-c", program]
     env = {**os.environ, "AI_SWARM_DIR": str(tmp_path)}
@@ -164,20 +164,20 @@ def test_a_log_at_its_size_limit_is_an_error_until_it_is_rotated(tmp_path: Path)
         store, other = table(tmp_path).store, table(tmp_path).store
         other.append("status", b"other")
         returned = [b"other"]
-        said = []
+        messages = []
         for number in range(30):
             line = b"%d " % number + b"x" * 700
             try:
                 store.append("status", line)
                 returned.append(line)
             except StoreError as error:
-                said.append(str(error))
-                if "ulimit -f" in said[-1]:
+                messages.append(str(error))
+                if "ulimit -f" in messages[-1]:
                     assert store.rotate("status")
                     other.append("status", b"other")  # which has the full file open
                     returned.append(b"other")
-        assert [text for text in said if "ulimit -f" not in text and "only a part of the line" not in text] == []
-        assert said and len(returned) > 15
+        assert [text for text in messages if "ulimit -f" not in text and "only a part of the line" not in text] == []
+        assert messages and len(returned) > 15
         assert [line for line in store.read_log("status")[0] if line in returned] == returned
 
     in_a_child(work)
@@ -189,7 +189,7 @@ def test_a_lock_that_cannot_be_written_whole_is_not_acquired(tmp_path: Path) -> 
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         for size in (0, 1, 50, 200):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit))
-            assert [("File too large" in said) for said in refusals(locks, ["acquire"])] == [True]
+            assert [("File too large" in messages) for messages in refusals(locks, ["acquire"])] == [True]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         assert locks.store.keys("locks") == []
         assert refusals(locks, ["acquire", "release"]) == []

@@ -33,7 +33,7 @@ from tests.support.command_line import run
 
 T = TypeVar("T")
 MANY = settings(max_examples=4 * settings().max_examples)
-HAND = "s" + "0" * 16
+SCRATCH = "s" + "0" * 16
 EXPIRED = b'{"worker": "gone", "expires_at": "2020-01-01"}'
 
 
@@ -79,7 +79,7 @@ KINDS: dict[str, Callable[[str], None]] = {
     "fifo": os.mkfifo,
     "socket": socket_at,
     "link to itself": lambda path: os.symlink(os.path.basename(path), path),
-    "link to a scratch": link_to(HAND),
+    "link to a scratch": link_to(SCRATCH),
     "link out": link_to("../../../treasure"),
     "link out by a file": link_to("../../../treasure/gold"),
     "link to the root": link_to("/"),
@@ -94,32 +94,32 @@ KINDS: dict[str, Callable[[str], None]] = {
 
 
 SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tokens.SHARDS) for task in ("held", "old", "free", "torn")}
-PLACES = {
+ENTRIES = {
     "intents": [
-        *(f"old~{HAND}~{number}" for number in (0, "9" * 200)),
+        *(f"old~{SCRATCH}~{number}" for number in (0, "9" * 200)),
         f"old~s{'f' * 16}~0",
-        f"held~{HAND}~0",
+        f"held~{SCRATCH}~0",
         f"free~s{'1' * 16}~0",
-        f"torn~~{HAND}~0",
-        f"torn~{HAND}~0",
-        f"old~{HAND}",
-        f"old~{HAND}~x",
-        f"old~{HAND}~²",
+        f"torn~~{SCRATCH}~0",
+        f"torn~{SCRATCH}~0",
+        f"old~{SCRATCH}",
+        f"old~{SCRATCH}~x",
+        f"old~{SCRATCH}~²",
         "old~",
         "old~x",
         "~~",
         "²",
         "a\nb",
         "x" * 250,
-        "x" * 226 + f"~{HAND}~0",
+        "x" * 226 + f"~{SCRATCH}~0",
         os.fsdecode(b"\xff~\xff"),
     ],
-    "scratch": [HAND, "s" + "f" * 16, "scratch", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
+    "scratch": [SCRATCH, "s" + "f" * 16, "scratch", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
     "generations": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
     "tokens": [*SHARDS.values(), "x", "²", "a\nb"],
 }
-PLANTED = some.sampled_from(sorted(PLACES)).flatmap(
-    lambda place: some.tuples(some.just(place), some.sampled_from(PLACES[place]), some.sampled_from(sorted(KINDS)))
+PLANTED = some.sampled_from(sorted(ENTRIES)).flatmap(
+    lambda folder: some.tuples(some.just(folder), some.sampled_from(ENTRIES[folder]), some.sampled_from(sorted(KINDS)))
 )
 AGES = some.sampled_from([0.0, 10.0, 10_000.0, -10_000.0])
 
@@ -167,26 +167,28 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
         try:
             return work()
         except StoreError as error:
-            told = str(error)
-        named = [path for path in excuses if f"{path}:" in told or f"{path} " in told or f"{path}/" in told]
-        assert len(named) == 1, told
+            message = str(error)
+        named = [path for path in excuses if f"{path}:" in message or f"{path} " in message or f"{path}/" in message]
+        assert len(named) == 1, message
         remove(named[0])
         excuses.remove(named[0])
 
 
-def is_excuse(place: str, name: str, kind: str, plants: list[Any]) -> bool:
+def is_excuse(folder: str, name: str, kind: str, plants: list[Any]) -> bool:
     """Return whether this is a counter that cannot grow, or a scratch directory of an
     intent that cannot be removed.
     """
-    if place == "scratch":
-        has_gate = any(intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants)
-        return kind == "directory in a directory" and has_gate
-    return (place == "tokens" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
+    if folder == "scratch":
+        has_intent = any(intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants)
+        return kind == "directory in a directory" and has_intent
+    return (folder == "tokens" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
 
 
 @MANY
 @given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
-@example([(("scratch", HAND, "directory in a directory"), 10_000.0), (("intents", f"old~{HAND}~0", "link to a scratch"), 0.0)])
+@example(
+    [(("scratch", SCRATCH, "directory in a directory"), 10_000.0), (("intents", f"old~{SCRATCH}~0", "link to a scratch"), 0.0)]
+)
 @example(
     [(("intents", f"old~s{'f' * 16}~0", "dangling link"), 0.0), (("scratch", "s" + "f" * 16, "directory in a directory"), 0.0)]
 )
@@ -199,14 +201,14 @@ def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(p
             (state / "locks" / f"{task}.lock").write_bytes(data)
             os.utime(state / "locks" / f"{task}.lock", (1, 1))
         planted, excuses = [], []
-        for (place, name, kind), age in plants:
-            path = f"{state}/.locks/{place}/{name}"
+        for (folder, name, kind), age in plants:
+            path = f"{state}/.locks/{folder}/{name}"
             os.makedirs(os.path.dirname(path), exist_ok=True)
             # a lost counter cannot be restored
-            if path not in planted and not (place == "tokens" and os.path.exists(path)):
+            if path not in planted and not (folder == "tokens" and os.path.exists(path)):
                 plant(path, kind, age)
                 planted.append(path)
-                excuses += [path] if is_excuse(place, name, kind, plants) else []
+                excuses += [path] if is_excuse(folder, name, kind, plants) else []
 
         record = (state / "locks" / "held.lock").read_bytes()
         assert run("lock", "list").code == 0
@@ -235,8 +237,8 @@ def test_an_intent_of_a_live_process_is_respected_until_it_times_out(age: float)
         table = LockTable(FileStore(str(state)))
         table.acquire("other", "w", 60)
         (state / "locks" / "old.lock").write_bytes(EXPIRED)
-        (state / ".locks" / "scratch" / HAND).mkdir()
-        intent = f"{state}/.locks/intents/old~{HAND}~0"
+        (state / ".locks" / "scratch" / SCRATCH).mkdir()
+        intent = f"{state}/.locks/intents/old~{SCRATCH}~0"
         plant(intent, "empty file", 0.0)
         with pytest.raises(LockHeld):
             table.acquire("old", "v", 60)

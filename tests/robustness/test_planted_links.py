@@ -16,7 +16,7 @@ from swarm.stores.file.swap import GARBAGE_AGE
 from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker
 
-PLACES = (
+PATHS = (
     "locks",
     ".locks",
     ".locks/scratch",
@@ -39,8 +39,8 @@ TREASURE = (
 
 
 @pytest.mark.parametrize("directory", [False, True], ids=["to-a-file", "to-a-directory"])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_planted_symlink_harms_nothing_outside_the_state_directory(place: str, directory: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", PATHS)
+def test_a_planted_symlink_harms_nothing_outside_the_state_directory(below: str, directory: bool, tmp_path: Path) -> None:
     treasure, state = tmp_path / "treasure", tmp_path / "state"
     make_treasure(treasure)
     before = contents(treasure)
@@ -51,7 +51,7 @@ def test_a_planted_symlink_harms_nothing_outside_the_state_directory(place: str,
     locks.store.append("status", b"two")
     (part,) = os.listdir(state / ".status")
     with Worker(table(state)) as worker:
-        go_on_around(state / place.format(part=part), treasure if directory else treasure / "gold", token, worker)
+        go_on_around(state / below.format(part=part), treasure if directory else treasure / "gold", token, worker)
     assert {name: contents(treasure).get(name, "gone") for name in before} == before
 
 
@@ -79,7 +79,7 @@ def go_on_around(link: Path, target: Path, token: int | None, worker: Worker) ->
         expected = {"acquire t": "LockHeld", "release n": "NotYours"}.get(f"{verb} {args[0]}")
         assert not isinstance(answer, Refusal) or answer.kind in ("StoreError", expected), f"{verb} {args}: {answer}"
         assert expected != "LockHeld" or isinstance(answer, Refusal), "it was held"
-    assert isinstance(worker("store.read", "locks/n"), Refusal | None), "who was told no does not have it"
+    assert isinstance(worker("store.read", "locks/n"), Refusal | None), "a refused worker has the lock"
     link.unlink()
     if saved.is_symlink() or saved.exists():
         saved.rename(link)

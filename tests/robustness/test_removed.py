@@ -25,11 +25,11 @@ from tests.support.disks import needs_root
 from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
-PLACES = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status")
+PATHS = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status")
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", PATHS)
+def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(below: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with Worker(table(state)) as holder, Worker(table(state)) as other:
         token = holder("acquire", "t", "holder", 60).token
@@ -40,9 +40,9 @@ def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(place
         holder("store.rotate", "status")
         for _ in range(2):
             # a process that knows its generation works without the directory
-            shutil.rmtree(state / place, ignore_errors=True)
+            shutil.rmtree(state / below, ignore_errors=True)
             beat = holder("heartbeat", "t", "holder", token)
-            if place in ("", "locks"):
+            if below in ("", "locks"):
                 assert beat == Refusal("LockLost", "There is no lock for t. Stop working on the task.")
                 token = holder("acquire", "t", "holder", 60).token
             else:
@@ -59,8 +59,8 @@ def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(place
         assert os.listdir(state / "locks") == []
 
 
-@pytest.mark.parametrize("place", ["locks", ".locks/scratch", ".locks/intents", ".locks/tokens"])
-def test_tokens_grow_after_a_removal_for_every_worker(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", ["locks", ".locks/scratch", ".locks/intents", ".locks/tokens"])
+def test_tokens_grow_after_a_removal_for_every_worker(below: str, tmp_path: Path) -> None:
     tokens = []
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(table(tmp_path))) for _ in range(3)]
@@ -69,7 +69,7 @@ def test_tokens_grow_after_a_removal_for_every_worker(place: str, tmp_path: Path
                 tokens.append(worker("acquire", "t", "w", 60).token)
                 worker("release", "t", "w")
             if number % 3 == 0:
-                shutil.rmtree(tmp_path / place)
+                shutil.rmtree(tmp_path / below)
             workers = workers[1:] + workers[:1]  # another worker is the first to find it gone
     assert tokens == sorted(set(tokens))
 

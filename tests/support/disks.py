@@ -46,8 +46,8 @@ class Disk:
         self.environment = script_environment(AI_SWARM_DIR=str(path / "state"))
         self.prefix: list[str] = []
 
-    def run(self, face: str, *args: str) -> Done:
-        script = self.scripts / ("swarm_lock.sh" if face == "lock" else "swarm_status_log.sh")
+    def run(self, group: str, *args: str) -> Done:
+        script = self.scripts / ("swarm_lock.sh" if group == "lock" else "swarm_status_log.sh")
         return self.inside(*self.prefix, str(script), *args, env=self.environment)
 
     def inside(self, *command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Done:

@@ -201,5 +201,5 @@ def _false_time(wall: str, directory: Path) -> dict[str, str]:
         return {}
     found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
     assert found, "install the package faketime"
-    mended = {"PYTHONPATH": str(directory)}
-    return {"LD_PRELOAD": found[0], "FAKETIME": wall, "FAKETIME_DONT_FAKE_MONOTONIC": "1", **mended}
+    patched = {"PYTHONPATH": str(directory)}
+    return {"LD_PRELOAD": found[0], "FAKETIME": wall, "FAKETIME_DONT_FAKE_MONOTONIC": "1", **patched}

@@ -147,9 +147,9 @@ class Events:
     def until(self, name: str) -> tuple[str, Any]:
         """Return the id and the data of the next event of this name."""
         while True:
-            place, found, data = self.next()
+            event_id, found, data = self.next()
             if found == name:
-                return place, data
+                return event_id, data
 
 
 class Swarm:
