@@ -31,7 +31,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=100, env=environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert "✔ 12 of 12 tasks were done exactly once, and 12 of 12 say so" in done.stdout
+    assert "✔ 12 of 12 tasks were done exactly once" in done.stdout
     assert "✔ the queue agrees: 12 done" in done.stdout
     assert re.search(r"✔ (worker-\d) was killed; (?!\1)worker-\d took over payments \(token \d+, then \d+\)", done.stdout)
     assert re.search(r"worker-\d  ▶ START  payments  taken over from worker-\d", done.stdout)
@@ -133,7 +133,7 @@ def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory
     answer = json.loads(done.stdout)
     assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6), answer
     (home,) = tmp_path.iterdir()
-    assert done.stderr == f"Look around: SWARM_STATE_DIR={home}/state\n"
+    assert f"SWARM_STATE_DIR={home}/state\n" in done.stderr
     assert _processes_of(home) == []
     listed = [*COMMAND[:-1], "task", "list", "--state", "done", "--json"]
     kept = subprocess.run(
