@@ -12,7 +12,14 @@ from bench import carries, growth, locks, log, queue, reading, startup, stores
 from bench.peers import missing
 from bench.report import Report
 
-_PARTS = {"startup": startup, "locks": locks, "log": log, "reading": reading, "queue": queue, "growth": growth}
+_PARTS = {
+    "startup": startup,
+    "locks": locks,
+    "log": log,
+    "reading": reading,
+    "queue": queue,
+    "growth": growth,
+}
 # docs/design/store-performance.md has their figures
 _SERVERS = {"stores": stores, "carries": carries}
 

@@ -46,7 +46,14 @@ def run() -> bool:
 @contextmanager
 def files() -> Iterator[Setup]:
     with tempfile.TemporaryDirectory() as directory:
-        yield Setup("files", 0, 0, lambda port, namespace: f"{directory}/{namespace}", Peers([], {}, {}, {}), {})
+        yield Setup(
+            "files",
+            0,
+            0,
+            lambda port, namespace: f"{directory}/{namespace}",
+            Peers([], {}, {}, {}),
+            {},
+        )
 
 
 def _postgres() -> AbstractContextManager[Setup]:
@@ -55,12 +62,19 @@ def _postgres() -> AbstractContextManager[Setup]:
 
 def measure(setup: Setup) -> None:
     print(f"\n== How far it carries: {setup.name}; load average {os.getloadavg()[0]:.1f}")
-    for name, make in (("claim + done", _worker), ("record", _writer), ("heartbeat", _holder), ("line read", _reader)):
+    for name, make in (
+        ("claim + done", _worker),
+        ("record", _writer),
+        ("heartbeat", _holder),
+        ("line read", _reader),
+    ):
         for count in CROWDS:
             _prepare(setup, name, count)
             before = _cpu(setup.pid)
             found = crowd(count, partial(make, setup, count), SECONDS)
-            _print_row(name, count, found, _cpu(setup.pid) - before, 100 if name == "line read" else 1)
+            _print_row(
+                name, count, found, _cpu(setup.pid) - before, 100 if name == "line read" else 1
+            )
     _beside_running(setup)
     _waiting(setup)
 
@@ -72,12 +86,18 @@ def _print_row(name: str, count: int, found: Outcome, cpu: float, each: int) -> 
     the rate does.
     """
     done = max(1, sum(found.steps)) * each
-    spent = f"  server {cpu / done * 1e6:6.0f} µs each, {100 * cpu / found.seconds:3.0f} % of a core" if cpu else ""
-    print(f"  {name:14} {count:3} processes {found.rate * each:9.0f} a second  fewest/most {found.fairness:.2f}{spent}")
+    spent = (
+        f"  server {cpu / done * 1e6:6.0f} µs each, {100 * cpu / found.seconds:3.0f} % of a core"
+        if cpu
+        else ""
+    )
+    print(
+        f"  {name:14} {count:3} processes {found.rate * each:9.0f} a second  fewest/most "
+        f"{found.fairness:.2f}{spent}"
+    )
 
 
-# The work of one process
-# ----------------------------------------------------------------
+# The work of one process --------------------------------------------------------------
 
 
 def _prepare(setup: Setup, name: str, count: int) -> None:
@@ -106,8 +126,7 @@ def _reader(setup: Setup, count: int, number: int) -> Callable[[], object]:
     return lambda: store.read_log("status", "", 100 * (len(_LINE) + 1))
 
 
-# Costs that grow
-# ------------------------------------------------------------------------
+# Costs that grow ----------------------------------------------------------------------
 
 
 def _beside_running(setup: Setup) -> None:
@@ -142,7 +161,9 @@ def _waiting(setup: Setup) -> None:
         store.append("status", _LINE)
         memory = _memory(setup.pid)
         awake: list[float] = []
-        threads = [threading.Thread(target=_wait, args=(store, awake), daemon=True) for _ in range(count)]
+        threads = [
+            threading.Thread(target=_wait, args=(store, awake), daemon=True) for _ in range(count)
+        ]
         for thread in threads:
             thread.start()
         time.sleep(3.0)
@@ -169,8 +190,7 @@ def _wait(store: Store, awake: list[float]) -> None:
     awake.append(time.perf_counter())
 
 
-# The resources of the server
-# ------------------------------------------------------------
+# The resources of the server ----------------------------------------------------------
 
 
 def _family(pid: int) -> list[int]:
@@ -189,9 +209,17 @@ def _cpu(pid: int) -> float:
     time.sleep(0.5)  # children that end now are counted once their parent has reaped them
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            ended = sum(map(int, stat.read().rpartition(")")[2].split()[13:15])) / os.sysconf("SC_CLK_TCK")
+            ended = sum(map(int, stat.read().rpartition(")")[2].split()[13:15])) / os.sysconf(
+                "SC_CLK_TCK"
+            )
         return (
-            ended + sum(_nanoseconds(path) for member in _family(pid) for path in glob(f"/proc/{member}/task/*/schedstat")) / 1e9
+            ended
+            + sum(
+                _nanoseconds(path)
+                for member in _family(pid)
+                for path in glob(f"/proc/{member}/task/*/schedstat")
+            )
+            / 1e9
         )
     except (OSError, ValueError):
         return 0.0

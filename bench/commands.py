@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK, LOG = str(ROOT / "scripts" / "swarm_lock.sh"), str(ROOT / "scripts" / "swarm_status_log.sh")
 # not the environment's, nor a version manager's shim: as a user has it
 PYTHON = os.path.realpath(sys.executable)
-_BEGIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
+_BEGIN = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
+)
 _WATCH = """
 import posix, sys
 child = posix.posix_spawnp(sys.argv[1], sys.argv[1:], posix.environ, file_actions=[
@@ -33,7 +35,12 @@ def command(directory: str, *args: str, text: bytes = b"") -> Callable[[], objec
     Its output is read: for /dev/null grep would do less.
     """
     return lambda: subprocess.run(
-        args, env=_environment(directory), cwd=directory, input=text, stdout=subprocess.PIPE, check=True
+        args,
+        env=_environment(directory),
+        cwd=directory,
+        input=text,
+        stdout=subprocess.PIPE,
+        check=True,
     )
 
 
@@ -43,8 +50,16 @@ def most_memory(directory: str, *args: str) -> int:
     The program that starts it is small: its own memory counts too.
     """
     watched = (PYTHON, "-I", "-S", "-c", _WATCH, *args)
-    return int(subprocess.run(watched, env=_environment(directory), cwd=directory, stdout=subprocess.PIPE, check=True).stdout)
+    return int(
+        subprocess.run(
+            watched, env=_environment(directory), cwd=directory, stdout=subprocess.PIPE, check=True
+        ).stdout
+    )
 
 
 def _environment(directory: str) -> dict[str, str]:
-    return {"PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}", "SWARM_STATE_DIR": directory, "SWARM_PYTHON": PYTHON}
+    return {
+        "PATH": f"{Path(PYTHON).parent}:{os.environ['PATH']}",
+        "SWARM_STATE_DIR": directory,
+        "SWARM_PYTHON": PYTHON,
+    }

@@ -33,7 +33,9 @@ class Outcome:
         return min(self.steps) / max(1, *self.steps)
 
 
-def crowd(count: int, make: Callable[[int], Callable[[], object]], seconds: float = float("inf")) -> Outcome:
+def crowd(
+    count: int, make: Callable[[int], Callable[[], object]], seconds: float = float("inf")
+) -> Outcome:
     """Run processes.
 
     `make` returns the step of each, which is repeated until it returns False or time is
@@ -54,7 +56,9 @@ def crowd(count: int, make: Callable[[int], Callable[[], object]], seconds: floa
     taken = time.perf_counter() - begun
     if failed:
         raise RuntimeError(f"{len(failed)} of {count} processes failed: see above")
-    return Outcome([struct.unpack_from("q", board, 16 + 16 * number)[0] for number in range(count)], taken)
+    return Outcome(
+        [struct.unpack_from("q", board, 16 + 16 * number)[0] for number in range(count)], taken
+    )
 
 
 def contender(
@@ -73,7 +77,9 @@ def contender(
     return cycle
 
 
-def _be_one(board: mmap.mmap, number: int, make: Callable[[int], Callable[[], object]], seconds: float) -> None:
+def _be_one(
+    board: mmap.mmap, number: int, make: Callable[[int], Callable[[], object]], seconds: float
+) -> None:
     offset = 16 + 16 * number
     status = 1
     try:

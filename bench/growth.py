@@ -50,7 +50,11 @@ def run(report: Report) -> None:
 
 def _with_locks(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"acquire + release": {}, "heartbeat": {}, "is_locked": {}}
-    commands: Steps = {"swarm_lock.sh acquire, release": {}, "swarm_lock.sh list": {}, "swarm status": {}}
+    commands: Steps = {
+        "swarm_lock.sh acquire, release": {},
+        "swarm_lock.sh list": {},
+        "swarm status": {},
+    }
     for count in LOCKS:
         path = f"{directory}/{count}"
         store = FileStore(path)
@@ -59,7 +63,8 @@ def _with_locks(directory: str) -> dict[str, dict[int, float]]:
         table = LockTable(store)
         for number in range(count - 1):
             store.create(
-                f"locks/task-{number:06d}", new_lock(f"task-{number:06d}", "others", None, number + 1, table.clock).encode()
+                f"locks/task-{number:06d}",
+                new_lock(f"task-{number:06d}", "others", None, number + 1, table.clock).encode(),
             )
         calls["acquire + release"][count] = partial(_take_and_give, manager)
         calls["heartbeat"][count] = partial(manager.update_heartbeat, "kept")
@@ -74,7 +79,11 @@ def _with_locks(directory: str) -> dict[str, dict[int, float]]:
 
 def _with_tasks(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"claim + done": {}, "add": {}}
-    commands: Steps = {"swarm task claim, as a new process": {}, "swarm task list": {}, "swarm status": {}}
+    commands: Steps = {
+        "swarm task claim, as a new process": {},
+        "swarm task list": {},
+        "swarm status": {},
+    }
     rounds, repeat = 9, 20
     for count in TASKS:
         path = f"{directory}/{count}"
@@ -86,17 +95,23 @@ def _with_tasks(directory: str) -> dict[str, dict[int, float]]:
         calls["add"][count] = partial(_add, queue, numbers)
         # one of the tasks that were added before: so their number stays the same
         calls["claim + done"][count] = step
-        commands["swarm task claim, as a new process"][count] = command(path, *swarm("task", "claim", "--worker", "w"))
+        commands["swarm task claim, as a new process"][count] = command(
+            path, *swarm("task", "claim", "--worker", "w")
+        )
         commands["swarm task list"][count] = command(path, *swarm("task", "list"))
         commands["swarm status"][count] = command(path, *swarm("status"))
-    return _taken({"add": calls["add"], "claim + done": calls["claim + done"]}, rounds=rounds, repeat=repeat) | _taken(
-        commands, rounds=3
-    )
+    return _taken(
+        {"add": calls["add"], "claim + done": calls["claim + done"]}, rounds=rounds, repeat=repeat
+    ) | _taken(commands, rounds=3)
 
 
 def _with_records(directory: str) -> dict[str, dict[int, float]]:
     calls: Steps = {"append": {}, "tail 10": {}}
-    commands: Steps = {"grep -F": {}, "swarm_status_log.sh query": {}, "swarm_status_log.sh tail": {}}
+    commands: Steps = {
+        "grep -F": {},
+        "swarm_status_log.sh query": {},
+        "swarm_status_log.sh tail": {},
+    }
     first: Steps = {"swarm status, the first time": {}}
     again: Steps = {"swarm status, again": {}}
     for count in RECORDS:
@@ -111,7 +126,12 @@ def _with_records(directory: str) -> dict[str, dict[int, float]]:
         commands["swarm_status_log.sh tail"][count] = command(path, LOG, "tail")
         first["swarm status, the first time"][count] = command(path, *swarm("status"))
         again["swarm status, again"][count] = command(path, *swarm("status"))
-    return _taken(first, rounds=1) | _taken(again, rounds=5) | _taken(commands, rounds=5) | _taken(calls, rounds=15, repeat=30)
+    return (
+        _taken(first, rounds=1)
+        | _taken(again, rounds=5)
+        | _taken(commands, rounds=5)
+        | _taken(calls, rounds=15, repeat=30)
+    )
 
 
 def _with_workers(directory: str) -> dict[str, dict[int, float]]:
@@ -130,21 +150,26 @@ def _with_workers(directory: str) -> dict[str, dict[int, float]]:
                 "append": partial(_appender, path),
             }
             for name, make in kinds.items():
-                found.setdefault(name, {}).setdefault(count, []).append(1 / crowd(count, make, _SECONDS).rate)
+                found.setdefault(name, {}).setdefault(count, []).append(
+                    1 / crowd(count, make, _SECONDS).rate
+                )
             queue = SwarmQueue(f"{path}/queue")
             queue.fill(range(2_000))
             rate = crowd(count, lambda number, queue=queue: queue.open(f"w{number}")).rate  # type: ignore[misc]
             found.setdefault("claim + done", {}).setdefault(count, []).append(1 / rate)
-    return {name: {count: median(each) for count, each in line.items()} for name, line in found.items()}
+    return {
+        name: {count: median(each) for count, each in line.items()} for name, line in found.items()
+    }
 
 
-# Steps
-# ----------------------------------------------------------------------------------
+# Steps --------------------------------------------------------------------------------
 
 
 def _taken(steps: Steps, *, rounds: int, repeat: int = 1) -> dict[str, dict[int, float]]:
     found = medians(
-        {f"{name}\n{size}": step for name, line in steps.items() for size, step in line.items()}, rounds=rounds, repeat=repeat
+        {f"{name}\n{size}": step for name, line in steps.items() for size, step in line.items()},
+        rounds=rounds,
+        repeat=repeat,
     )
     return {name: {size: found[f"{name}\n{size}"] for size in line} for name, line in steps.items()}
 

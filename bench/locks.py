@@ -32,8 +32,13 @@ Open = Callable[[], tuple[Acquire, Release]]
 
 
 def run(report: Report) -> None:
-    with tempfile.TemporaryDirectory() as directory, running(ValkeyServer(Path(directory), safe=False)) as server:
-        peers: dict[str, Open] = {name: partial(make, directory) for name, make in on_files.locks().items()}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(ValkeyServer(Path(directory), safe=False)) as server,
+    ):
+        peers: dict[str, Open] = {
+            name: partial(make, directory) for name, make in on_files.locks().items()
+        }
         redis = next(kind for kind in on_valkey.peers().locks if kind.name == "redis-py Lock")
         peers[_REDIS] = partial(redis.open, server.port)
         _alone(report, directory, peers)
@@ -64,7 +69,11 @@ def _alone(report: Report, directory: str, peers: dict[str, Open]) -> None:
         Goal(_OURS, _CALLS, at_most=1.6),
         *(Goal(_OURS, peer, at_most=1.0) for peer in _FILE_LOCKS),
     ]
-    report.microseconds("Acquire and release a lock, in one process", medians(candidates, rounds=25, repeat=100), goals)
+    report.microseconds(
+        "Acquire and release a lock, in one process",
+        medians(candidates, rounds=25, repeat=100),
+        goals,
+    )
 
 
 class _Noted:
@@ -132,13 +141,23 @@ def _together(report: Report, directory: str, peers: dict[str, Open], count: int
     found: dict[str, list[Outcome]] = {}
     for _ in range(ROUNDS):
         for name, make in (peers | {"swarm: hold": partial(_held, directory)}).items():
-            found.setdefault(name, []).append(crowd(PROCESSES, partial(_contender, make, count), SECONDS))
+            found.setdefault(name, []).append(
+                crowd(PROCESSES, partial(_contender, make, count), SECONDS)
+            )
     rates = {name: median(outcome.rate for outcome in outcomes) for name, outcomes in found.items()}
     what = f"{PROCESSES} processes on {count} lock{'s' * (count > 1)}"
     goals = [Goal("swarm: hold", peer, at_least=1.0) for peer in _FILE_LOCKS]
     report.add(what, "a second", rates, goals)
-    fairness = {name: median(outcome.fairness for outcome in outcomes) for name, outcomes in found.items()}
-    report.add(f"{what}: how fair", "fewest/most", fairness, [Goal("swarm: hold", at_least=0.6)], compared=False)
+    fairness = {
+        name: median(outcome.fairness for outcome in outcomes) for name, outcomes in found.items()
+    }
+    report.add(
+        f"{what}: how fair",
+        "fewest/most",
+        fairness,
+        [Goal("swarm: hold", at_least=0.6)],
+        compared=False,
+    )
 
 
 def _held(directory: str) -> tuple[Acquire, Release]:

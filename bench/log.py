@@ -47,8 +47,7 @@ def run(report: Report) -> None:
     _durable(report)
 
 
-# Appending
-# ------------------------------------------------------------------------------
+# Appending ----------------------------------------------------------------------------
 
 
 def _line(directory: str) -> Append:
@@ -66,16 +65,28 @@ def _alone(report: Report, directory: str, kinds: dict[str, Callable[[str], Appe
     steps = {name: partial(make(directory), _LINE) for name, make in kinds.items()}
     found = medians(steps, rounds=25, repeat=300)
     rates = {name: 1 / seconds for name, seconds in found.items()}
-    report.add(f"Append {len(_LINE)} bytes, one process", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
+    report.add(
+        f"Append {len(_LINE)} bytes, one process",
+        "a second",
+        rates,
+        [Goal(_OURS, _RAW, at_least=0.4)],
+    )
 
 
 def _together(report: Report, directory: str, kinds: dict[str, Callable[[str], Append]]) -> None:
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for name, make in kinds.items():
-            found.setdefault(name, []).append(crowd(PROCESSES, partial(_appender, make, directory), SECONDS).rate)
+            found.setdefault(name, []).append(
+                crowd(PROCESSES, partial(_appender, make, directory), SECONDS).rate
+            )
     rates = {name: median(each) for name, each in found.items()}
-    report.add(f"{PROCESSES} processes append {len(_LINE)} bytes each", "a second", rates, [Goal(_OURS, _RAW, at_least=0.4)])
+    report.add(
+        f"{PROCESSES} processes append {len(_LINE)} bytes each",
+        "a second",
+        rates,
+        [Goal(_OURS, _RAW, at_least=0.4)],
+    )
 
 
 def _appender(make: Callable[[str], Append], directory: str, number: int) -> Callable[[], object]:
@@ -106,8 +117,13 @@ def _a_million(report: Report) -> None:
         "torn": float(torn),
         "out of order": float(unordered),
     }
-    goals = [Goal("written", at_least=RECORDS), *(Goal(name, at_most=0.0) for name in ("lost", "torn", "out of order"))]
-    report.add(f"{PROCESSES} processes write a million records", "records", figures, goals, compared=False)
+    goals = [
+        Goal("written", at_least=RECORDS),
+        *(Goal(name, at_most=0.0) for name in ("lost", "torn", "out of order")),
+    ]
+    report.add(
+        f"{PROCESSES} processes write a million records", "records", figures, goals, compared=False
+    )
 
 
 def _counting(directory: str, worker: int) -> Callable[[], object]:
@@ -124,17 +140,22 @@ def _counting(directory: str, worker: int) -> Callable[[], object]:
     return step
 
 
-# Waking readers
-# -------------------------------------------------------------------------
+# Waking readers -----------------------------------------------------------------------
 
 
 def _wakes(report: Report) -> None:
     raw, ours = "raw inotify, and reading the line", "swarm: follow"
-    with tempfile.TemporaryDirectory() as directory, running(ValkeyServer(Path(directory), safe=False)) as server:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(ValkeyServer(Path(directory), safe=False)) as server,
+    ):
         subscribed, published = on_valkey.peers().wakes["raw PUBLISH, SUBSCRIBE"]
         kinds = {
             raw: (partial(_inotify, directory), partial(_raw_writer, directory)),
-            "redis-py, PUBLISH and SUBSCRIBE on Valkey": (partial(subscribed, server.port), partial(published, server.port)),
+            "redis-py, PUBLISH and SUBSCRIBE on Valkey": (
+                partial(subscribed, server.port),
+                partial(published, server.port),
+            ),
             "looking every 50 ms": (partial(_polling, directory), partial(_raw_writer, directory)),
             ours: (partial(_following, directory), partial(_record_writer, directory)),
         }
@@ -143,7 +164,9 @@ def _wakes(report: Report) -> None:
             for name, (wait, wake) in kinds.items():
                 found.setdefault(name, []).append(seconds_to_wake(wait, wake))
     seconds = {name: median(each) for name, each in found.items()}
-    report.microseconds("From the append of a record to a waiting reader", seconds, [Goal(ours, raw, at_most=2.0)])
+    report.microseconds(
+        "From the append of a record to a waiting reader", seconds, [Goal(ours, raw, at_most=2.0)]
+    )
 
 
 def _inotify(directory: str) -> Callable[[], object]:
@@ -185,8 +208,7 @@ def _record_writer(directory: str) -> Callable[[], object]:
     return lambda: log.broadcast_start("t")
 
 
-# Durable mode
-# ---------------------------------------------------------------------------
+# Durable mode -------------------------------------------------------------------------
 
 
 def _durable(report: Report) -> None:
@@ -201,7 +223,9 @@ def _durable(report: Report) -> None:
             "swarm, durable: a status record": lambda: log.broadcast_start("t"),
         }
         found = medians(appends, rounds=15, repeat=20)
-        report.microseconds("Durable append", found, [Goal("swarm, durable: a status record", synced, at_most=1.2)])
+        report.microseconds(
+            "Durable append", found, [Goal("swarm, durable: a status record", synced, at_most=1.2)]
+        )
         acquire, release = _synced_file(directory)
         by_hand = "create, write, fsync, fsync of the directory; unlink, fsync of the directory"
         ours = "swarm, durable: acquire, release"

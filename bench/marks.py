@@ -19,7 +19,10 @@ class Marks:
 
     def verdict(self, count: int) -> str:
         done = self._board[:count]
-        return f"{count - len(done.replace(bytes(1), b''))} lost, {sum(mark > 1 for mark in done)} twice"
+        return (
+            f"{count - len(done.replace(bytes(1), b''))} lost, "
+            f"{sum(mark > 1 for mark in done)} twice"
+        )
 
 
 MARKS = Marks(1 << 20)

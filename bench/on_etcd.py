@@ -33,7 +33,9 @@ class _Client:
         return json.loads(self.open(verb, **body).read())
 
     def open(self, verb: str, **body: object) -> HTTPResponse:
-        self._wire.request("POST", f"/v3/{verb}", json.dumps(body), {"Content-Type": "application/json"})
+        self._wire.request(
+            "POST", f"/v3/{verb}", json.dumps(body), {"Content-Type": "application/json"}
+        )
         answer = self._wire.getresponse()
         if answer.status != 200:
             raise RuntimeError(f"{verb}: {answer.status} {answer.read(500)!r}")
@@ -44,8 +46,7 @@ def _text(data: str) -> str:
     return b64encode(data.encode()).decode()
 
 
-# Locks
-# ----------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------
 
 
 def _raw_lock(port: int) -> tuple[Acquire, Release]:
@@ -54,7 +55,9 @@ def _raw_lock(port: int) -> tuple[Acquire, Release]:
     def acquire(name: str) -> None:
         key = _text(f"raw/{name}")
         absent = {"key": key, "target": "CREATE", "createRevision": "0"}
-        while not client.ask("kv/txn", compare=[absent], success=[{"requestPut": {"key": key, "value": key}}]).get("succeeded"):
+        while not client.ask(
+            "kv/txn", compare=[absent], success=[{"requestPut": {"key": key, "value": key}}]
+        ).get("succeeded"):
             time.sleep(0.001)
 
     return acquire, lambda name: client.ask("kv/deleterange", key=_text(f"raw/{name}"))
@@ -71,8 +74,7 @@ def _own_lock(port: int) -> tuple[Acquire, Release]:
     return acquire, lambda name: client.ask("lock/unlock", key=held.pop(name))
 
 
-# The log
-# --------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------
 
 
 def _put(port: int) -> Callable[[bytes], object]:
@@ -97,8 +99,7 @@ def _putting(port: int) -> Callable[[], object]:
     return lambda: client.ask("kv/put", key=_text("news"), value="")
 
 
-# Queues
-# ---------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------
 
 
 class RawQueue:
@@ -111,19 +112,33 @@ class RawQueue:
         client = _Client(self._port)
         for start in range(numbers.start, numbers.stop, 100):
             some = range(start, min(start + 100, numbers.stop))
-            puts = [{"requestPut": {"key": _text(f"{self._ready}{number:06d}"), "value": ""}} for number in some]
+            puts = [
+                {"requestPut": {"key": _text(f"{self._ready}{number:06d}"), "value": ""}}
+                for number in some
+            ]
             client.ask("kv/txn", success=puts)
 
     def open(self, worker: str) -> Callable[[], bool]:
         client = _Client(self._port)
-        first = {"key": _text(self._ready), "range_end": _text(f"{self._ready[:-1]}0"), "limit": "1"}
+        first = {
+            "key": _text(self._ready),
+            "range_end": _text(f"{self._ready[:-1]}0"),
+            "limit": "1",
+        }
 
         def step() -> bool:
             while found := client.ask("kv/range", **first).get("kvs"):
                 number = b64decode(found[0]["key"]).decode().rpartition("/")[2]
                 taken = _text(f"{self._taken}{number}")
-                still = {"key": found[0]["key"], "target": "MOD", "modRevision": found[0]["mod_revision"]}
-                move = [{"requestDeleteRange": {"key": found[0]["key"]}}, {"requestPut": {"key": taken, "value": _text(worker)}}]
+                still = {
+                    "key": found[0]["key"],
+                    "target": "MOD",
+                    "modRevision": found[0]["mod_revision"],
+                }
+                move = [
+                    {"requestDeleteRange": {"key": found[0]["key"]}},
+                    {"requestPut": {"key": taken, "value": _text(worker)}},
+                ]
                 if client.ask("kv/txn", compare=[still], success=move).get("succeeded"):
                     mark(int(number))
                     client.ask("kv/deleterange", key=taken)

@@ -40,8 +40,7 @@ def appends() -> dict[str, Callable[[str], Callable[[bytes], object]]]:
     }
 
 
-# Locks
-# ----------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------
 
 
 def _exclusive_file(directory: str) -> tuple[Acquire, Release]:
@@ -73,18 +72,23 @@ def _filelock(directory: str, kind: str) -> tuple[Acquire, Release]:
 
 def _sqlite_lock(directory: str) -> tuple[Acquire, Release]:
     database = _database(f"{directory}/locks.db")
-    database.execute("CREATE TABLE IF NOT EXISTS lock (name TEXT PRIMARY KEY, owner TEXT, token INTEGER)")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS lock (name TEXT PRIMARY KEY, owner TEXT, token INTEGER)"
+    )
     me = os.urandom(8).hex()
 
     def acquire(name: str) -> None:
-        while not database.execute("INSERT OR IGNORE INTO lock VALUES (?, ?, 1)", (name, me)).rowcount:
+        while not database.execute(
+            "INSERT OR IGNORE INTO lock VALUES (?, ?, 1)", (name, me)
+        ).rowcount:
             time.sleep(0.001)
 
-    return acquire, lambda name: database.execute("DELETE FROM lock WHERE name = ? AND owner = ?", (name, me))
+    return acquire, lambda name: database.execute(
+        "DELETE FROM lock WHERE name = ? AND owner = ?", (name, me)
+    )
 
 
-# The log
-# --------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------
 
 
 def _raw_append(directory: str) -> Callable[[bytes], object]:
@@ -101,27 +105,35 @@ def _file_handler(directory: str) -> Callable[[bytes], object]:
 def _open_and_dump(directory: str) -> Callable[[bytes], object]:
     def append(line: bytes) -> None:
         with open(f"{directory}/plain.log", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"state": "START", "worker_id": "w", "task_id": "t", "message": line.decode()}) + "\n")
+            file.write(
+                json.dumps(
+                    {"state": "START", "worker_id": "w", "task_id": "t", "message": line.decode()}
+                )
+                + "\n"
+            )
 
     return append
 
 
-# Queues
-# ---------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------
 
 
 class SqliteQueue:
     """The floor: two statements a task. A dead worker keeps its task for ever."""
 
     _CLAIM = (
-        "UPDATE task SET state = 'running', worker = ? WHERE id = (SELECT id FROM task WHERE state = 'ready' ORDER BY id LIMIT 1)"
+        "UPDATE task SET state = 'running', worker = ? WHERE id = (SELECT id FROM task WHERE "
+        "state = 'ready' ORDER BY id LIMIT 1)"
         " RETURNING id, prompt"
     )
 
     def __init__(self, directory: str) -> None:
         self._path = f"{directory}/queue.db"
         database = _database(self._path)
-        database.execute("CREATE TABLE IF NOT EXISTS task (id TEXT PRIMARY KEY, prompt TEXT, state TEXT, worker TEXT)")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS task (id TEXT PRIMARY KEY, prompt TEXT, state TEXT, "
+            "worker TEXT)"
+        )
         database.execute("CREATE INDEX IF NOT EXISTS ready ON task (state, id)")
 
     def fill(self, numbers: range) -> None:
@@ -139,14 +151,18 @@ class SqliteQueue:
             if row is None:
                 return False
             mark(int(row[0].rpartition("-")[2]))
-            database.execute("UPDATE task SET state = 'done' WHERE id = ? RETURNING id", row[:1]).fetchone()
+            database.execute(
+                "UPDATE task SET state = 'done' WHERE id = ? RETURNING id", row[:1]
+            ).fetchone()
             return True
 
         return step
 
 
 def sqlite_huey(directory: str, *, fsync: bool = False) -> HueyQueue:
-    return HueyQueue("SqliteHuey", name="bench", results=False, filename=f"{directory}/huey.db", fsync=fsync)
+    return HueyQueue(
+        "SqliteHuey", name="bench", results=False, filename=f"{directory}/huey.db", fsync=fsync
+    )
 
 
 def file_huey(directory: str) -> HueyQueue:

@@ -18,7 +18,8 @@ from bench.peers import Acquire, LockPeer, Peers, QueuePeer, Release, module
 from tests.support.servers.postgres import PostgresServer
 
 _CLAIM = (
-    "update raw_task set state = 'running', worker = %s where queue = %s and id = (select id from raw_task where queue = %s "
+    "update raw_task set state = 'running', worker = %s where queue = %s and id = (select id "
+    "from raw_task where queue = %s "
     "and state = 'ready' order by id for update skip locked limit 1) returning id"
 )
 
@@ -31,7 +32,11 @@ def peers() -> Peers:
         ],
         appends={"raw INSERT, a row a commit": _insert},
         wakes={"raw NOTIFY, LISTEN": (_listening, _notifying)},
-        queues={"raw UPDATE … SKIP LOCKED, UPDATE": RawQueue, "pgqueuer": PgqueuerQueue, "procrastinate": ProcrastinateQueue},
+        queues={
+            "raw UPDATE … SKIP LOCKED, UPDATE": RawQueue,
+            "pgqueuer": PgqueuerQueue,
+            "procrastinate": ProcrastinateQueue,
+        },
     )
 
 
@@ -39,9 +44,13 @@ def prepare(port: int) -> None:
     """Make the tables of the raw peers, of procrastinate and of pgqueuer."""
     connection = _connection(port)
     connection.execute("create table raw_lock (name text primary key, owner text not null)")
-    connection.execute("create table raw_log (id bigint generated always as identity primary key, line bytea not null)")
     connection.execute(
-        "create table raw_task (queue text, id integer, state text not null, worker text, primary key (queue, id))"
+        "create table raw_log (id bigint generated always as identity primary key, line bytea "
+        "not null)"
+    )
+    connection.execute(
+        "create table raw_task (queue text, id integer, state text not null, worker text, "
+        "primary key (queue, id))"
     )
     connection.execute("create index on raw_task (queue, id) where state = 'ready'")
     _run(_with_manager(port, _apply_schema))
@@ -53,33 +62,45 @@ def _connection(port: int) -> psycopg.Connection[tuple[Any, ...]]:
 
 
 def _login(port: int) -> str:
-    return f"host=127.0.0.1 port={port} user={PostgresServer.user} password={PostgresServer.password} dbname=postgres"
+    return (
+        f"host=127.0.0.1 port={port} user={PostgresServer.user} "
+        f"password={PostgresServer.password} dbname=postgres"
+    )
 
 
-# Locks
-# ----------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------
 
 
 def _raw_lock(port: int) -> tuple[Acquire, Release]:
     connection, me = _connection(port), os.urandom(16).hex()
 
     def acquire(name: str) -> None:
-        while connection.execute("insert into raw_lock values (%s, %s) on conflict do nothing", (name, me)).rowcount == 0:
+        while (
+            connection.execute(
+                "insert into raw_lock values (%s, %s) on conflict do nothing", (name, me)
+            ).rowcount
+            == 0
+        ):
             time.sleep(0.001)
 
-    return acquire, lambda name: connection.execute("delete from raw_lock where name = %s and owner = %s", (name, me))
+    return acquire, lambda name: connection.execute(
+        "delete from raw_lock where name = %s and owner = %s", (name, me)
+    )
 
 
 def _advisory_lock(port: int) -> tuple[Acquire, Release]:
     connection = _connection(port)
     return (
-        lambda name: connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", (name,)),
-        lambda name: connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", (name,)),
+        lambda name: connection.execute(
+            "select pg_advisory_lock(hashtextextended(%s, 0))", (name,)
+        ),
+        lambda name: connection.execute(
+            "select pg_advisory_unlock(hashtextextended(%s, 0))", (name,)
+        ),
     )
 
 
-# The log
-# --------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------
 
 
 def _insert(port: int) -> Callable[[bytes], object]:
@@ -98,8 +119,7 @@ def _notifying(port: int) -> Callable[[], object]:
     return lambda: connection.execute("notify raw_channel")
 
 
-# Queues
-# ---------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------
 
 
 class RawQueue:
@@ -111,7 +131,10 @@ class RawQueue:
     def fill(self, numbers: range) -> None:
         with _connection(self._port) as connection, connection.cursor() as cursor:
             cursor.execute(
-                "insert into raw_task select %s, number, 'ready' from generate_series(%s::int, %s::int) as number",
+                (
+                    "insert into raw_task select %s, number, 'ready' from generate_series(%s::int, "
+                    "%s::int) as number"
+                ),
                 (self._name, numbers.start, numbers.stop - 1),
             )
 
@@ -123,7 +146,10 @@ class RawQueue:
             if found is None:
                 return False
             mark(found[0])
-            connection.execute("update raw_task set state = 'done' where queue = %s and id = %s", (self._name, found[0]))
+            connection.execute(
+                "update raw_task set state = 'done' where queue = %s and id = %s",
+                (self._name, found[0]),
+            )
             return True
 
         return step
@@ -141,7 +167,10 @@ class PgqueuerQueue:
         payloads = [str(number).encode() for number in numbers]
         _run(
             _with_queries(
-                self._port, lambda queries: queries.enqueue([self._name] * len(payloads), payloads, [0] * len(payloads))
+                self._port,
+                lambda queries: queries.enqueue(
+                    [self._name] * len(payloads), payloads, [0] * len(payloads)
+                ),
             )
         )
 
@@ -174,7 +203,14 @@ class ProcrastinateQueue:
     def fill(self, numbers: range) -> None:
         jobs = module("procrastinate.jobs")
         found = [
-            jobs.Job(id=None, queue=self._name, lock=None, queueing_lock=None, task_name="mark", task_kwargs={"number": number})
+            jobs.Job(
+                id=None,
+                queue=self._name,
+                lock=None,
+                queueing_lock=None,
+                task_name="mark",
+                task_kwargs={"number": number},
+            )
             for number in numbers
         ]
         _run(_with_manager(self._port, lambda manager: manager.batch_defer_jobs_async(found)))
@@ -198,7 +234,9 @@ class ProcrastinateQueue:
 
 
 async def _opened(port: int) -> Any:
-    connector = module("procrastinate").PsycopgConnector(conninfo=_login(port), min_size=1, max_size=1)
+    connector = module("procrastinate").PsycopgConnector(
+        conninfo=_login(port), min_size=1, max_size=1
+    )
     await connector.open_async()
     return module("procrastinate.manager").JobManager(connector)
 
@@ -213,7 +251,9 @@ async def _with_manager(port: int, work: Callable[[Any], Coroutine[Any, Any, obj
 
 async def _queries(port: int) -> tuple[psycopg.AsyncConnection[Any], Any]:
     connection = await psycopg.AsyncConnection.connect(_login(port), autocommit=True)
-    return connection, module("pgqueuer.queries").Queries(module("pgqueuer.db").PsycopgDriver(connection))
+    return connection, module("pgqueuer.queries").Queries(
+        module("pgqueuer.db").PsycopgDriver(connection)
+    )
 
 
 async def _with_queries(port: int, work: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
@@ -225,7 +265,9 @@ async def _with_queries(port: int, work: Callable[[Any], Coroutine[Any, Any, obj
 
 
 def _apply_schema(manager: Any) -> Coroutine[Any, Any, object]:
-    apply: Coroutine[Any, Any, object] = module("procrastinate.schema").SchemaManager(manager.connector).apply_schema_async()
+    apply: Coroutine[Any, Any, object] = (
+        module("procrastinate.schema").SchemaManager(manager.connector).apply_schema_async()
+    )
     return apply
 
 

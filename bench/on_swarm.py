@@ -19,7 +19,9 @@ Url = Callable[[int, str], str]  # by port and namespace
 
 
 def lock_peer(url: Url, pooled: str) -> LockPeer:
-    return LockPeer("swarm", lambda port: _lock(open_store(url(port, "locks"))), "yes", "yes", "yes", pooled)
+    return LockPeer(
+        "swarm", lambda port: _lock(open_store(url(port, "locks"))), "yes", "yes", "yes", pooled
+    )
 
 
 def append(url: Url) -> Callable[[int], Callable[[bytes], object]]:
@@ -74,7 +76,9 @@ class SwarmQueue:
         self._filler = TaskQueue(open_store(url))
 
     def fill(self, numbers: range) -> None:
-        self._filler.add_all([TaskSpec(f"task-{number:06d}", f"do the thing number {number}") for number in numbers])
+        self._filler.add_all(
+            [TaskSpec(f"task-{number:06d}", f"do the thing number {number}") for number in numbers]
+        )
 
     def open(self, worker: str) -> Callable[[], bool]:
         queue = TaskQueue(open_store(self._url))

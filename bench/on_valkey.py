@@ -14,7 +14,9 @@ from bench.marks import mark
 from bench.on_huey import HueyQueue
 from bench.peers import Acquire, LockPeer, Peers, QueuePeer, Release, module
 
-_COMPARE_AND_DELETE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_COMPARE_AND_DELETE = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+)
 
 
 def peers() -> Peers:
@@ -25,7 +27,10 @@ def peers() -> Peers:
             LockPeer("python-redis-lock", _python_redis_lock, "no", "yes", "yes", "yes"),
         ],
         appends={"raw XADD": _xadd},
-        wakes={"raw PUBLISH, SUBSCRIBE": (_subscribed, _published), "raw XADD, XREAD BLOCK": (_read_stream, _added_to_stream)},
+        wakes={
+            "raw PUBLISH, SUBSCRIBE": (_subscribed, _published),
+            "raw XADD, XREAD BLOCK": (_read_stream, _added_to_stream),
+        },
         queues={"raw LMOVE, LREM": RawQueue, "huey": huey_queue, "rq": RqQueue},
     )
 
@@ -34,8 +39,7 @@ def _client(port: int) -> Any:
     return redis.Redis(port=port)
 
 
-# Locks
-# ----------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------
 
 
 def _raw_lock(port: int) -> tuple[Acquire, Release]:
@@ -71,8 +75,7 @@ def _python_redis_lock(port: int) -> tuple[Acquire, Release]:
     return acquire, lambda name: held.pop(name).release()
 
 
-# The log
-# --------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------
 
 
 def _xadd(port: int) -> Callable[[bytes], object]:
@@ -113,8 +116,7 @@ def _added_to_stream(port: int) -> Callable[[], object]:
     return lambda: client.xadd("raw-news", {"line": b"{}"})
 
 
-# Queues
-# ---------------------------------------------------------------------------------
+# Queues -------------------------------------------------------------------------------
 
 
 class RawQueue:
@@ -160,7 +162,11 @@ class RqQueue:
 
     def open(self, worker: str) -> Callable[[], bool]:
         rq, client = module("rq"), _client(self._port)
-        hand = rq.SimpleWorker([rq.Queue(self._name, connection=client)], name=f"{self._name}-{worker}", connection=client)
+        hand = rq.SimpleWorker(
+            [rq.Queue(self._name, connection=client)],
+            name=f"{self._name}-{worker}",
+            connection=client,
+        )
         hand.register_birth()
 
         def step() -> bool:

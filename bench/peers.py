@@ -65,7 +65,9 @@ class Peers:
 
     locks: list[LockPeer]
     appends: dict[str, Callable[[int], Callable[[bytes], object]]]
-    wakes: dict[str, tuple[Callable[[int], Callable[[], object]], Callable[[int], Callable[[], object]]]]
+    wakes: dict[
+        str, tuple[Callable[[int], Callable[[], object]], Callable[[int], Callable[[], object]]]
+    ]
     """How to wait for one message, and how to send one."""
     queues: dict[str, Callable[[int, str], QueuePeer]]
 

@@ -17,7 +17,12 @@ def write(name: str, what: str, lines: Mapping[str, Mapping[int, float]]) -> Non
     """
     matplotlib = module("matplotlib")
     matplotlib.use("svg")
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "swarm", "font.family": "sans-serif", "font.size": 10}
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "swarm",
+        "font.family": "sans-serif",
+        "font.size": 10,
+    }
     with matplotlib.rc_context(settings):
         figure, axes = module("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")
         for label, line in lines.items():

@@ -44,7 +44,9 @@ def run(report: Report) -> None:
         ours = partial(_in_directory, directory, SwarmQueue)
         peers: dict[str, Make] = {
             "SqliteHuey": partial(_in_directory, directory, sqlite_huey),
-            "SqliteHuey, fsync": partial(_in_directory, directory, partial(sqlite_huey, fsync=True)),
+            "SqliteHuey, fsync": partial(
+                _in_directory, directory, partial(sqlite_huey, fsync=True)
+            ),
             "FileHuey": partial(_in_directory, directory, file_huey),
             "RedisHuey, on Valkey": partial(on_valkey.huey_queue, valkey.port),
             "rq, on Valkey": partial(on_valkey.RqQueue, valkey.port),
@@ -64,7 +66,9 @@ def _in_directory(directory: str, make: Make, name: str) -> QueuePeer:
 def _claims(report: Report, kinds: dict[str, Make]) -> None:
     names = (f"claims_{number}" for number in count())
     for size in SIZES[:2]:
-        report.microseconds(f"Claim and finish a task, {size:,} queued", _seconds(kinds, names, size))
+        report.microseconds(
+            f"Claim and finish a task, {size:,} queued", _seconds(kinds, names, size)
+        )
     many = {kind: kinds[kind] for kind in (FLOOR, OURS, "FileHuey")}
     found = _seconds(many, names, SIZES[2], rounds=5, repeat=10)
     report.microseconds(f"Claim and finish a task, {SIZES[2]:,} queued", found)
@@ -85,14 +89,18 @@ def _growth(report: Report, make: Make, names: Iterator[str]) -> None:
     report.microseconds("Claim and finish a task with swarm, by tasks queued", found, [flat])
 
 
-def _seconds(kinds: dict[str, Make], names: Iterator[str], size: int, rounds: int = 7, repeat: int = 20) -> dict[str, float]:
+def _seconds(
+    kinds: dict[str, Make], names: Iterator[str], size: int, rounds: int = 7, repeat: int = 20
+) -> dict[str, float]:
     steps, before = {}, {}
     for kind, make in kinds.items():
         steps[kind], before[kind] = _step(make(next(names)), size, rounds, repeat)
     return medians(steps, rounds=rounds, repeat=repeat, before=before)
 
 
-def _step(queue: QueuePeer, size: int, rounds: int, repeat: int) -> tuple[Callable[[], bool], Callable[[], object]]:
+def _step(
+    queue: QueuePeer, size: int, rounds: int, repeat: int
+) -> tuple[Callable[[], bool], Callable[[], object]]:
     """Return a function that claims and finishes one task, and one that adds the tasks
     of a round.
     """
@@ -124,7 +132,13 @@ def _drain(report: Report, kinds: dict[str, Make]) -> None:
     what = f"{WORKERS} workers empty a queue of {TASKS:,} tasks"
     report.add(what, "a second", rates, [Goal(OURS, FLOOR, at_least=0.4)])
     times = {"rounds in which a task was lost or done twice": float(wrong)}
-    report.add(f"{what}, {ROUNDS} times", "rounds", times, [Goal(next(iter(times)), at_most=0.0)], compared=False)
+    report.add(
+        f"{what}, {ROUNDS} times",
+        "rounds",
+        times,
+        [Goal(next(iter(times)), at_most=0.0)],
+        compared=False,
+    )
 
 
 def _drainer(queue: QueuePeer, number: int) -> Callable[[], bool]:
@@ -141,15 +155,27 @@ def _much(report: Report, directory: str) -> None:
     command(path, *claim)()  # so that the queue's state is saved
     disk = sum(path.lstat().st_blocks * 512 for path in Path(path).rglob("*"))
     disk_used = {"disk": disk / 1e6}
-    report.add(f"{SIZES[-1]:,} tasks on disk", "MB", disk_used, [Goal("disk", at_most=20.0)], compared=False)
+    report.add(
+        f"{SIZES[-1]:,} tasks on disk",
+        "MB",
+        disk_used,
+        [Goal("disk", at_most=20.0)],
+        compared=False,
+    )
     few = f"{directory}/few"
     _in_directory(directory, SwarmQueue, "few").fill(range(SIZES[0]))
     small, large = most_memory(few, *claim) / 1e6, most_memory(path, *claim) / 1e6
-    memory = {f"a claim among {SIZES[0]}": small, f"a claim among {SIZES[-1]:,}": large, "what the tasks take": large - small}
+    memory = {
+        f"a claim among {SIZES[0]}": small,
+        f"a claim among {SIZES[-1]:,}": large,
+        "what the tasks take": large - small,
+    }
     goal = Goal("what the tasks take", at_most=50.0)
     report.add(f"Memory with {SIZES[-1]:,} tasks", "MB", memory, [goal], compared=False)
     candidates = {
         "python3 -I -S -c pass": command(path, PYTHON, "-I", "-S", "-c", "pass"),
         "first claim": command(path, *claim),
     }
-    report.milliseconds(f"The first claim of a new process, {SIZES[-1]:,} queued", medians(candidates, rounds=5))
+    report.milliseconds(
+        f"The first claim of a new process, {SIZES[-1]:,} queued", medians(candidates, rounds=5)
+    )

@@ -60,7 +60,8 @@ def write_log(path: str, records: int, tasks: int = TASKS) -> None:
     bytes a record.
     """
     line = (
-        '{{"timestamp": "2026-02-02T10:{0:02d}:{1:02d}.000Z", "type": "{2}", "state": "{2}", "worker": "worker-{3}", '
+        '{{"timestamp": "2026-02-02T10:{0:02d}:{1:02d}.000Z", "type": "{2}", "state": "{2}", '
+        '"worker": "worker-{3}", '
         '"task_id": "task-{4:06d}"{5}, "meta": {{"token": {6}, "attempt": 1}}}}\n'
     )
     question = ', "reason": "which database shall I use?", "message": "which database shall I use?"'
@@ -69,7 +70,11 @@ def write_log(path: str, records: int, tasks: int = TASKS) -> None:
             moment, task = (number // 60 % 60, number % 60), number % tasks
             state = ("WAIT", question) if number % 20 == 0 else ("START", "")
             file.write(line.format(*moment, state[0], number % 8, task, state[1], number))
-            file.write(line.format(*moment, "DONE", number % 8, task, question if number % 2 else "", number))
+            file.write(
+                line.format(
+                    *moment, "DONE", number % 8, task, question if number % 2 else "", number
+                )
+            )
 
 
 def _query(report: Report, directory: str) -> None:
@@ -81,7 +86,9 @@ def _query(report: Report, directory: str) -> None:
         "jq": command(directory, "jq", "-c", f'select(.task_id == "{_TASK}")', "status.log"),
     }
     found = medians(candidates, rounds=5)
-    report.milliseconds(f"The records of one task among {RECORDS:,}", found, [Goal(ours, grep, at_most=1.5)])
+    report.milliseconds(
+        f"The records of one task among {RECORDS:,}", found, [Goal(ours, grep, at_most=1.5)]
+    )
 
 
 def _states(report: Report, directory: str) -> None:
@@ -97,16 +104,32 @@ def _states(report: Report, directory: str) -> None:
         "DuckDB": command(directory, sys.executable, "-c", _DUCKDB),
         "Polars": command(directory, sys.executable, "-c", _POLARS),
         "Python, json.loads for each line": command(directory, PYTHON, "-c", _JSON_STATE),
-        "jq": command(directory, "jq", "-n", "reduce inputs as $r ({}; .[$r.task_id] = $r.state) | length", "status.log"),
+        "jq": command(
+            directory,
+            "jq",
+            "-n",
+            "reduce inputs as $r ({}; .[$r.task_id] = $r.state) | length",
+            "status.log",
+        ),
     }
     cache = f"{directory}/.cache"
-    found = medians(candidates, rounds=5, before={first: lambda: shutil.rmtree(cache, ignore_errors=True)})
-    goal = [Goal(first, grep, at_most=7.0)]
-    report.milliseconds(f"The latest state of {TASKS:,} tasks from {RECORDS:,} records", found, goal)
-    seconds = medians(
-        {check: command(directory, LOCK, "check", _TASK), again: command(directory, *swarm("status", "--json"))}, rounds=25
+    found = medians(
+        candidates, rounds=5, before={first: lambda: shutil.rmtree(cache, ignore_errors=True)}
     )
-    report.milliseconds("The same again, against swarm_lock.sh check", seconds, [Goal(again, check, at_most=1.5)])
+    goal = [Goal(first, grep, at_most=7.0)]
+    report.milliseconds(
+        f"The latest state of {TASKS:,} tasks from {RECORDS:,} records", found, goal
+    )
+    seconds = medians(
+        {
+            check: command(directory, LOCK, "check", _TASK),
+            again: command(directory, *swarm("status", "--json")),
+        },
+        rounds=25,
+    )
+    report.milliseconds(
+        "The same again, against swarm_lock.sh check", seconds, [Goal(again, check, at_most=1.5)]
+    )
 
 
 def _memory(report: Report, directory: str) -> None:
@@ -122,7 +145,12 @@ def _memory(report: Report, directory: str) -> None:
         directory, *swarm("worker", "--id", "1", "--until-empty", "--exec", "true")
     )
     used = {name: bytes_ / 1e6 for name, bytes_ in figures.items()}
-    report.add(f"Memory at {RECORDS:,} records, at most, with all its processes", "MB", used, compared=False)
+    report.add(
+        f"Memory at {RECORDS:,} records, at most, with all its processes",
+        "MB",
+        used,
+        compared=False,
+    )
 
 
 def _tail(report: Report, directory: str) -> None:

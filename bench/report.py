@@ -109,20 +109,36 @@ class Report:
         self.growths: list[Growth] = []
 
     def add(
-        self, title: str, unit: str, figures: Mapping[str, float], goals: list[Goal] | None = None, *, compared: bool = True
+        self,
+        title: str,
+        unit: str,
+        figures: Mapping[str, float],
+        goals: list[Goal] | None = None,
+        *,
+        compared: bool = True,
     ) -> None:
         table = Table(title, unit, dict(figures), goals or [], compared)
         self.tables.append(table)
         print(*table.lines(), "", sep="\n", flush=True)
 
-    def microseconds(self, title: str, found: Mapping[str, float], goals: list[Goal] | None = None) -> None:
+    def microseconds(
+        self, title: str, found: Mapping[str, float], goals: list[Goal] | None = None
+    ) -> None:
         self.add(title, "µs", {name: seconds * 1e6 for name, seconds in found.items()}, goals)
 
-    def milliseconds(self, title: str, found: Mapping[str, float], goals: list[Goal] | None = None) -> None:
+    def milliseconds(
+        self, title: str, found: Mapping[str, float], goals: list[Goal] | None = None
+    ) -> None:
         self.add(title, "ms", {name: seconds * 1e3 for name, seconds in found.items()}, goals)
 
     def grown(self, title: str, lines: Mapping[str, Mapping[int, float]]) -> None:
-        growth = Growth(title, {name: {f"{size:,}": seconds for size, seconds in line.items()} for name, line in lines.items()})
+        growth = Growth(
+            title,
+            {
+                name: {f"{size:,}": seconds for size, seconds in line.items()}
+                for name, line in lines.items()
+            },
+        )
         self.growths.append(growth)
         print(*growth.markdown(), sep="\n", flush=True)
 
@@ -139,14 +155,21 @@ class Report:
             "growths": [asdict(growth) for growth in self.growths],
         }
         FIGURES.parent.mkdir(exist_ok=True)
-        FIGURES.write_text(json.dumps(stored, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        FIGURES.write_text(
+            json.dumps(stored, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
         if DOCUMENT.exists():
-            DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8"), stored), encoding="utf-8")
+            DOCUMENT.write_text(
+                rendered(DOCUMENT.read_text(encoding="utf-8"), stored), encoding="utf-8"
+            )
 
 
 def rendered(document: str, stored: dict[str, dict[str, object]]) -> str:
     """Return the document with the stored figures."""
-    tables = {part: [_table(saved) for saved in _list(figures["tables"])] for part, figures in stored.items()}
+    tables = {
+        part: [_table(saved) for saved in _list(figures["tables"])]
+        for part, figures in stored.items()
+    }
     summary = ["| what | found | goal | |", "|---|---:|---:|---|"]
     for part in tables.values():
         for table in part:
@@ -176,7 +199,9 @@ def _row(goal: Goal, table: Table) -> str:
     found = _number(goal.ratio(table.figures)) + ("×" if goal.than else f" {table.unit}")
     than = f", against: {goal.than}" if goal.than else ""
     verdict = "met" if goal.is_met(table.figures) else "**missed**"
-    return f"| {table.title}: {goal.subject}{than} | {found} | {goal.bound(table.unit)} | {verdict} |"
+    return (
+        f"| {table.title}: {goal.subject}{than} | {found} | {goal.bound(table.unit)} | {verdict} |"
+    )
 
 
 def _sentence(goal: Goal, table: Table) -> str:

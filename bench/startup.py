@@ -51,8 +51,12 @@ def run(report: Report) -> None:
             "swarm_lock.sh list": command(directory, LOCK, "list"),
             "swarm_status_log.sh append": command(directory, LOG, "append", "START", "w", "t"),
             "swarm_status_log.sh tail": command(directory, LOG, "tail"),
-            "a bash script with Python in a heredoc": command(directory, "bash", "by_heredoc.sh", "x", "w"),
-            "a Python script with argparse and json": command(directory, PYTHON, "by_argparse.py", "y", "w"),
+            "a bash script with Python in a heredoc": command(
+                directory, "bash", "by_heredoc.sh", "x", "w"
+            ),
+            "a Python script with argparse and json": command(
+                directory, PYTHON, "by_argparse.py", "y", "w"
+            ),
             # every tenth second with heartbeats
             "swarm hook, after a tool": _hook(directory, "PostToolUse"),
             "swarm hook, before an edit": _hook(directory, "PreToolUse"),
@@ -63,7 +67,12 @@ def run(report: Report) -> None:
 
 
 def _hook(directory: str, event: str) -> Callable[[], object]:
-    event_data = {"hook_event_name": event, "cwd": directory, "tool_name": "Edit", "tool_input": {"file_path": "src/x.py"}}
+    event_data = {
+        "hook_event_name": event,
+        "cwd": directory,
+        "tool_name": "Edit",
+        "tool_input": {"file_path": "src/x.py"},
+    }
     return command(directory, *swarm("hook", "--worker", "w"), text=json.dumps(event_data).encode())
 
 

@@ -77,16 +77,23 @@ def measure(setup: Setup) -> bool:
     return _queues(setup) and met
 
 
-# Servers
-# --------------------------------------------------------------------------------
+# Servers ------------------------------------------------------------------------------
 
 
 @contextmanager
 def valkey() -> Iterator[Setup]:
-    with tempfile.TemporaryDirectory() as directory, running(ValkeyServer(Path(directory))) as server:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(ValkeyServer(Path(directory))) as server,
+    ):
         goals = {"queue": ("rq", 1.5)}
         yield Setup(
-            "Valkey, appendfsync always", server.pid, server.port, partial(_url, server, server.port), on_valkey.peers(), goals
+            "Valkey, appendfsync always",
+            server.pid,
+            server.port,
+            partial(_url, server, server.port),
+            on_valkey.peers(),
+            goals,
         )
 
 
@@ -110,15 +117,21 @@ def postgres(connections: int = 100) -> Iterator[Setup]:
 def etcd() -> Iterator[Setup]:
     with tempfile.TemporaryDirectory() as directory, running(EtcdServer(Path(directory))) as server:
         goals = {"locks": ("etcd's own lock, under a lease", 4.0)}
-        yield Setup("etcd, one member", server.pid, server.port, partial(_url, server, server.port), on_etcd.peers(), goals)
+        yield Setup(
+            "etcd, one member",
+            server.pid,
+            server.port,
+            partial(_url, server, server.port),
+            on_etcd.peers(),
+            goals,
+        )
 
 
 def _url(server: Server, own: int, port: int, namespace: str) -> str:
     return server.url(namespace).replace(f":{own}", f":{port}")
 
 
-# Locks
-# ----------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------
 
 
 def _locks(setup: Setup) -> bool:
@@ -130,16 +143,23 @@ def _locks(setup: Setup) -> bool:
         away = medians(steps, rounds=3, repeat=10)
     print(f"\n{setup.name}: acquire + release, without contention")
     _costs(near, asked, away)
-    print(f"  {'':34} {'token':>6} {'lease':>6} {'freed when its holder dies':>27} {'through a pooler':>17}")
+    print(
+        f"  {'':34} {'token':>6} {'lease':>6} {'freed when its holder dies':>27} "
+        f"{'through a pooler':>17}"
+    )
     for kind in kinds:
-        print(f"  {kind.name:34} {kind.token:>6} {kind.lease:>6} {kind.freed:>27} {kind.pooled:>17}")
+        print(
+            f"  {kind.name:34} {kind.token:>6} {kind.lease:>6} {kind.freed:>27} {kind.pooled:>17}"
+        )
     return _judge(setup, "locks", near)
 
 
 def _contended(setup: Setup) -> None:
     for count in (1, 100):
         print(f"\n{setup.name}: {PROCESSES} processes on {count} lock{'s' * (count > 1)}")
-        kinds = {kind.name: partial(_contender, kind, setup.port, count) for kind in _lock_kinds(setup)}
+        kinds = {
+            kind.name: partial(_contender, kind, setup.port, count) for kind in _lock_kinds(setup)
+        }
         _rates({name: partial(crowd, PROCESSES, make, SECONDS) for name, make in kinds.items()})
 
 
@@ -161,13 +181,20 @@ def _contender(kind: LockPeer, port: int, count: int, number: int) -> Callable[[
     return contender(*kind.open(port), count, number)
 
 
-# The log
-# --------------------------------------------------------------------------------
+# The log ------------------------------------------------------------------------------
 
 
 def _appends(setup: Setup) -> None:
-    kinds = {**setup.peers.appends, "swarm": on_swarm.append(setup.url), "swarm, a status record": on_swarm.record(setup.url)}
-    near = medians({name: partial(make(setup.port), _LINE) for name, make in kinds.items()}, rounds=9, repeat=50)
+    kinds = {
+        **setup.peers.appends,
+        "swarm": on_swarm.append(setup.url),
+        "swarm, a status record": on_swarm.record(setup.url),
+    }
+    near = medians(
+        {name: partial(make(setup.port), _LINE) for name, make in kinds.items()},
+        rounds=9,
+        repeat=50,
+    )
     with Far(setup.port, AWAY) as far:
         steps = {name: partial(make(far.port), _LINE) for name, make in kinds.items()}
         asked = {name: _questions(far, step) for name, step in steps.items()}
@@ -175,15 +202,25 @@ def _appends(setup: Setup) -> None:
     print(f"\n{setup.name}: append of {len(_LINE)} bytes")
     _costs(near, asked, away)
     print(f"\n{setup.name}: {PROCESSES} processes append")
-    _rates({name: partial(crowd, PROCESSES, partial(_appender, make, setup.port), SECONDS) for name, make in kinds.items()})
+    _rates(
+        {
+            name: partial(crowd, PROCESSES, partial(_appender, make, setup.port), SECONDS)
+            for name, make in kinds.items()
+        }
+    )
 
 
-def _appender(make: Callable[[int], Callable[[bytes], object]], port: int, number: int) -> Callable[[], object]:
+def _appender(
+    make: Callable[[int], Callable[[bytes], object]], port: int, number: int
+) -> Callable[[], object]:
     return partial(make(port), _LINE)
 
 
 def _wakes(setup: Setup) -> None:
-    kinds = {**setup.peers.wakes, "swarm append, wait": (on_swarm.wait(setup.url), on_swarm.wake(setup.url))}
+    kinds = {
+        **setup.peers.wakes,
+        "swarm append, wait": (on_swarm.wait(setup.url), on_swarm.wake(setup.url)),
+    }
     print(f"\n{setup.name}: from an append to a reader that waits")
     floor = 0.0
     for name, (wait, wake) in kinds.items():
@@ -192,8 +229,7 @@ def _wakes(setup: Setup) -> None:
         print(f"  {name:34} {seconds * 1e6:10.0f} µs {seconds / floor:7.2f}×")
 
 
-# The queue
-# ------------------------------------------------------------------------------
+# The queue ----------------------------------------------------------------------------
 
 
 def _queues(setup: Setup) -> bool:
@@ -232,7 +268,13 @@ def _drainer(queue: QueuePeer, number: int) -> Callable[[], bool]:
 
 
 def _claims(
-    kinds: dict[str, Callable[[int, str], QueuePeer]], port: int, name: str, size: int, *, rounds: int, repeat: int
+    kinds: dict[str, Callable[[int, str], QueuePeer]],
+    port: int,
+    name: str,
+    size: int,
+    *,
+    rounds: int,
+    repeat: int,
 ) -> dict[str, float]:
     """Before each round, add the tasks that it will do."""
     steps, before = {}, {}
@@ -240,7 +282,9 @@ def _claims(
         queue = make(port, name)
         queue.fill(range(size))
         steps[kind] = queue.open("w")
-        before[kind] = partial(_refill, queue, iter(range(size, size + rounds * repeat, repeat)), repeat)
+        before[kind] = partial(
+            _refill, queue, iter(range(size, size + rounds * repeat, repeat)), repeat
+        )
     return medians(steps, rounds=rounds, repeat=repeat, before=before)
 
 
@@ -255,8 +299,7 @@ def _questions_of_queue(far: Far, make: Callable[[int, str], QueuePeer]) -> floa
     return _questions(far, queue.open("w"))
 
 
-# Shared parts
-# ---------------------------------------------------------------------------
+# Shared parts -------------------------------------------------------------------------
 
 
 def _questions(far: Far, step: Callable[[], object]) -> float:
@@ -269,10 +312,18 @@ def _questions(far: Far, step: Callable[[], object]) -> float:
     return (far.questions - before) / 10
 
 
-def _costs(near: dict[str, float], asked: dict[str, float] | None = None, away: dict[str, float] | None = None) -> None:
+def _costs(
+    near: dict[str, float],
+    asked: dict[str, float] | None = None,
+    away: dict[str, float] | None = None,
+) -> None:
     floor = next(iter(near.values()))
     for name, seconds in near.items():
-        far = f"  {asked[name]:4.1f} round trips, {AWAY * 1e3:g} ms away {away[name] * 1e3:6.1f} ms" if asked and away else ""
+        far = (
+            f"  {asked[name]:4.1f} round trips, {AWAY * 1e3:g} ms away {away[name] * 1e3:6.1f} ms"
+            if asked and away
+            else ""
+        )
         print(f"  {name:34} {seconds * 1e6:10.0f} µs {seconds / floor:7.2f}×{far}")
 
 
@@ -295,5 +346,8 @@ def _judge(setup: Setup, what: str, near: dict[str, float]) -> bool:
     peer, most = setup.goals[what]
     ratio = near["swarm"] / near[peer]
     how = "on par" if ratio <= _PAR else "behind, for what it promises more"
-    print(f"  {ratio:.2f}× of {peer}: {how} (goal: at most {most:.1f}×): {'met' if ratio <= most else 'MISSED'}")
+    print(
+        f"  {ratio:.2f}× of {peer}: {how} (goal: at most {most:.1f}×): "
+        f"{'met' if ratio <= most else 'MISSED'}"
+    )
     return ratio <= most

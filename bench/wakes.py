@@ -10,7 +10,9 @@ from statistics import median
 _TIMES = 30
 
 
-def seconds_to_wake(wait: Callable[[], Callable[[], object]], wake: Callable[[], Callable[[], object]]) -> float:
+def seconds_to_wake(
+    wait: Callable[[], Callable[[], object]], wake: Callable[[], Callable[[], object]]
+) -> float:
     """Return the median seconds.
 
     `wait` returns, in a process of its own, a function that waits for one message;

@@ -26,17 +26,26 @@ PARTS: dict[str, Callable[..., None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m proof", description="Shows that a task never has two holders and that no record is lost."
+        prog="python -m proof",
+        description="Shows that a task never has two holders and that no record is lost.",
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named"
+    )
     parser.add_argument("--short", action="store_true", help="the short form of each part")
-    parser.add_argument("--seed", type=int, help="replay a random run that failed, and nothing else")
+    parser.add_argument(
+        "--seed", type=int, help="replay a random run that failed, and nothing else"
+    )
     args = parser.parse_args()
     unknown = [part for part in args.parts if part not in PARTS]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
     try:
-        return replay(args.seed) if args.seed is not None else prove(args.parts or list(PARTS), short=args.short)
+        return (
+            replay(args.seed)
+            if args.seed is not None
+            else prove(args.parts or list(PARTS), short=args.short)
+        )
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -64,10 +64,17 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
         _prove_at_every_call(report, seed, operation, rounds=1 if short else 4)
     for control, sign in CONTROLS.items():
         answer = caught(control, seed)
-        report.row(PART, f"control: {control}", f"caught: {sign}" if answer else f"not caught, seed {seed}", held=bool(answer))
+        report.row(
+            PART,
+            f"control: {control}",
+            f"caught: {sign}" if answer else f"not caught, seed {seed}",
+            held=bool(answer),
+        )
 
 
-def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Server | None = None) -> Chaos:
+def run(
+    plan: Plan, acquisitions: int, report: Report | None = None, server: Server | None = None
+) -> Chaos:
     """Disturb workers at random until the number of acquisitions is reached, or a
     process fails.
 
@@ -82,7 +89,9 @@ def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Ser
         for number in range(_FOLLOWERS if server else 0):
             crew.follow(f"f{number}")
         done, since = 0, time.monotonic()
-        while (done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_DISTURBANCES)) and not crew.failed:
+        while (
+            done < acquisitions or (server and crew.pauses + crew.restarts < _SERVER_DISTURBANCES)
+        ) and not crew.failed:
             time.sleep(rng.expovariate(_PACE[server is not None]))
             crew.disturb(rng)
             crew.look()
@@ -95,7 +104,16 @@ def run(plan: Plan, acquisitions: int, report: Report | None = None, server: Ser
                 crew.failed.append(f"no worker acquired a lock for {_STUCK:.0f} seconds")
         kills = crew.kills
     history, violations = crew.examine()
-    return Chaos(history, violations, kills, crew.stops, crew.jumps, crew.removals, crew.pauses, crew.restarts)
+    return Chaos(
+        history,
+        violations,
+        kills,
+        crew.stops,
+        crew.jumps,
+        crew.removals,
+        crew.pauses,
+        crew.restarts,
+    )
 
 
 def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
@@ -104,7 +122,8 @@ def _prove_at_random(report: Report, seed: int, acquisitions: int) -> None:
         wrong.extend(chaos.violations)
         appended = sum(map(len, chaos.history.appended.values()))
         figures = (
-            f"{len(chaos.history.holds):,} acquisitions, {appended:,} appends, {chaos.kills:,} kills, {chaos.stops:,} stops, "
+            f"{len(chaos.history.holds):,} acquisitions, {appended:,} appends, {chaos.kills:,} "
+            f"kills, {chaos.stops:,} stops, "
             f"{chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by a person, "
             f"{chaos.history.refused:,} late writes refused"
         )
@@ -117,12 +136,15 @@ def _prove_at_every_call(report: Report, seed: int, operation: str, rounds: int)
         calls = {True: 0, False: 0}  # killed, stopped
         acquisitions = 0
         for number, killing in itertools.product(range(rounds), (False, True)):
-            outcome = every_call.run(operation, f"{directory}/{number}-{killing}", seed=seed + number, killing=killing)
+            outcome = every_call.run(
+                operation, f"{directory}/{number}-{killing}", seed=seed + number, killing=killing
+            )
             calls[killing] = max(calls[killing], outcome.calls)
             acquisitions += outcome.acquisitions
             wrong.extend(outcome.violations)
         figures = (
-            f"stopped before each of {calls[False]} calls, killed before each of {calls[True]}, {_times(rounds)}, "
+            f"stopped before each of {calls[False]} calls, killed before each of {calls[True]}, "
+            f"{_times(rounds)}, "
             f"{acquisitions:,} acquisitions meanwhile"
         )
         what = f"{operation}, at every call, among {every_call.RIVALS} others"

@@ -90,7 +90,10 @@ class Commands:
     """
 
     def __init__(self, plan: Plan) -> None:
-        variables = {"SWARM_STORE": f"{plan.address}&timeout={TIMEOUT}", "SWARM_STATE_DIR": str(plan.state)}
+        variables = {
+            "SWARM_STORE": f"{plan.address}&timeout={TIMEOUT}",
+            "SWARM_STATE_DIR": str(plan.state),
+        }
         self._begun = time.monotonic()
         self._seconds: dict[str, float] = {}
         self._commands = {
@@ -119,7 +122,9 @@ class Commands:
         for name, command in self._commands.items():
             out, err = command.communicate()
             if (command.returncode, out) != (3, "") or "cannot be reached" not in err:
-                found.append(f"swarm {name} ended with {command.returncode} without a majority: {out}{err}")
+                found.append(
+                    f"swarm {name} ended with {command.returncode} without a majority: {out}{err}"
+                )
             if self._seconds[name] > _IN_TIME:
                 found.append(f"swarm {name} took {self._seconds[name]:.1f} s without a majority")
         return found
@@ -162,7 +167,9 @@ class Stage:
                 silence = self.crew.now()
                 commands = Commands(self.crew.plan)
                 witness.ask()
-                assert self.go_on(self._away + _LONGER, lambda: witness.has_ended and commands.have_ended), self.crew.failed
+                assert self.go_on(
+                    self._away + _LONGER, lambda: witness.has_ended and commands.have_ended
+                ), self.crew.failed
                 wrong.extend(wrong_with(witness.outcomes(), "the member that is left"))
                 wrong.extend(commands.wrong())
                 wrong.extend(self._successes_since(silence))
@@ -181,7 +188,9 @@ class Stage:
             if self._rng.random() < 0.15:
                 self.crew.replace_one(self._rng)
             elif len(self.crew.awake) > WORKERS // 2:
-                self.crew.stop(self._rng.choice(self.crew.awake), self._rng.choice((0.05, 0.1, 0.25)))
+                self.crew.stop(
+                    self._rng.choice(self.crew.awake), self._rng.choice((0.05, 0.1, 0.25))
+                )
             self.crew.look()
         return True
 
@@ -205,14 +214,18 @@ class Stage:
         yield wrong
         end()
         ended = self.crew.now()
-        if not self.go_on(_MOMENT, lambda: all(member.is_well() for member in self.cluster.members)):
+        if not self.go_on(
+            _MOMENT, lambda: all(member.is_well() for member in self.cluster.members)
+        ):
             wrong.append(f"{what}: the members did not form a cluster again")
 
         def event() -> Event:
             there = frozenset(before & self.crew.workers)
             return Event(what, begun, ended, self.crew.now(), there, tuple(wrong))
 
-        self.go_on(self._away / 3, lambda: not idle_after(event(), History.read(self.crew.plan.history)))
+        self.go_on(
+            self._away / 3, lambda: not idle_after(event(), History.read(self.crew.plan.history))
+        )
         self.events.append(event())
 
     def _witness(self, member: EtcdServer) -> Witness:
@@ -227,14 +240,22 @@ class Stage:
 
 
 MAJORITY = "two of three members are stopped"
-EVENTS = (Stage.kill_the_leader, Stage.cut_off_a_follower, Stage.cut_off_the_leader, Stage.lose_the_majority)
+EVENTS = (
+    Stage.kill_the_leader,
+    Stage.cut_off_a_follower,
+    Stage.cut_off_the_leader,
+    Stage.lose_the_majority,
+)
 
 
 def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
     """Add the rows of this part. In the full form each event happens several times."""
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     rounds, away = (1, 2.5) if short else (4, 5.0)
-    with tempfile.TemporaryDirectory(prefix="swarm-cluster-") as directory, cluster_apart(Path(directory)) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="swarm-cluster-") as directory,
+        cluster_apart(Path(directory)) as cluster,
+    ):
         _prove_at_work(report, cluster, seed, rounds, away)
         if not short:
             _prove_clocks_apart(report, cluster, seed)
@@ -244,28 +265,47 @@ def prove(report: Report, *, short: bool, seed: int | None = None) -> None:
             report.row(PART, f"control: {control}", figures, held=bool(answer))
 
 
-def _prove_at_work(report: Report, cluster: ClusterApart, seed: int, rounds: int, away: float) -> None:
+def _prove_at_work(
+    report: Report, cluster: ClusterApart, seed: int, rounds: int, away: float
+) -> None:
     with run_directory() as (directory, wrong):
         plan = Plan(
-            directory, seed, TASKS, server=cluster.url("chaos"), timeout=3.0, machines=2, leases=(0.03, 0.1, 0.3), log_share=0.8
+            directory,
+            seed,
+            TASKS,
+            server=cluster.url("chaos"),
+            timeout=3.0,
+            machines=2,
+            leases=(0.03, 0.1, 0.3),
+            log_share=0.8,
         )
         crew = Crew(plan, cluster)
         with crew:
             stage = _begun(cluster, crew, away)
             for _ in range(rounds):
                 for happen in EVENTS:
-                    report.progress(f"{PART}: {crew.acquisitions:,} acquisitions, {len(stage.events)} events")
+                    report.progress(
+                        f"{PART}: {crew.acquisitions:,} acquisitions, {len(stage.events)} events"
+                    )
                     happen(stage)
             kills = crew.kills
         history, found = crew.examine()
         wrong += [*found, *_check_members(cluster)]
-        wrong += [each for event in stage.events for each in (*event.wrong, *idle_after(event, history))]
+        wrong += [
+            each for event in stage.events for each in (*event.wrong, *idle_after(event, history))
+        ]
         figures = (
-            f"{len(history.holds):,} acquisitions, {sum(map(len, history.appended.values())):,} appends, {kills:,} kills, "
-            f"{crew.stops:,} stops, {len(stage.events)} events, {history.refused:,} late writes refused, "
-            f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of appends)"
+            f"{len(history.holds):,} acquisitions, {sum(map(len, history.appended.values())):,} "
+            f"appends, {kills:,} kills, "
+            f"{crew.stops:,} stops, {len(stage.events)} events, {history.refused:,} late writes "
+            f"refused, "
+            f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of "
+            f"appends)"
         )
-        what = f"{WORKERS} workers and 3 followers of the log, killed and stopped; the cluster too, as below"
+        what = (
+            f"{WORKERS} workers and 3 followers of the log, killed and stopped; the cluster "
+            f"too, as below"
+        )
         report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
     for what in dict.fromkeys(event.what for event in stage.events):
         _add_row(report, history, [event for event in stage.events if event.what == what])
@@ -287,9 +327,13 @@ def _add_row(report: Report, history: History, events: list[Event]) -> None:
     firsts = sorted(wait.first for wait in waits)
     span = f"{firsts[0]:.2f} s" if len(firsts) == 1 else f"{firsts[0]:.2f} to {firsts[-1]:.2f} s"
     last = max(wait.every_worker for wait in waits)
-    figures = f"{_times(len(events))}: first success after {span}, every worker's after {last:.2f} s"
+    figures = (
+        f"{_times(len(events))}: first success after {span}, every worker's after {last:.2f} s"
+    )
     length = sum(event.settled - event.begun for event in events)
-    report.row(PART, events[0].what, "; ".join((figures, *wrong[:1])), held=not wrong, seconds=length)
+    report.row(
+        PART, events[0].what, "; ".join((figures, *wrong[:1])), held=not wrong, seconds=length
+    )
 
 
 def wait_after(event: Event, history: History) -> Wait:
@@ -307,7 +351,9 @@ def wait_after(event: Event, history: History) -> Wait:
             first = min(first, returned - since)
             if worker in waits:
                 waits[worker] = min(waits[worker], returned - since)
-    return Wait(first, max((wait for wait in waits.values() if wait < float("inf")), default=float("inf")))
+    return Wait(
+        first, max((wait for wait in waits.values() if wait < float("inf")), default=float("inf"))
+    )
 
 
 def idle_after(event: Event, history: History) -> list[str]:
@@ -315,8 +361,13 @@ def idle_after(event: Event, history: History) -> list[str]:
     it.
     """
     before = {worker for worker, _, returned in history.yeses if returned < event.begun}
-    after = {worker for worker, _, returned in history.yeses if event.ended < returned <= event.settled}
-    return [f"{worker} does not recover after the event" for worker in sorted(event.there & before - after)]
+    after = {
+        worker for worker, _, returned in history.yeses if event.ended < returned <= event.settled
+    }
+    return [
+        f"{worker} does not recover after the event"
+        for worker in sorted(event.there & before - after)
+    ]
 
 
 def _check_members(cluster: ClusterApart) -> list[str]:
@@ -324,7 +375,9 @@ def _check_members(cluster: ClusterApart) -> list[str]:
     logs = {}
     for member in cluster.members:
         store = open_store(member.url("chaos"))
-        logs[f"member {member.host}"] = [each.encode() for each in line_hashes(line for _, line, _ in store.numbered(LOG))]
+        logs[f"member {member.host}"] = [
+            each.encode() for each in line_hashes(line for _, line, _ in store.numbered(LOG))
+        ]
         store.close()
     return check_readers(next(iter(logs.values())), logs)
 
@@ -333,8 +386,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-# Clocks
-# --------------------------------------------------------------------------------------------------------------
+# Clocks -------------------------------------------------------------------------------
 
 _APART = 1.0  # seconds that each member's clock is ahead of the one before
 _LEASE = 4.0
@@ -368,12 +420,18 @@ def _prove_clocks_apart(report: Report, cluster: ClusterApart, seed: int) -> Non
                 time.sleep(1)
                 crew.look()
         history, found = crew.examine()
-        wrong += [each for each in found if not each.startswith(("two holders at once", "robbed in its lease"))]
+        wrong += [
+            each
+            for each in found
+            if not each.startswith(("two holders at once", "robbed in its lease"))
+        ]
         early = too_early(history)
         wrong += [f"a lease ended {seconds:.3f} s early" for seconds in early if seconds > furthest]
         figures = (
-            f"{len(history.holds):,} acquisitions, {len(early):,} of them before another's lease of {_LEASE:g} s was over, "
-            f"by {max(early, default=0):.2f} s at most, {sum(map(len, history.wrote.values())):,} updates of counters, none lost"
+            f"{len(history.holds):,} acquisitions, {len(early):,} of them before another's lease "
+            f"of {_LEASE:g} s was over, "
+            f"by {max(early, default=0):.2f} s at most, {sum(map(len, history.wrote.values())):,} "
+            f"updates of counters, none lost"
         )
         what = f"members' clocks are {_APART:g} s apart, as three machines hear them"
         report.row(PART, what, with_violations(figures, wrong, directory, seed), held=not wrong)
@@ -393,17 +451,22 @@ def too_early(history: History) -> list[float]:
     return found
 
 
-# Controls
-# ------------------------------------------------------------------------------------------------------------
+# Controls -----------------------------------------------------------------------------
 
 CONTROLS: tuple[tuple[str, Callable[[Stage], None], str], ...] = (
     (READS_ALONE, Stage.cut_off_a_follower, "the member that is cut off answered"),
-    ("an append that is sent again as another", Stage.lose_the_majority, "the log holds records of"),
+    (
+        "an append that is sent again as another",
+        Stage.lose_the_majority,
+        "the log holds records of",
+    ),
 )
 _ROUNDS = 20
 
 
-def caught(control: str, happen: Callable[[Stage], None], sign: str, cluster: ClusterApart, seed: int) -> str:
+def caught(
+    control: str, happen: Callable[[Stage], None], sign: str, cluster: ClusterApart, seed: int
+) -> str:
     """Return the violation that shows a control, "" if none does.
 
     The violation depends on chance, so there are several rounds.
@@ -413,7 +476,15 @@ def caught(control: str, happen: Callable[[Stage], None], sign: str, cluster: Cl
             namespace = f"control{uuid.uuid4().hex[:8]}"
             tasks = tuple("abcdefghijklmnop")
             server = cluster.url(namespace)
-            plan = Plan(directory, seed + number, tasks, control=control, server=server, timeout=0.4, log_share=1.0)
+            plan = Plan(
+                directory,
+                seed + number,
+                tasks,
+                control=control,
+                server=server,
+                timeout=0.4,
+                log_share=1.0,
+            )
             crew = Crew(plan, cluster)
             with crew:
                 stage = _begun(cluster, crew, 1.5)

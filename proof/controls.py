@@ -54,7 +54,11 @@ def caught(control: str, seed: int) -> str:
                 for _ in range(_WORKERS):
                     crew.start()
                 time.sleep(_SECONDS)
-            found = [violation for violation in crew.examine()[1] if violation.startswith(CONTROLS[control])]
+            found = [
+                violation
+                for violation in crew.examine()[1]
+                if violation.startswith(CONTROLS[control])
+            ]
         finally:
             shutil.rmtree(directory)
         if found:
@@ -81,9 +85,18 @@ class NoLocks:
         self._store = store
 
     def acquire(
-        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+        self,
+        task: str,
+        worker: str,
+        ttl: float | None,
+        *,
+        bound: bool = False,
+        group: int = 0,
+        wait: float = 0.0,
     ) -> Lock:
-        return new_lock(task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock)
+        return new_lock(
+            task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock
+        )
 
     def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock:
         return new_lock(task, worker, 1.0, token or 0, self._store.clock)
@@ -103,12 +116,23 @@ class DeleteAndCreate:
         self._directory = directory
 
     def acquire(
-        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, group: int = 0, wait: float = 0.0
+        self,
+        task: str,
+        worker: str,
+        ttl: float | None,
+        *,
+        bound: bool = False,
+        group: int = 0,
+        wait: float = 0.0,
     ) -> Lock:
         path = self._directory / f"{task}.lock"
         held = LockHeld(task, "", "another worker has it")
         try:
-            if judge(decode(path.read_bytes(), task), self._store.clock, lambda: time.time() - path.stat().st_mtime).is_held:
+            if judge(
+                decode(path.read_bytes(), task),
+                self._store.clock,
+                lambda: time.time() - path.stat().st_mtime,
+            ).is_held:
                 raise held
             path.unlink()
         except FileNotFoundError:
@@ -117,7 +141,9 @@ class DeleteAndCreate:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
             raise held from None
-        lock = new_lock(task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock)
+        lock = new_lock(
+            task, worker, ttl, self._store.next_token(f"locks/{task}"), self._store.clock
+        )
         os.write(fd, lock.encode())
         os.close(fd)
         return lock
@@ -154,5 +180,7 @@ class RenamedLog:
     def append(self, task: str, worker: str, number: int) -> None:
         fresh = self._path.with_suffix(f".{os.getpid()}")
         before = self._path.read_bytes() if self._path.exists() else b""
-        fresh.write_bytes(before + b'{"worker": "%s", "meta": {"number": %d}}\n' % (worker.encode(), number))
+        fresh.write_bytes(
+            before + b'{"worker": "%s", "meta": {"number": %d}}\n' % (worker.encode(), number)
+        )
         fresh.rename(self._path)

@@ -74,7 +74,12 @@ class Crew:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         while self._workers:
             self.kill(next(iter(self._workers)))
         self._notes.close()
@@ -139,7 +144,11 @@ class Crew:
             "NO_FAKE_STAT": "1",
             "PYTHONPATH": str(ROOT),
         }
-        os.execve(sys.executable, [sys.executable, "-m", "proof.worker", self.plan.encode(), name], {**os.environ, **false})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "proof.worker", self.plan.encode(), name],
+            {**os.environ, **false},
+        )
 
     def disturb(self, rng: random.Random) -> None:
         """Disturb one worker, or a lock, and now and then the server.
@@ -323,10 +332,21 @@ class Crew:
         while (found := store.read_log(LOG, cursor, 5_000))[0]:
             read += found[0]
             cursor = found[1]
-        readers = {"a reader from the beginning": read, "a reader of the end": store.tail(LOG, len(log) + 1)[0]}
-        others = {reader: [found.encode() for found in line_hashes(lines)] for reader, lines in readers.items()}
-        followers = {f"the follower {path.name}": Follower(self.plan, path.name) for path in self.plan.followed.iterdir()}
-        return check_readers(log, {**others, **{name: follower.all_of_it() for name, follower in followers.items()}})
+        readers = {
+            "a reader from the beginning": read,
+            "a reader of the end": store.tail(LOG, len(log) + 1)[0],
+        }
+        others = {
+            reader: [found.encode() for found in line_hashes(lines)]
+            for reader, lines in readers.items()
+        }
+        followers = {
+            f"the follower {path.name}": Follower(self.plan, path.name)
+            for path in self.plan.followed.iterdir()
+        }
+        return check_readers(
+            log, {**others, **{name: follower.all_of_it() for name, follower in followers.items()}}
+        )
 
     def _forget(self, pid: int) -> str:
         self._asleep.pop(pid, None)
@@ -340,7 +360,10 @@ class Crew:
 
 
 def libfaketime() -> str:
-    found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
+    found = sorted(
+        glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        + glob.glob("/usr/lib*/faketime/libfaketime.so.1")
+    )
     if not found:
         raise FileNotFoundError("libfaketime is not there: install the package faketime")
     return found[0]

@@ -77,7 +77,11 @@ class Disk:
         self._records: list[bytes | None] = []
         self._known: dict[tuple[int, Call], tuple[Outcome, ...]] = {}
         others = ("tokens", "generations", "spare") if laid_out else ()
-        directories = (LIVE, PRIVATE, *(f"{PRIVATE}/{name}" for name in ("scratch", "intents", *others)))
+        directories = (
+            LIVE,
+            PRIVATE,
+            *(f"{PRIVATE}/{name}" for name in ("scratch", "intents", *others)),
+        )
         self.empty = self._number(dict.fromkeys(directories, _DIRECTORY))
 
     def __len__(self) -> int:
@@ -105,7 +109,11 @@ class Disk:
         No other process can notice or hinder it.
         """
         scratch = str(call[2] if len(call) > 2 else "").removeprefix(_SCRATCH).partition("/")[0]
-        return call[0] in _IN_SCRATCH and call[2].startswith(_SCRATCH) and ("known", scratch) not in self._states[state]
+        return (
+            call[0] in _IN_SCRATCH
+            and call[2].startswith(_SCRATCH)
+            and ("known", scratch) not in self._states[state]
+        )
 
     def forget_process(self, state: int, process: int) -> int:
         """Return the state after the death of a process: its rename or link will not be
@@ -114,7 +122,9 @@ class Disk:
         files = self._states[state]
         if ("walk", process) not in files:
             return state
-        return self._number({key: value for key, value in files.items() if key != ("walk", process)})
+        return self._number(
+            {key: value for key, value in files.items() if key != ("walk", process)}
+        )
 
     def _outcomes(self, state: int, call: Call) -> Iterator[Outcome]:
         verb, process, *args = call
@@ -215,7 +225,9 @@ def _drop(files: _State, resolved: str) -> None:
     With its last name the inode goes, and a pending link of it will fail.
     """
     inode = files.pop(resolved)
-    if not isinstance(inode, int) or any(value == inode for key, value in files.items() if isinstance(key, str)):
+    if not isinstance(inode, int) or any(
+        value == inode for key, value in files.items() if isinstance(key, str)
+    ):
         return
     del files[inode]
     _break_walks(files, lambda walk: walk[0] == "link" and walk[1] == inode)
@@ -239,7 +251,12 @@ def _rmdir(files: _State, _: int, path: str) -> None:
         raise Failure(errno.ENOTEMPTY)
     del files[resolved]
     files.pop(("known", os.path.basename(resolved)), None)
-    _break_walks(files, lambda walk: walk[0] == "rename" and any(os.path.dirname(end) == resolved for end in walk[1:]))
+    _break_walks(
+        files,
+        lambda walk: (
+            walk[0] == "rename" and any(os.path.dirname(end) == resolved for end in walk[1:])
+        ),
+    )
 
 
 def _write_new(files: _State, _: int, path: str, data: bytes, *_compared: bytes | None) -> None:
@@ -372,7 +389,10 @@ def _edited(record: bytes) -> bytes:
         return BY_HAND
 
 
-BY_HAND = b'{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31T12:00:00Z", "expires_at": "2026-01-31T12:00:01Z"}'
+BY_HAND = (
+    b'{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31T12:00:00Z", '
+    b'"expires_at": "2026-01-31T12:00:01Z"}'
+)
 
 _VERBS: dict[str, Callable[..., Any]] = {
     "mkdir": _mkdir,

@@ -65,10 +65,15 @@ def run(operation: str, directory: str, *, seed: int, killing: bool) -> Outcome:
         )
         crew = Crew(plan)
         with crew:
-            stopped = _sacrifice(crew, operation, range(outcome.calls + 1, outcome.calls + 1 + most), killing=killing)
+            stopped = _sacrifice(
+                crew, operation, range(outcome.calls + 1, outcome.calls + 1 + most), killing=killing
+            )
         history, violations = crew.examine()
         outcome = Outcome(
-            outcome.calls + stopped, outcome.acquisitions + len(history.holds), outcome.refused + history.refused, violations
+            outcome.calls + stopped,
+            outcome.acquisitions + len(history.holds),
+            outcome.refused + history.refused,
+            violations,
         )
         if stopped < most or violations:
             break
@@ -87,7 +92,9 @@ def _sacrifice(crew: Crew, operation: str, calls: range, *, killing: bool) -> in
         crew.start()
     for at in calls:
         task = TASKS[at % len(TASKS)]
-        pid = crew.begin(lambda name, task=task, at=at: _Victim(crew.plan, name, operation, task, at).run())  # type: ignore[misc]
+        pid = crew.begin(
+            lambda name, task=task, at=at: _Victim(crew.plan, name, operation, task, at).run()  # type: ignore[misc]
+        )
         if not crew.stopped_itself(pid):
             break
         stopped += 1
@@ -107,7 +114,9 @@ def _end(crew: Crew, pid: int, task: str, size: int, *, killing: bool) -> None:
     deadline = time.monotonic() + _STUCK
     while _counter_size(crew.plan, task) == size and not crew.failed:
         if time.monotonic() > deadline:
-            crew.failed.append(f"no worker updated {task} for {_STUCK:.0f} seconds while its holder was stopped")
+            crew.failed.append(
+                f"no worker updated {task} for {_STUCK:.0f} seconds while its holder was stopped"
+            )
         time.sleep(0.002)
         crew.look()
     if killing:

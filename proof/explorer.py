@@ -37,7 +37,11 @@ class Exploration(NamedTuple):
 
 
 def explore(
-    scenario: Scenario, code: Code | None = None, *, limit: int = 0, progress: Callable[[int], None] | None = None
+    scenario: Scenario,
+    code: Code | None = None,
+    *,
+    limit: int = 0,
+    progress: Callable[[int], None] | None = None,
 ) -> Exploration:
     """Visit all states, or about `limit` of them. Stop at the first violation."""
     begun = time.monotonic()
@@ -77,7 +81,16 @@ def explore(
         if collecting:
             gc.enable()
     seconds = time.monotonic() - begun
-    return Exploration(len(came_from), transitions, depth, len(world.disk), seconds, complete, violation, tuple(trace))
+    return Exploration(
+        len(came_from),
+        transitions,
+        depth,
+        len(world.disk),
+        seconds,
+        complete,
+        violation,
+        tuple(trace),
+    )
 
 
 def _way(world: World, came_from: dict[int, int], packed: int) -> list[str]:

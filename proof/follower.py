@@ -67,7 +67,9 @@ class Follower:
         """Return the hashes of the lines so far, and the cursor after them."""
         notes = self._path.read_bytes().split(b"\n")[:-1] if self._path.exists() else []
         portions = [note.split(b" ") for note in notes]
-        return [found for _, *portion in portions for found in portion], portions[-1][0].decode() if portions else ""
+        return [found for _, *portion in portions for found in portion], portions[-1][
+            0
+        ].decode() if portions else ""
 
     def _open(self, address: str) -> Store:
         store = open_store(address)

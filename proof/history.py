@@ -61,7 +61,9 @@ class Notes:
     """The file in which one process notes its events."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        self._fd = os.open(directory / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(
+            directory / name, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644
+        )
         self.now = Clock().steady
 
     def note(self, *event: object) -> None:
@@ -90,7 +92,10 @@ class Hold:
         return min(self.until, self.ended)
 
     def __str__(self) -> str:
-        return f"{self.worker} held {self.task} with token {self.token} from {self.returned:.6f} to {self.end:.6f}"
+        return (
+            f"{self.worker} held {self.task} with token {self.token} from {self.returned:.6f} "
+            f"to {self.end:.6f}"
+        )
 
 
 class Yes(NamedTuple):
@@ -131,19 +136,33 @@ class History:
         return history
 
     def _read_worker(
-        self, worker: str, lines: list[str], killed: dict[str, float], removed: dict[str, list[tuple[float, float]]]
+        self,
+        worker: str,
+        lines: list[str],
+        killed: dict[str, float],
+        removed: dict[str, list[tuple[float, float]]],
     ) -> None:
         mine: dict[tuple[str, str], Hold] = {}
         for line in lines:
             kind, *facts = line.split(" ")
             if kind == "held":
                 task, token, called, returned, until, bound = facts
-                hold = Hold(worker, task, int(token), float(called), float(returned), float(until), bound == "True")
+                hold = Hold(
+                    worker,
+                    task,
+                    int(token),
+                    float(called),
+                    float(returned),
+                    float(until),
+                    bound == "True",
+                )
                 mine[task, token] = hold
                 self.holds.append(hold)
                 self.yeses.append(Yes(worker, hold.called, hold.returned))
             elif kind == "beat":
-                mine[facts[0], facts[1]].until = max(mine[facts[0], facts[1]].until, float(facts[2]))
+                mine[facts[0], facts[1]].until = max(
+                    mine[facts[0], facts[1]].until, float(facts[2])
+                )
             elif kind == "free":
                 mine[facts[0], facts[1]].ended = float(facts[2])
             elif kind == "lost":
@@ -170,12 +189,18 @@ class History:
                 raise ValueError(f"{worker} noted an unknown event: {line}")
 
 
-def check(history: History, updates: dict[str, list[tuple[int, int]]], log: Iterable[bytes]) -> list[str]:
+def check(
+    history: History, updates: dict[str, list[tuple[int, int]]], log: Iterable[bytes]
+) -> list[str]:
     """Return the violations.
 
     `updates` has, by task, the tokens and values that its counter took, in their order.
     """
-    return [*_check_holds(history.holds), *_check_counters(history.wrote, updates), *_check_log(history, log)]
+    return [
+        *_check_holds(history.holds),
+        *_check_counters(history.wrote, updates),
+        *_check_log(history, log),
+    ]
 
 
 def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -> list[str]:
@@ -185,7 +210,12 @@ def check_readers(log: Sequence[bytes], others: Mapping[str, Sequence[bytes]]) -
         if list(lines) == list(log):
             continue
         at = next(
-            (number for number, pair in enumerate(zip(lines, log, strict=False)) if pair[0] != pair[1]), min(len(lines), len(log))
+            (
+                number
+                for number, pair in enumerate(zip(lines, log, strict=False))
+                if pair[0] != pair[1]
+            ),
+            min(len(lines), len(log)),
         )
         lacking, doubled = Counter(log) - Counter(lines), Counter(lines) - Counter(log)
         if lacking:
@@ -227,19 +257,32 @@ def _stood(hold: Hold) -> float:
 
 def _what(earlier: Hold, later: Hold) -> str:
     """Name the violation of two holds, given in the order of their tokens."""
-    return "tokens out of order" if max(later.returned, later.end) <= earlier.returned else "two holders at once"
+    return (
+        "tokens out of order"
+        if max(later.returned, later.end) <= earlier.returned
+        else "two holders at once"
+    )
 
 
-def _check_counters(wrote: dict[str, list[tuple[int, int]]], updates: dict[str, list[tuple[int, int]]]) -> list[str]:
+def _check_counters(
+    wrote: dict[str, list[tuple[int, int]]], updates: dict[str, list[tuple[int, int]]]
+) -> list[str]:
     found: list[str] = []
     for task, taken in sorted(updates.items()):
         for number, (token, value) in enumerate(taken, 1):
             if value != number:
-                found.append(f"a lost update: {task}'s counter is {value} after {number} updates, by token {token}")
+                found.append(
+                    f"a lost update: {task}'s counter is {value} after {number} updates, by "
+                    f"token "
+                    f"{token}"
+                )
                 break
     for task, noted in sorted(wrote.items()):
         missing = Counter(noted) - Counter(updates.get(task, []))
-        found += [f"{task}'s counter took {value} from token {token}, and has no such line" for token, value in missing]
+        found += [
+            f"{task}'s counter took {value} from token {token}, and has no such line"
+            for token, value in missing
+        ]
     return found[:SHOWN]
 
 
@@ -260,11 +303,17 @@ def _check_log(history: History, log: Iterable[bytes]) -> list[str]:
         there = numbers.get(worker, [])
         lost = set(history.appended.get(worker, [])) - set(there)
         if lost:
-            found.append(f"the log lacks {len(lost)} records of {worker} whose append returned, such as {min(lost)}")
+            found.append(
+                f"the log lacks {len(lost)} records of {worker} whose append returned, such as "
+                f"{min(lost)}"
+            )
         if len(set(there)) < len(there):
             found.append(f"the log holds records of {worker} twice")
         if there != sorted(there):
             found.append(f"the log holds records of {worker} out of order")
         if max(there, default=0) > history.tried.get(worker, 0) + 1:
-            found.append(f"the log holds records of {worker} that it has not written yet, such as {max(there)}")
+            found.append(
+                f"the log holds records of {worker} that it has not written yet, such as "
+                f"{max(there)}"
+            )
     return found[:SHOWN]

@@ -40,8 +40,18 @@ def prove(report: Report, *, short: bool) -> None:
     total = sum(seen.states for seen in explored)
     report.row("interleavings", "together", f"{total:,} states", held=short or total >= 1_000_000)
     for number, seen in _at_once(_searched, range(len(variants.ALL)), short):
-        figures = f"found after {seen.states:,} states in {len(seen.trace)} steps" if seen.violation else "SURVIVED"
-        report.row("broken on purpose", variants.ALL[number].name, figures, held=bool(seen.violation), seconds=seen.seconds)
+        figures = (
+            f"found after {seen.states:,} states in {len(seen.trace)} steps"
+            if seen.violation
+            else "SURVIVED"
+        )
+        report.row(
+            "broken on purpose",
+            variants.ALL[number].name,
+            figures,
+            held=bool(seen.violation),
+            seconds=seen.seconds,
+        )
     if not short:
         found = run_seeds(range(100_000), variants.IN_A_CROWD.code)
         figures = f"found after {found.seeds:,} seeds" if found.failed else "SURVIVED"
@@ -50,7 +60,10 @@ def prove(report: Report, *, short: bool) -> None:
     batches = range(first, first + (40 if short else _SEEDS), _SEEDS_AT_ONCE)
     totals = [total for _, total in _at_once(_sampled, batches, short)]
     failed = [total.failed for total in totals if total.failed]
-    figures = f"{sum(total.seeds for total in totals):,} seeds from {first}, {sum(total.moves for total in totals):,} steps"
+    figures = (
+        f"{sum(total.seeds for total in totals):,} seeds from {first}, "
+        f"{sum(total.moves for total in totals):,} steps"
+    )
     report.row("random depth", CROWD.name, figures, held=not failed)
     for seed, run in failed:
         report.say(f"seed {seed}: {run.violation}", *run.trace)
@@ -75,11 +88,15 @@ def _failure(seen: Exploration) -> Iterator[str]:
         yield from seen.trace
 
 
-def _at_once(work: Callable[[int, bool], T], items: Iterable[int], short: bool) -> Iterator[tuple[int, T]]:
+def _at_once(
+    work: Callable[[int, bool], T], items: Iterable[int], short: bool
+) -> Iterator[tuple[int, T]]:
     """Yield each item with its result, computed on all processors.
 
     Each item has a process of its own, so that its memory is freed.
     """
     items = list(items)
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(
+        os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
         yield from zip(items, pool.map(work, items, [short] * len(items)), strict=True)

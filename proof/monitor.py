@@ -69,11 +69,17 @@ def after_event(ghost: Ghost, event: tuple[Any, ...]) -> Ghost:
     if kind == "read":
         return ghost._replace(unread=ghost.unread - {who}) if who in ghost.unread else ghost
     if kind == "ended":
-        return ghost._replace(grips=tuple(_when_over(grip) if grip and grip[0] == who else grip for grip in ghost.grips))
+        return ghost._replace(
+            grips=tuple(
+                _when_over(grip) if grip and grip[0] == who else grip for grip in ghost.grips
+            )
+        )
     before, now, compared = rest
     if who == PERSON:
         grips = tuple(None if grip and grip[0] == before else grip for grip in ghost.grips)
-        return ghost._replace(grips=grips, by_person=True, unread=frozenset(range(len(grips))), orphan=None)
+        return ghost._replace(
+            grips=grips, by_person=True, unread=frozenset(range(len(grips))), orphan=None
+        )
     grips = _after_change(ghost, who, before, compared)
     order = ghost.order
     if now is not None:
@@ -85,12 +91,18 @@ def after_event(ghost: Ghost, event: tuple[Any, ...]) -> Ghost:
     return Ghost(grips, order=order)
 
 
-def _after_change(ghost: Ghost, who: int, before: bytes | None, compared: bytes | None) -> tuple[Grip, ...]:
+def _after_change(
+    ghost: Ghost, who: int, before: bytes | None, compared: bytes | None
+) -> tuple[Grip, ...]:
     """Return the grips after `who` has ended record `before`.
 
     Raise Violation if it must not.
     """
-    verified = before == compared or before == ghost.orphan is not None or (ghost.by_person and who in ghost.unread)
+    verified = (
+        before == compared
+        or before == ghost.orphan is not None
+        or (ghost.by_person and who in ghost.unread)
+    )
     grips = list(ghost.grips)
     for holder, grip in enumerate(grips):
         if grip is None or grip[0] != before:
@@ -109,7 +121,13 @@ def _after_change(ghost: Ghost, who: int, before: bytes | None, compared: bytes 
 
 
 def _when_over(grip: Grip) -> Grip:
-    return (grip[0], ENDED) if grip and grip[1] in (FRESH, ENDED) else grip if grip and grip[1] == LOST else None
+    return (
+        (grip[0], ENDED)
+        if grip and grip[1] in (FRESH, ENDED)
+        else grip
+        if grip and grip[1] == LOST
+        else None
+    )
 
 
 def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | None) -> Ghost:
@@ -124,18 +142,33 @@ def after_note(ghost: Ghost, who: int, note: tuple[Any, ...], record: bytes | No
         return _with_grip(ghost, who, (grip[0], HELD) if grip and grip[1] == FRESH else None)
     if kind == "acquired":
         if grip and grip[0] != rest[0]:
-            raise Violation(f"w{who} was told that it has the lock with another record than it wrote last")
+            raise Violation(
+                f"w{who} was told that it has the lock with another record than it wrote last"
+            )
         return ghost._replace(order=_in_order(ghost.order, who, rest[1])) if ghost.order else ghost
     if kind == "collected":
         return ghost
     if kind == "kept":
         if grip and grip[0] != rest[0]:
-            raise Violation(f"w{who} was told that it keeps the lock with another record than it wrote last")
+            raise Violation(
+                f"w{who} was told that it keeps the lock with another record than it wrote last"
+            )
         return ghost
-    if grip and grip[0] == record and grip[1] in (FRESH, HELD) and kind in ("created", "refused", "lost", "released"):
-        answer = {"released": "that it released the lock", "lost": "that it has lost the lock"}.get(kind, "no")
+    if (
+        grip
+        and grip[0] == record
+        and grip[1] in (FRESH, HELD)
+        and kind in ("created", "refused", "lost", "released")
+    ):
+        answer = {"released": "that it released the lock", "lost": "that it has lost the lock"}.get(
+            kind, "no"
+        )
         raise Violation(f"w{who} was told {answer} while its own record stands")
-    order = tuple(entry for entry in ghost.order if entry[0] != who) if kind == "refused" else ghost.order
+    order = (
+        tuple(entry for entry in ghost.order if entry[0] != who)
+        if kind == "refused"
+        else ghost.order
+    )
     return _with_grip(ghost, who, None)._replace(order=order)
 
 
@@ -154,7 +187,9 @@ def _with_grip(ghost: Ghost, who: int, grip: Grip) -> Ghost:
     return ghost._replace(grips=(*ghost.grips[:who], grip, *ghost.grips[who + 1 :]))
 
 
-def _in_order(order: tuple[tuple[int, int], ...], who: int, token: int) -> tuple[tuple[int, int], ...]:
+def _in_order(
+    order: tuple[tuple[int, int], ...], who: int, token: int
+) -> tuple[tuple[int, int], ...]:
     """Return the order once `who` was told its token.
 
     Of the leading entries that were told, only the last must be remembered.

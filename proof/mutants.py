@@ -56,7 +56,9 @@ def generate(source: str) -> Iterator[Generated]:
     mutations = group_by_top_level_node(visitor.mutations)
     for holder, function in _functions(tree.module):
         found = mutations.get(function, [])
-        changes = [NAMES[made_by[one.mutated_node]](one.original_node, one.mutated_node) for one in found]
+        changes = [
+            NAMES[made_by[one.mutated_node]](one.original_node, one.mutated_node) for one in found
+        ]
         mangled = mangle_function_name(name=function.name.value, class_name=holder)
         name = f"{holder}.{function.name.value}" if holder else function.name.value
         for number, (change, one) in enumerate(zip(_numbered(changes), found, strict=True), 1):
@@ -83,7 +85,10 @@ def turned_round(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
 
     Comparisons, `not`, `and` and `or` are mutmut's own.
     """
-    if isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript) and getattr(node.test, "value", "") != "True":
+    if (
+        isinstance(node.test, cst.Call | cst.Attribute | cst.Name | cst.Subscript)
+        and getattr(node.test, "value", "") != "True"
+    ):
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), node.test))
 
 
@@ -98,9 +103,13 @@ OPERATORS: list[tuple[type, Operator]] = [
 
 
 def _functions(module: cst.Module) -> Iterator[tuple[str | None, cst.FunctionDef]]:
-    """Yield what mutmut mutates: the functions of a module and the methods of its classes, with the class's name."""
+    """Yield what mutmut mutates: the functions of a module and the methods of its
+    classes, with the class's name.
+    """
     for node in module.body:
-        holder, inner = (node.name.value, node.body.body) if isinstance(node, cst.ClassDef) else (None, [node])
+        holder, inner = (
+            (node.name.value, node.body.body) if isinstance(node, cst.ClassDef) else (None, [node])
+        )
         for function in inner:
             if isinstance(function, cst.FunctionDef):
                 yield holder, function
@@ -126,7 +135,11 @@ def _numbered(changes: list[str]) -> Iterator[str]:
 
 def _argument(was: cst.Call, now: cst.Call) -> str:
     position = _position(was.args, now.args)
-    return f"argument: {position} to None" if len(was.args) == len(now.args) else f"argument_removed: {position}"
+    return (
+        f"argument: {position} to None"
+        if len(was.args) == len(now.args)
+        else f"argument_removed: {position}"
+    )
 
 
 def _position(was: Iterable[cst.CSTNode], now: Iterable[cst.CSTNode]) -> str:
@@ -137,8 +150,15 @@ def _position(was: Iterable[cst.CSTNode], now: Iterable[cst.CSTNode]) -> str:
 
 
 def _swapped(was: Any, now: Any) -> str:
-    operators: dict[type, str] = {cst.ComparisonTarget: "comparison", cst.BooleanOperation: "and_or", cst.UnaryOperation: "sign"}
-    return f"{operators.get(type(was), 'arithmetic')}: {_symbol(was.operator)} to {_symbol(now.operator)}"
+    operators: dict[type, str] = {
+        cst.ComparisonTarget: "comparison",
+        cst.BooleanOperation: "and_or",
+        cst.UnaryOperation: "sign",
+    }
+    return (
+        f"{operators.get(type(was), 'arithmetic')}: {_symbol(was.operator)} to "
+        f"{_symbol(now.operator)}"
+    )
 
 
 def _keyword(was: cst.CSTNode, now: cst.CSTNode) -> str:
@@ -152,7 +172,9 @@ def _symbol(node: cst.CSTNode) -> str:
 
 
 def _expression(node: cst.BaseExpression) -> str:
-    """Write a literal as it is, and of any other expression only what it is, as in `call` or `binary operation`."""
+    """Write a literal as it is, and of any other expression only what it is, as in
+    `call` or `binary operation`.
+    """
     match node:
         case cst.SimpleString():
             return repr(node.evaluated_value)
@@ -167,16 +189,26 @@ NAMES: dict[Operator, Callable[[Any, Any], str]] = {
     mutators.operator_number: lambda was, now: f"number: {was.value} to {now.value}",
     mutators.operator_string: lambda was, now: f"string: {_expression(was)} to {_expression(now)}",
     mutators.operator_name: lambda was, now: f"name: {was.value} to {now.value}",
-    mutators.operator_assignment: lambda was, now: f"assignment: {_expression(was.value)} to {_expression(now.value)}",
-    mutators.operator_augmented_assignment: lambda was, now: f"assignment: {_symbol(was.operator)} to =",
-    mutators.operator_remove_unary_ops: lambda was, now: f"without_{'not' if isinstance(was.operator, cst.Not) else 'invert'}",
+    mutators.operator_assignment: lambda was, now: (
+        f"assignment: {_expression(was.value)} to {_expression(now.value)}"
+    ),
+    mutators.operator_augmented_assignment: lambda was, now: (
+        f"assignment: {_symbol(was.operator)} to ="
+    ),
+    mutators.operator_remove_unary_ops: lambda was, now: (
+        f"without_{'not' if isinstance(was.operator, cst.Not) else 'invert'}"
+    ),
     mutators.operator_dict_arguments: lambda was, now: f"dict_key: {_position(was.args, now.args)}",
     mutators.operator_arg_removal: _argument,
-    mutators.operator_symmetric_string_methods_swap: lambda was, now: f"method: {was.func.attr.value} to {now.func.attr.value}",
+    mutators.operator_symmetric_string_methods_swap: lambda was, now: (
+        f"method: {was.func.attr.value} to {now.func.attr.value}"
+    ),
     mutators.operator_unsymmetrical_string_methods_swap: lambda was, now: (
         f"method: {was.func.attr.value} to {now.func.attr.value}"
     ),
-    mutators.operator_lambda: lambda was, now: f"lambda: {_expression(was.body)} to {_expression(now.body)}",
+    mutators.operator_lambda: lambda was, now: (
+        f"lambda: {_expression(was.body)} to {_expression(now.body)}"
+    ),
     mutators.operator_keywords: _keyword,
     mutators.operator_swap_op: _swapped,
     mutators.operator_match: lambda was, now: f"case_removed: {_position(was.cases, now.cases)}",

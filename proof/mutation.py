@@ -73,7 +73,11 @@ def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
     """
     explained = read_explained()
     wrong = list(unfounded(explained))
-    figures = f"{len(wrong)} of {len(explained)} are wrong" if wrong else f"{len(explained)}, each of a mutant that is there"
+    figures = (
+        f"{len(wrong)} of {len(explained)} are wrong"
+        if wrong
+        else f"{len(explained)}, each of a mutant that is there"
+    )
     report.row("mutation", "explained survivors", figures, held=not wrong)
     report.say(*wrong)
     if short:
@@ -85,7 +89,9 @@ def prove(report: Report, *, short: bool, only: Sequence[str] = ()) -> None:
             add_row(report, module, list(outcomes(Path(tree), module)), explained, output)
 
 
-def add_row(report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], output: str) -> None:
+def add_row(
+    report: Report, module: str, found: list[Outcome], explained: dict[Mutant, str], output: str
+) -> None:
     if not any(outcome.exit_code is not None for outcome in found):
         report.row("mutation", module, f"none of {len(found)} mutants was run", held=False)
         sys.stderr.write(output)
@@ -99,7 +105,9 @@ def add_row(report: Report, module: str, found: list[Outcome], explained: dict[M
     figures += f", {len(unexplained)} survived" if unexplained else ""
     report.row("mutation", module, figures, held=not unexplained)
     for outcome in unexplained:
-        sys.stderr.write(f"\nexit code {outcome.exit_code}:\n{outcome.diff}\n{blank_entry(outcome.mutant)}")
+        sys.stderr.write(
+            f"\nexit code {outcome.exit_code}:\n{outcome.diff}\n{blank_entry(outcome.mutant)}"
+        )
 
 
 def blank_entry(mutant: Mutant) -> str:
@@ -126,14 +134,26 @@ def unfounded(explained: dict[Mutant, str]) -> Iterator[str]:
     """Return the faults of the explanations: those that fit no mutant, and those
     without a reason.
     """
-    generated = {module: generate(_path(ROOT, module)) for module in OWN if any(it.module == module for it in explained)}
+    generated = {
+        module: generate(_path(ROOT, module))
+        for module in OWN
+        if any(it.module == module for it in explained)
+    }
     for mutant, why in explained.items():
-        others = {it.change: it.line for it in generated.get(mutant.module, []) if it.function == mutant.function}
+        others = {
+            it.change: it.line
+            for it in generated.get(mutant.module, [])
+            if it.function == mutant.function
+        }
         if mutant.change not in others:
             alike = [
-                f"\n           {it} (line {line})" for it, line in others.items() if _operator(it) == _operator(mutant.change)
+                f"\n           {it} (line {line})"
+                for it, line in others.items()
+                if _operator(it) == _operator(mutant.change)
             ]
-            yield f"there is no mutant {mutant}" + "".join(["; of that kind there are:", *alike] if alike else [])
+            yield f"there is no mutant {mutant}" + "".join(
+                ["; of that kind there are:", *alike] if alike else []
+            )
         elif not why.strip():
             yield f"the explanation has no reason: {mutant}"
 
@@ -166,13 +186,22 @@ def run(tree: Path, module: str, report: Report) -> str:
     Kill the processes that a mutant left behind.
     """
     (tree / "tmp").mkdir()
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DEBUG_TEMPROOT": str(tree / "tmp")}
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DEBUG_TEMPROOT": str(tree / "tmp"),
+    }
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "-m", "proof.mutation_run", module]
     transcript = tree / "output"
     with transcript.open("wb") as output:
         mutmut = subprocess.Popen(
-            command, cwd=tree, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         # Do not reap mutmut before the others are killed: until then its pid cannot be
@@ -195,7 +224,9 @@ def outcomes(tree: Path, module: str) -> Iterator[Outcome]:
     generated = _path(tree / "mutants", module)
     if not generated.with_name(generated.name + ".meta").exists():
         return
-    codes = json.loads(generated.with_name(generated.name + ".meta").read_text())["exit_code_by_key"]
+    codes = json.loads(generated.with_name(generated.name + ".meta").read_text())[
+        "exit_code_by_key"
+    ]
     spans = json.loads(generated.with_name(generated.name + ".spans").read_text())["spans"]
     lines = generated.read_text().splitlines()
     names = {mutant.mangled: mutant for mutant in generate(_path(tree, module))}
@@ -211,7 +242,9 @@ def outcomes(tree: Path, module: str) -> Iterator[Outcome]:
         mangled, _, _ = name.rpartition("__mutmut_")
         original, mutated = source(f"{mangled}__mutmut_orig"), source(name)
         diff = list(difflib.unified_diff(original, mutated, lineterm="", n=3))[2:]
-        yield Outcome(Mutant(module, names[name].function, names[name].change), code, "\n".join(diff))
+        yield Outcome(
+            Mutant(module, names[name].function, names[name].change), code, "\n".join(diff)
+        )
 
 
 def _undecorated(source: str) -> str:
@@ -227,8 +260,13 @@ def _undecorated(source: str) -> str:
                     name = f"{holder.name}.{function.name}"
                     # A decorator of this module has mutants too. None of them is active
                     # yet while the module is imported.
-                    late = "(lambda inner: lambda *args, **options: {0}(inner)(*args, **options))({1})"
-                    calls.append(f"{name} = " + (late if decorator.id in own else "{0}({1})").format(decorator.id, name))
+                    late = (
+                        "(lambda inner: lambda *args, **options: {0}(inner)(*args, **options))({1})"
+                    )
+                    calls.append(
+                        f"{name} = "
+                        + (late if decorator.id in own else "{0}({1})").format(decorator.id, name)
+                    )
     return "\n".join([*lines, *calls, ""])
 
 
@@ -243,7 +281,10 @@ def _operator(change: str) -> str:
 def main() -> int:
     unknown = [module for module in sys.argv[1:] if module not in OWN]
     if unknown:
-        print(f"{unknown[0]} is not among the modules that are mutated: {', '.join(OWN)}", file=sys.stderr)
+        print(
+            f"{unknown[0]} is not among the modules that are mutated: {', '.join(OWN)}",
+            file=sys.stderr,
+        )
         return 2
     report = Report()
     prove(report, short=False, only=sys.argv[1:])

@@ -9,14 +9,28 @@ import sys
 
 WORKERS = 2
 
-_CLOCK_JUMPS = ("robustness/test_clock_jumps::TestByHand", "robustness/test_clock_jumps::TestEditedByHand")
+_CLOCK_JUMPS = (
+    "robustness/test_clock_jumps::TestByHand",
+    "robustness/test_clock_jumps::TestEditedByHand",
+)
 
 # The modules that are mutated, each with the tests that can find its mutants. Almost
 # every test uses the file store somewhere, and few of them check its details.
 OWN = {
-    "stores.file.swap": ["stores/file/test_swap", "stores/file/test_scratch", "locks/test_takeover", "stores/test_contract"],
+    "stores.file.swap": [
+        "stores/file/test_swap",
+        "stores/file/test_scratch",
+        "locks/test_takeover",
+        "stores/test_contract",
+    ],
     "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],
-    "locks.table": ["locks/test_table", "test_task_lock", "locks/test_hold", "locks/test_reservations", "cli/test_wait"],
+    "locks.table": [
+        "locks/test_table",
+        "test_task_lock",
+        "locks/test_hold",
+        "locks/test_reservations",
+        "cli/test_wait",
+    ],
     "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
     "locks.lease": ["locks/test_lease", "locks/test_hold"],
     "stores.file.log": [

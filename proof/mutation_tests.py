@@ -55,8 +55,14 @@ _ENOUGH = {  # the cases that are run of tests with many cases of a second or tw
         "takeover-leave",
         "release-rewrite",
     },
-    "test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired": {"takeover-leave", "release-remove"},
-    "test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call": {"append-stopped", "rotate-stopped"},
+    "test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired": {
+        "takeover-leave",
+        "release-remove",
+    },
+    "test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call": {
+        "append-stopped",
+        "rotate-stopped",
+    },
     "test_a_long_chain_of_tasks_is_not_a_cycle": {"memory"},
 }
 

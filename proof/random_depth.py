@@ -47,7 +47,9 @@ class Total(NamedTuple):
     failed: tuple[int, Run] | None = None
 
 
-def run_seeds(seeds: range, code: Code | None = None, *, scenario: Scenario = CROWD, length: int = 1500) -> Total:
+def run_seeds(
+    seeds: range, code: Code | None = None, *, scenario: Scenario = CROWD, length: int = 1500
+) -> Total:
     """Run one seed after the other until one fails."""
     world = World(scenario, code)
     moves = 0

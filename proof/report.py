@@ -29,7 +29,9 @@ class Report:
             sys.stderr.write(f"\r\x1b[K{text[:100]}")
             sys.stderr.flush()
 
-    def row(self, part: str, what: str, figures: str, *, held: bool = True, seconds: float | None = None) -> None:
+    def row(
+        self, part: str, what: str, figures: str, *, held: bool = True, seconds: float | None = None
+    ) -> None:
         """Add one result. Its time is by default the time since the row before."""
         now = time.monotonic()
         row = Row(part, what, figures, now - self._begun if seconds is None else seconds, held)
@@ -37,7 +39,9 @@ class Report:
         self.rows.append(row)
         if not self._quiet:
             self.progress("")
-            sys.stderr.write(f"{_verdict(row):6} {row.part}: {row.what}: {row.figures} ({row.seconds:.0f} s)\n")
+            sys.stderr.write(
+                f"{_verdict(row):6} {row.part}: {row.what}: {row.figures} ({row.seconds:.0f} s)\n"
+            )
             sys.stderr.flush()
 
     def say(self, *lines: str) -> None:
@@ -53,9 +57,17 @@ class Report:
     def table(self) -> str:
         """Return the rows as a Markdown table for the documentation."""
         cells = [("part", "what", "figures", "time", "")]
-        cells += [(row.part, row.what, row.figures, f"{row.seconds:.0f} s", _verdict(row)) for row in self.rows]
+        cells += [
+            (row.part, row.what, row.figures, f"{row.seconds:.0f} s", _verdict(row))
+            for row in self.rows
+        ]
         widths = [max(len(line[column]) for line in cells) for column in range(5)]
-        lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
+        lines = [
+            "| "
+            + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            + " |"
+            for line in cells
+        ]
         lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
         return "\n".join(lines)
 

@@ -50,7 +50,10 @@ def prove(name: str, report: Report, *, short: bool, seed: int | None = None) ->
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     part = f"real processes on {name}"
     kind = SERVERS[name]
-    with tempfile.TemporaryDirectory(prefix="swarm-server-") as directory, running(kind.make(Path(directory))) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="swarm-server-") as directory,
+        running(kind.make(Path(directory))) as server,
+    ):
         _prove_at_random(part, server, report, seed, kind.short if short else kind.full)
         for control in controls_of(name):
             answer = caught(control, seed, server)
@@ -58,17 +61,25 @@ def prove(name: str, report: Report, *, short: bool, seed: int | None = None) ->
             report.row(part, f"control: {control.name}", figures, held=bool(answer))
 
 
-def _prove_at_random(part: str, server: Server, report: Report, seed: int, acquisitions: int) -> None:
+def _prove_at_random(
+    part: str, server: Server, report: Report, seed: int, acquisitions: int
+) -> None:
     with run_directory() as (directory, wrong):
-        plan = Plan(directory, seed, TASKS, server=server.url("chaos"), machines=2, leases=(0.03, 0.1, 0.3))
+        plan = Plan(
+            directory, seed, TASKS, server=server.url("chaos"), machines=2, leases=(0.03, 0.1, 0.3)
+        )
         chaos = run(plan, acquisitions, report, server)
         wrong.extend(chaos.violations)
         history = chaos.history
         figures = (
-            f"{len(history.holds):,} acquisitions, {sum(map(len, history.appended.values())):,} appends, {chaos.kills:,} kills, "
-            f"{chaos.stops:,} stops, {chaos.jumps:,} clock jumps, {chaos.removals:,} locks removed by a person, "
-            f"{chaos.pauses:,} server pauses, {chaos.restarts:,} server kills, {history.refused:,} late writes refused, "
-            f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of appends)"
+            f"{len(history.holds):,} acquisitions, {sum(map(len, history.appended.values())):,} "
+            f"appends, {chaos.kills:,} kills, "
+            f"{chaos.stops:,} stops, {chaos.jumps:,} clock jumps, {chaos.removals:,} locks "
+            f"removed by a person, "
+            f"{chaos.pauses:,} server pauses, {chaos.restarts:,} server kills, "
+            f"{history.refused:,} late writes refused, "
+            f"{history.unknown.total():,} outcomes unknown ({history.unknown['append']:,} of "
+            f"appends)"
         )
         what = f"{WORKERS} workers and the server, killed and stopped at random, clock jumps"
         report.row(part, what, with_violations(figures, wrong, directory, seed), held=not wrong)

@@ -75,7 +75,9 @@ def caught(control: Control, seed: int, server: Server) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="swarm-control-") as directory, ExitStack() as stack:
         if control.name == "a server that keeps nothing":
-            server = stack.enter_context(running(ValkeyServer(Path(directory) / "server", safe=False)))
+            server = stack.enter_context(
+                running(ValkeyServer(Path(directory) / "server", safe=False))
+            )
         stack.enter_context(_prepared(control))
         for number in range(_ROUNDS):
             violations = _round(control, seed + number, server, f"{directory}/{number}")
@@ -110,7 +112,9 @@ def accept_single_member_reads(control: str) -> None:
 
     names = vars(etcd)
     asked = names["get"]
-    names["get"] = lambda key, end="", **options: asked(key, end, **{**options, "serializable": True})
+    names["get"] = lambda key, end="", **options: asked(
+        key, end, **{**options, "serializable": True}
+    )
 
 
 def wrap_reader(store: Store, control: str) -> Store:
@@ -184,7 +188,9 @@ def _prepared(control: Control) -> Iterator[None]:
     result := nextval('{0}.numbers')::text;
     perform pg_sleep(random() * 0.01);"""  # as on a busy server
     made = postgres._CREATE
-    changed = made.replace(lock, without).replace("create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta")
+    changed = made.replace(lock, without).replace(
+        "create table {0}.meta", "create sequence {0}.numbers; create table {0}.meta"
+    )
     assert lock in made, "the function is another one now"
     with patch.object(postgres, "_CREATE", changed):
         yield
@@ -205,7 +211,11 @@ class _Blind(_Passing):
 
     def create(self, key: str, data: bytes) -> bool:
         found = self._inner.read(key)
-        return self._inner.create(key, data) if found is None else self._inner.replace(key, found, data)
+        return (
+            self._inner.create(key, data)
+            if found is None
+            else self._inner.replace(key, found, data)
+        )
 
     def replace(self, key: str, old: bytes, new: bytes) -> bool:
         return self.create(key, new)

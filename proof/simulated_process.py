@@ -112,7 +112,9 @@ class Processes:
         self._code = code
         self._rules = rules
         steps = [
-            name for name in vars(SwapDirectory) if not name.startswith("__") and name not in ("close", "path", "DIRECTORIES")
+            name
+            for name in vars(SwapDirectory)
+            if not name.startswith("__") and name not in ("close", "path", "DIRECTORIES")
         ]
         self._swap = _with_scopes(code.swap, steps)
         self._counters = _with_scopes(TokenCounters, ["next", "upper_bound"])
@@ -125,11 +127,17 @@ class Processes:
         script.
         """
         script = self.scripts[process]
-        while operation < len(script) and script[operation] in ("heartbeat", "release") and memory.lock is None:
+        while (
+            operation < len(script)
+            and script[operation] in ("heartbeat", "release")
+            and memory.lock is None
+        ):
             operation += 1  # there is no lock to refresh or release
         key = (process, operation, memory.key(), ())
         if key not in self._known:
-            call = self._run(process, operation, memory, ()).call if operation < len(script) else None
+            call = (
+                self._run(process, operation, memory, ()).call if operation < len(script) else None
+            )
             self._known[key] = self._spot(process, operation, memory, (), call)
         return self._known[key]
 
@@ -151,11 +159,15 @@ class Processes:
         history = tuple(run.history)
         key = (spot.process, spot.operation, spot.memory.key(), history)
         if key not in self._known:
-            self._known[key] = self._spot(spot.process, spot.operation, spot.memory, history, run.call)
+            self._known[key] = self._spot(
+                spot.process, spot.operation, spot.memory, history, run.call
+            )
         assert self._known[key].call == run.call, "two ways were taken for the same and are not"
         return self._known[key]
 
-    def _spot(self, process: int, operation: int, memory: Memory, history: History, call: Call | None) -> Spot:
+    def _spot(
+        self, process: int, operation: int, memory: Memory, history: History, call: Call | None
+    ) -> Spot:
         spot = Spot(len(self.spots), process, operation, memory, history, call)
         self.spots.append(spot)
         return spot
@@ -170,7 +182,9 @@ class Processes:
         except _OutOfResults:
             pass
         if run.call is None:
-            run.memory = Memory(memory.pid, store.swap._own, run.fresh.used, run.scratches_made, lock)
+            run.memory = Memory(
+                memory.pid, store.swap._own, run.fresh.used, run.scratches_made, lock
+            )
         return run
 
     def _operate(self, operation: str, store: _Store, run: _Run) -> Lock | None:
@@ -265,7 +279,15 @@ class _Run:
         if begun < len(self.history) and self.history[begun][0] == name:
             _, kind, answer, left = self.history[begun]
             self._given += 1
-            swap._own, self.fresh.used, self.scratches_made, self.tokens_taken, self.compared, self.last_read, self.waited = left
+            (
+                swap._own,
+                self.fresh.used,
+                self.scratches_made,
+                self.tokens_taken,
+                self.compared,
+                self.last_read,
+                self.waited,
+            ) = left
             if kind == "raised":
                 raise _thawed_error(*answer)
             return list(answer[1]) if answer[0] is list else answer[1]
@@ -274,9 +296,17 @@ class _Run:
         except _OutOfResults:
             raise
         except BaseException as error:
-            self._sum_up(begun, name, "raised", (type(error), error.args, tuple(vars(error).items())), swap)
+            self._sum_up(
+                begun, name, "raised", (type(error), error.args, tuple(vars(error).items())), swap
+            )
             raise
-        self._sum_up(begun, name, "returned", (list, tuple(answer)) if isinstance(answer, list) else (None, answer), swap)
+        self._sum_up(
+            begun,
+            name,
+            "returned",
+            (list, tuple(answer)) if isinstance(answer, list) else (None, answer),
+            swap,
+        )
         return answer
 
     def _sum_up(self, begun: int, name: str, kind: str, answer: Any, swap: SwapDirectory) -> None:
@@ -294,7 +324,9 @@ class _Run:
             self._given = begun + 1
 
 
-def _thawed_error(kind: type[BaseException], args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]) -> BaseException:
+def _thawed_error(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]
+) -> BaseException:
     error = kind.__new__(kind, *args)
     error.args = args
     vars(error).update(attributes)

@@ -48,18 +48,33 @@ def _prove(report: Report, part: str, names: tuple[str, ...], short: bool) -> No
     for name in names:
         with tempfile.TemporaryDirectory() as directory:
             results = Path(directory) / "results.xml"
-            command = [sys.executable, "-m", "pytest", "-q", f"tests/{name}.py", f"--junit-xml={results}", "--timeout=900"]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                f"tests/{name}.py",
+                f"--junit-xml={results}",
+                "--timeout=900",
+            ]
             if not short:
                 command.append("--hypothesis-profile=prove")
             run = subprocess.run(
-                command, cwd=_ROOT, env={**os.environ, "CI": "true"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                cwd=_ROOT,
+                env={**os.environ, "CI": "true"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
             counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
             if results.exists():
                 suite = next(ET.parse(results).getroot().iter("testsuite"))
                 counts = {key: int(suite.get(key, 0)) for key in counts}
         wrong = counts["failures"] + counts["errors"] + counts["skipped"]
-        figures = f"{counts['tests']} tests" + (f", {wrong} failed, or could not be run" if wrong else "")
+        figures = f"{counts['tests']} tests" + (
+            f", {wrong} failed, or could not be run" if wrong else ""
+        )
         held = run.returncode == 0 and counts["tests"] > 0 and not wrong
         report.row(part, name.removeprefix("test_").replace("_", " "), figures, held=held)
         if not held:

@@ -161,7 +161,9 @@ class _IntentNameUsedTwice(SwapDirectory):
                     self._step_over(intent)
             changed = self.read(name) == old
             if changed:
-                self._fs.rename(*((self.path(name), draft) if new is None else (draft, self.path(name))))
+                self._fs.rename(
+                    *((self.path(name), draft) if new is None else (draft, self.path(name)))
+                )
             self._quietly(self._fs.unlink, intent)
         except FileNotFoundError as error:
             self._clean_up(scratch, draft, error)
@@ -173,7 +175,9 @@ class _IntentNameUsedTwice(SwapDirectory):
             scratch = self._fs.readlink(intent)
         except FileNotFoundError:
             return
-        if not _is_old(self, intent, swap.INTENT_TIMEOUT) and self._fs.exists(f"{self._scratches}/{scratch}"):
+        if not _is_old(self, intent, swap.INTENT_TIMEOUT) and self._fs.exists(
+            f"{self._scratches}/{scratch}"
+        ):
             raise Busy("another process is changing it")
         self._revoke(scratch)
         self._quietly(self._fs.unlink, intent)
@@ -261,14 +265,18 @@ class _ThreadsIgnoreEachOther(SwapDirectory):
         return swap._scratch_of(intent) != self._own[1] and super()._is_active(intent)
 
     def _revoke_all(self, intents: list[str]) -> None:
-        super()._revoke_all([intent for intent in intents if swap._scratch_of(intent) != self._own[1]])
+        super()._revoke_all(
+            [intent for intent in intents if swap._scratch_of(intent) != self._own[1]]
+        )
 
 
 class _RevokesOnlyThePolite(SwapDirectory):
     """Do not revoke a rival that will raise Busy when it sees this process."""
 
     def _revoke_all(self, intents: list[str]) -> None:
-        super()._revoke_all([intent for intent in intents if swap._scratch_of(intent) < self._own[1]])
+        super()._revoke_all(
+            [intent for intent in intents if swap._scratch_of(intent) < self._own[1]]
+        )
 
 
 class _ListsBeforeItAnnounces(SwapDirectory):
@@ -295,7 +303,9 @@ class _TokenTakenTooEarly(LockTable):
     Compare it only after linking.
     """
 
-    def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
+    def _try_to_acquire(
+        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
+    ) -> Lock | None:
         key = f"locks/{task}"
         token = self.store.next_token(key)
         data = self.store.read(key)
@@ -336,36 +346,90 @@ def _is_old(records: SwapDirectory, path: str, age: float) -> bool:
 
 def _collect_without_revoking(records: SwapDirectory) -> None:
     for intent in list_if_there(records._fs.names, records._intents):
-        if swap._scratch_of(intent) and _is_old(records, f"{records._intents}/{intent}", swap.GARBAGE_AGE):
+        if swap._scratch_of(intent) and _is_old(
+            records, f"{records._intents}/{intent}", swap.GARBAGE_AGE
+        ):
             records._unlink_if_there(f"{records._intents}/{intent}")
 
 
 ALL = [
-    Variant("delete, then create (`003`)", Code(_Plain, _DeleteThenCreate), scenarios.TWO_TAKEOVERS_AND_RELEASE),
-    Variant("rename over and read back", Code(_RenameOverAndReadBack), scenarios.TWO_TAKEOVERS_AND_RELEASE),
-    Variant("rename aside and verify the inode", Code(_RenameAsideAndVerifyTheInode), scenarios.TWO_TAKEOVERS_AND_RELEASE),
-    Variant("a break-lock around takeover only", Code(_BreakLockAroundTakeoverOnly), scenarios.HOLDER_AND_TAKEOVER),
+    Variant(
+        "delete, then create (`003`)",
+        Code(_Plain, _DeleteThenCreate),
+        scenarios.TWO_TAKEOVERS_AND_RELEASE,
+    ),
+    Variant(
+        "rename over and read back",
+        Code(_RenameOverAndReadBack),
+        scenarios.TWO_TAKEOVERS_AND_RELEASE,
+    ),
+    Variant(
+        "rename aside and verify the inode",
+        Code(_RenameAsideAndVerifyTheInode),
+        scenarios.TWO_TAKEOVERS_AND_RELEASE,
+    ),
+    Variant(
+        "a break-lock around takeover only",
+        Code(_BreakLockAroundTakeoverOnly),
+        scenarios.HOLDER_AND_TAKEOVER,
+    ),
     Variant("a symbolic link in the path", Code(_SymlinkInThePath), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a revocation that does nothing", Code(_RevokeDoesNothing), scenarios.HOLDER_AND_TAKEOVER),
+    Variant(
+        "a revocation that does nothing", Code(_RevokeDoesNothing), scenarios.HOLDER_AND_TAKEOVER
+    ),
     Variant("an intent name used twice", Code(_IntentNameUsedTwice), scenarios.INTENT_LEFT),
-    Variant("a heartbeat without an intent", Code(_HeartbeatWithoutIntent), scenarios.HOLDER_AND_TAKEOVER),
+    Variant(
+        "a heartbeat without an intent",
+        Code(_HeartbeatWithoutIntent),
+        scenarios.HOLDER_AND_TAKEOVER,
+    ),
     Variant("a change without comparing", Code(_ComparesNothing), scenarios.HOLDER_AND_TAKEOVER),
     Variant("a creation without revoking", Code(_CreatesWithoutRevoking), scenarios.PERSON_REMOVES),
-    Variant("a creation without reading back", Code(_CreatesWithoutReadingBack), scenarios.PERSON_REMOVES),
-    Variant("a change without revoking", Code(_ChangesWithoutRevoking), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("an intent removed before its owner is revoked", Code(_RemovesIntentBeforeRevoking), scenarios.INTENT_LEFT),
-    Variant("a comparison before the others are revoked", Code(_ComparesBeforeRevoking), scenarios.HOLDER_AND_TAKEOVER),
-    Variant("a rival that will be polite is not revoked", Code(_RevokesOnlyThePolite), scenarios.HOLDER_AND_TAKEOVER),
+    Variant(
+        "a creation without reading back",
+        Code(_CreatesWithoutReadingBack),
+        scenarios.PERSON_REMOVES,
+    ),
+    Variant(
+        "a change without revoking", Code(_ChangesWithoutRevoking), scenarios.HOLDER_AND_TAKEOVER
+    ),
+    Variant(
+        "an intent removed before its owner is revoked",
+        Code(_RemovesIntentBeforeRevoking),
+        scenarios.INTENT_LEFT,
+    ),
+    Variant(
+        "a comparison before the others are revoked",
+        Code(_ComparesBeforeRevoking),
+        scenarios.HOLDER_AND_TAKEOVER,
+    ),
+    Variant(
+        "a rival that will be polite is not revoked",
+        Code(_RevokesOnlyThePolite),
+        scenarios.HOLDER_AND_TAKEOVER,
+    ),
     Variant("threads that ignore each other", Code(_ThreadsIgnoreEachOther), scenarios.THREADS),
-    Variant("intents listed before the own one is announced", Code(_ListsBeforeItAnnounces), scenarios.HOLDER_AND_TAKEOVER),
+    Variant(
+        "intents listed before the own one is announced",
+        Code(_ListsBeforeItAnnounces),
+        scenarios.HOLDER_AND_TAKEOVER,
+    ),
     Variant("a token taken too early", Code(table=_TokenTakenTooEarly), scenarios.TWO_FRESH),
-    Variant("a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_ROUNDS),
+    Variant(
+        "a token not compared after linking", Code(table=_TokenNotCompared), scenarios.TWO_ROUNDS
+    ),
     Variant(
         "a garbage collector that does not revoke",
         Code(collect_garbage=_collect_without_revoking),
         scenarios.COLLECTOR_AND_PERSON,
     ),
-    Variant("one scratch directory shared across fork", Code(_ScratchSharedAcrossFork), scenarios.FORK),
+    Variant(
+        "one scratch directory shared across fork", Code(_ScratchSharedAcrossFork), scenarios.FORK
+    ),
 ]
-IN_A_CROWD = Variant("an intent removed before its owner is revoked, among 8", Code(_RemovesIntentBeforeRevoking), CROWD)
+IN_A_CROWD = Variant(
+    "an intent removed before its owner is revoked, among 8",
+    Code(_RemovesIntentBeforeRevoking),
+    CROWD,
+)
 """The random runs must find this one too."""

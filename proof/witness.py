@@ -97,8 +97,14 @@ class Witness:
 
 def wrong_with(outcomes: list[Outcome], who: str) -> list[str]:
     """Return the violations in the outcomes of a member."""
-    answered = [f"{who} answered {verb}: {answer}" for verb, _, answer in outcomes if answer is not None]
-    late = [f"{who} was asked {verb} for {seconds:.1f} s" for verb, seconds, _ in outcomes if seconds > LATE]
+    answered = [
+        f"{who} answered {verb}: {answer}" for verb, _, answer in outcomes if answer is not None
+    ]
+    late = [
+        f"{who} was asked {verb} for {seconds:.1f} s"
+        for verb, seconds, _ in outcomes
+        if seconds > LATE
+    ]
     return answered + late
 
 

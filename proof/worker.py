@@ -45,7 +45,9 @@ SHARED_NAME = "shared"
 class Locks(Protocol):
     """The locks under test: swarm's LockTable, or a control that must be caught."""
 
-    def acquire(self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0) -> Lock: ...
+    def acquire(
+        self, task: str, worker: str, ttl: float | None, *, bound: bool = False, wait: float = 0.0
+    ) -> Lock: ...
 
     def heartbeat(self, task: str, worker: str, token: int | None = None) -> Lock: ...
 
@@ -68,7 +70,8 @@ class Plan:
     # share of holds with a heartbeat; makes the shortest leases a second long
     heartbeat_share: float = 0.08
     expire_share: float = 0.1  # share of holds that are left to expire
-    sleep_share: float = 0.06  # share of holds in which the worker sleeps, half of them past its lease
+    # share of holds in which the worker sleeps, half of them past its lease
+    sleep_share: float = 0.06
     popular_share: float = 0.3  # share of attempts on the first two tasks
     log_max_bytes: int = 50_000
     fenced: bool = True
@@ -94,7 +97,8 @@ class Plan:
         hosts, _, options = rest.partition("?")
         members = hosts.split(",")
         first = number_of(name) % len(members)
-        return f"{scheme}://{','.join((*members[first:], *members[:first]))}?{options}&timeout={self.timeout}"
+        ordered = ",".join((*members[first:], *members[:first]))
+        return f"{scheme}://{ordered}?{options}&timeout={self.timeout}"
 
     @property
     def followed(self) -> Path:
@@ -155,22 +159,36 @@ class Worker:
             install_control(self, plan.control)
         self.notes = Notes(plan.history, name)
         self._tally = os.open(plan.tally, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._counters = {task: Counter(plan.counters / task, fenced=plan.fenced) for task in plan.tasks}
+        self._counters = {
+            task: Counter(plan.counters / task, fenced=plan.fenced) for task in plan.tasks
+        }
         self._appended = 0
 
     def reopen(self) -> None:
         """Open the store again, as a process does that has just started."""
         if self._filesystem:
-            self.store = FileStore(self.plan.address, log_max_bytes=self.plan.log_max_bytes, filesystem=self._filesystem)
+            self.store = FileStore(
+                self.plan.address,
+                log_max_bytes=self.plan.log_max_bytes,
+                filesystem=self._filesystem,
+            )
         else:
-            self.store = open_store(self.plan.worker_address(self.name), log_max_bytes=self.plan.log_max_bytes)
+            self.store = open_store(
+                self.plan.worker_address(self.name), log_max_bytes=self.plan.log_max_bytes
+            )
         self.locks = LockTable(self.store)
 
     def work(self) -> None:
         self._note_wall_clock()
         while True:
-            task = self.rng.choice(self.plan.tasks[:2] if self.rng.random() < self.plan.popular_share else self.plan.tasks)
-            lock = self.acquire(task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05)))
+            task = self.rng.choice(
+                self.plan.tasks[:2]
+                if self.rng.random() < self.plan.popular_share
+                else self.plan.tasks
+            )
+            lock = self.acquire(
+                task, bound=self.rng.random() < 0.3, wait=self.rng.choice((0.0, 0.0, 0.05))
+            )
             if lock is None:
                 _sleep(0.005)
                 continue
@@ -290,7 +308,9 @@ def _shift_member_clocks(plan: Plan) -> None:
 
     def answer(connection: Connection, verb: str, question: dict[str, Any]) -> dict[str, Any]:
         reply = original(connection, verb, question)
-        connection.date += plan.clocks_apart * members.index(connection._gateway.members[connection.member])
+        connection.date += plan.clocks_apart * members.index(
+            connection._gateway.members[connection.member]
+        )
         return reply
 
     Connection._answer = answer  # type: ignore[assignment, method-assign]

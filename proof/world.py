@@ -84,7 +84,9 @@ class World:
     def __init__(self, scenario: Scenario, code: Code | None = None) -> None:
         self.scenario = scenario
         self.disk = Disk(laid_out=scenario.rules.laid_out)
-        self.processes = Processes([*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.rules)
+        self.processes = Processes(
+            [*scenario.scripts, ["acquire", "heartbeat", "release"]], code or Code(), scenario.rules
+        )
         self._ghosts: Numbers[Ghost] = Numbers()
         self._effects: Numbers[Effect] = Numbers()
         self._budgets: Numbers[tuple[tuple[str, ...], int]] = Numbers()
@@ -106,7 +108,17 @@ class World:
         for index, spot in enumerate(state[3:], 3):
             for choice, (disk_after, spot_after, effect) in enumerate(self._calls(disk, spot)):
                 ghost_after = self._hear(ghost, effect, (index - 3, choice))
-                yield (index - 3, choice), (disk_after, ghost_after, budget, *state[3:index], spot_after, *state[index + 1 :])
+                yield (
+                    (index - 3, choice),
+                    (
+                        disk_after,
+                        ghost_after,
+                        budget,
+                        *state[3:index],
+                        spot_after,
+                        *state[index + 1 :],
+                    ),
+                )
         if budget:  # 0: nothing left
             for who in (*range(len(state) - 3), PERSON):
                 calls = 0 if who == PERSON else len(self._calls(disk, state[3 + who]))
@@ -127,7 +139,9 @@ class World:
         if who == PERSON:
             return len(actions)
         spot = state[3 + who]
-        return len(self._calls(state[0], spot)) + bool(deaths and self.processes.spots[spot].history)
+        return len(self._calls(state[0], spot)) + bool(
+            deaths and self.processes.spots[spot].history
+        )
 
     def is_death(self, state: State, move: Move) -> bool:
         return move[0] != PERSON and move[1] == len(self._calls(state[0], state[3 + move[0]]))
@@ -150,7 +164,14 @@ class World:
             budget = self._budgets.of((actions, deaths - 1))
         else:
             disk, after, effect = self._calls(disk, spot.number)[choice]
-        return disk, self._hear(ghost, effect, move), budget, *state[3 : 3 + who], after, *state[4 + who :]
+        return (
+            disk,
+            self._hear(ghost, effect, move),
+            budget,
+            *state[3 : 3 + who],
+            after,
+            *state[4 + who :],
+        )
 
     def check_dead_end(self, disk: int) -> None:
         """Raise Violation unless a newcomer can acquire, refresh and release the lock.
@@ -167,7 +188,10 @@ class World:
             disk, spot, effect = calls[-1]  # the last answer to a question about time is "over"
             answers += [note[0] for note in self._effects.values[effect].notes]
         if answers[-3:] != ["acquired", "kept", "released"] or self.disk.record(disk) is not None:
-            raise Violation(f"a newcomer alone cannot acquire, refresh and release the lock: {', '.join(answers)}")
+            raise Violation(
+                f"a newcomer alone cannot acquire, refresh and release the lock: "
+                f"{', '.join(answers)}"
+            )
 
     def describe(self, state: State, move: Move) -> str:
         """Describe a move as a line of a trace."""
@@ -180,7 +204,9 @@ class World:
         assert spot.call is not None
         kind, value = self.disk.after(state[0], spot.call)[choice].result
         effect = self._effects.values[self._calls(state[0], spot.number)[choice][2]]
-        answer = errno.errorcode[value] if kind == "error" else "" if value is None else _shown(value)
+        answer = (
+            errno.errorcode[value] if kind == "error" else "" if value is None else _shown(value)
+        )
         answers = "".join(f"   => {note[0]}" for note in effect.notes if note[0] != "created")
         operation = self.processes.scripts[who][spot.operation]
         return f"w{who} {operation:9} {_in_words(spot.call)}{answer and ' -> '}{answer}{answers}"
@@ -189,7 +215,9 @@ class World:
         """Return the outcomes of a process's next call: disk, spot and effect."""
         steps = self._steps.get((disk, spot))
         if steps is None:
-            steps = self._steps[disk, spot] = tuple(self._work_out(disk, self.processes.spots[spot]))
+            steps = self._steps[disk, spot] = tuple(
+                self._work_out(disk, self.processes.spots[spot])
+            )
         return steps
 
     def _work_out(self, disk: int, spot: Spot) -> Iterator[tuple[int, int, int]]:
@@ -197,14 +225,23 @@ class World:
             return
         for outcome in self.disk.after(disk, spot.call):
             after, notes = self.processes.follow(spot, outcome.result)
-            effect = Effect(spot.process, outcome.event, notes, self.disk.record(outcome.state) if notes else None)
+            effect = Effect(
+                spot.process,
+                outcome.event,
+                notes,
+                self.disk.record(outcome.state) if notes else None,
+            )
             yield outcome.state, after.number, self._effects.of(effect)
 
     def _hear(self, ghost: int, effect: int, move: Move) -> int:
         after = self._heard.get((ghost, effect))
         if after is None:
             try:
-                heard = _listen(self._ghosts.values[ghost], self._effects.values[effect], self.scenario.rules.tokens)
+                heard = _listen(
+                    self._ghosts.values[ghost],
+                    self._effects.values[effect],
+                    self.scenario.rules.tokens,
+                )
             except Violation as violation:
                 violation.move = move
                 raise
@@ -215,7 +252,10 @@ class World:
         scenario = self.scenario
         self._budgets.of(((), 0))
         budget = self._budgets.of((scenario.person, scenario.deaths))
-        spots = [self.processes.start(process, 0, _memory(process)).number for process in range(len(scenario.scripts))]
+        spots = [
+            self.processes.start(process, 0, _memory(process)).number
+            for process in range(len(scenario.scripts))
+        ]
         state = (self.disk.empty, self._ghosts.of(begin(len(spots))), budget, *spots)
         for process, operations in scenario.before:
             while self.processes.spots[state[3 + process]].operation < operations:
@@ -228,7 +268,10 @@ class World:
             child = memory._replace(pid=_memory(last).pid, scratches_made=0)
             # threads share one counter of names: none is used twice
             thread = memory._replace(names_used=100)
-            state = (*state[:-1], self.processes.start(last, 0, child if scenario.forked else thread).number)
+            state = (
+                *state[:-1],
+                self.processes.start(last, 0, child if scenario.forked else thread).number,
+            )
         return state
 
 
@@ -261,7 +304,11 @@ def _shown(value: Any) -> str:
     """
     if isinstance(value, bytes):
         found = decode(value, TASK)
-        return f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]" if found else "[nothing]"
+        return (
+            f"[{found.worker}#{found.token}+{found.holder.get('beat', '?')}]"
+            if found
+            else "[nothing]"
+        )
     if isinstance(value, tuple):
         return f"({' '.join(map(_shown, value))})"
     return re.sub(r"s0{8,}|private/", "", str(value))

@@ -75,7 +75,9 @@ def check_ttl(ttl: float, *, fractions: bool = False) -> float:
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1 <= ttl <= MAX_TTL:
         raise BadInput(f"ttl is {ttl!r}, but must be a number of seconds from 1 to {MAX_TTL}.")
     if not fractions and ttl != int(ttl):
-        raise BadInput(f"ttl is {ttl!r}, but must be whole seconds here; only hold() takes fractions.")
+        raise BadInput(
+            f"ttl is {ttl!r}, but must be whole seconds here; only hold() takes fractions."
+        )
     return int(ttl) if ttl == int(ttl) else ttl
 
 

@@ -25,7 +25,8 @@ def state_dir() -> tuple[str, bool]:
     other = variable("AI_SWARM_DIR")
     if chosen and other and chosen != other and _real(chosen) != _real(other):
         raise BadInput(
-            f"SWARM_STATE_DIR is {chosen!r} and AI_SWARM_DIR is {other!r}: two state directories would split the swarm. "
+            f"SWARM_STATE_DIR is {chosen!r} and AI_SWARM_DIR is {other!r}: two state directories "
+            f"would split the swarm. "
             "Unset one of them, or set both to the same directory."
         )
     path = chosen or other
@@ -35,7 +36,9 @@ def state_dir() -> tuple[str, bool]:
         return absolute_path(path), True
     except FileNotFoundError:
         raise StoreError(
-            f"the state directory is {path!r}, but the working directory has been removed. Change to another one."
+            f"the state directory is {path!r}, but the working directory has been removed. "
+            f"Change "
+            f"to another one."
         ) from None
 
 
@@ -104,7 +107,11 @@ def assigned_task() -> tuple[str, int] | None:
     a number.
     """
     task, token = variable("SWARM_TASK_ID"), variable("SWARM_TOKEN")
-    return (check_name(task, "SWARM_TASK_ID"), parse_token(token, "SWARM_TOKEN")) if task and token.isdigit() else None
+    return (
+        (check_name(task, "SWARM_TASK_ID"), parse_token(token, "SWARM_TOKEN"))
+        if task and token.isdigit()
+        else None
+    )
 
 
 def user() -> str:

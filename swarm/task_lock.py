@@ -1,5 +1,21 @@
 """Task locks from Python. Defined in `swarm.locks.manager`."""
 
-from swarm.locks.manager import DEFAULT_TTL, HEARTBEAT_INTERVAL, Lease, LockHeld, LockInfo, LockLost, TaskLockManager
+from swarm.locks.manager import (
+    DEFAULT_TTL,
+    HEARTBEAT_INTERVAL,
+    Lease,
+    LockHeld,
+    LockInfo,
+    LockLost,
+    TaskLockManager,
+)
 
-__all__ = ["DEFAULT_TTL", "HEARTBEAT_INTERVAL", "Lease", "LockHeld", "LockInfo", "LockLost", "TaskLockManager"]
+__all__ = [
+    "DEFAULT_TTL",
+    "HEARTBEAT_INTERVAL",
+    "Lease",
+    "LockHeld",
+    "LockInfo",
+    "LockLost",
+    "TaskLockManager",
+]

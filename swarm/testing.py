@@ -136,7 +136,9 @@ def one_of_many_threads_replaces(store: Store) -> None:
 
         def replace(me: int, old: bytes = old, data: bytes = data) -> bool:
             # Threads that meet may all raise Busy, so each retries.
-            return retry_while_busy(Clock(), _BUSY_TIMEOUT, store.replace, "locks/a", old, data % me)
+            return retry_while_busy(
+                Clock(), _BUSY_TIMEOUT, store.replace, "locks/a", old, data % me
+            )
 
         won = _in_threads(8, replace)
         assert sum(won) == 1, f"{sum(won)} threads replaced the same record"
@@ -237,7 +239,9 @@ def a_read_continues_where_the_last_one_ended(store: Store) -> None:
     _, first = store.read_log("status", "", 0)
     lines, last = store.read_log("status", first)
     assert lines == [b"1", b"2"]
-    assert store.continues("", first) and store.continues(first, last) and store.continues(last, last)
+    assert (
+        store.continues("", first) and store.continues(first, last) and store.continues(last, last)
+    )
     assert not store.continues(last, first)
 
 

@@ -1,4 +1,6 @@
-"""What every test may ask for: an environment of its own, a store of each kind, a clock that moves by hand, and the scripts."""
+"""What every test may ask for: an environment of its own, a store of each kind, a clock
+that moves by hand, and the scripts.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,10 @@ VARIABLES = (
     "SWARM_WEB_TOKEN",
 )
 
-# Every run of the usual tests draws the same examples, so that a change is judged by itself and CI is never flaky. The proof
-# (--hypothesis-profile=prove) draws many more, and others each time; a failure prints the line that brings it back.
+# Every run of the usual tests draws the same examples, so that a change is judged by
+# itself and CI is never flaky. The proof
+# (--hypothesis-profile=prove) draws many more, and others each time; a failure prints
+# the line that brings it back.
 _ALWAYS = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=10, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
 settings.register_profile("usual", max_examples=30, derandomize=True, **_ALWAYS)  # type: ignore[arg-type]
@@ -49,35 +53,53 @@ settings.load_profile("usual")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help=f"leave out what is marked {', '.join(MARKS)}")
     parser.addoption(
-        "--without", action="append", default=[], metavar="MODULE", help="leave out, and list, the files that import it"
+        "--fast", action="store_true", help=f"leave out what is marked {', '.join(MARKS)}"
+    )
+    parser.addoption(
+        "--without",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="leave out, and list, the files that import it",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Whoever starts the tests in the background of a script has them ignore signals, and with them all that they start."""
+    """Whoever starts the tests in the background of a script has them ignore signals,
+    and with them all that they start.
+    """
     for mark, meaning in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     if config.getoption("fast"):
         settings.load_profile("fast")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.suffix != ".py":
         return None
     without = imports_one_of(collection_path, config.getoption("without"))
-    return without or (config.getoption("fast") and is_left_out(collection_path.relative_to(ROOT).as_posix())) or None
+    return (
+        without
+        or (config.getoption("fast") and is_left_out(collection_path.relative_to(ROOT).as_posix()))
+        or None
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """A test that is left out here is told, never passed over in silence."""
     fast = [f"fast: without what is marked {', '.join(MARKS)}"] if config.getoption("fast") else []
     missing = config.getoption("without")
-    files = (path.relative_to(ROOT) for path in sorted(Path(__file__).parent.rglob("test_*.py")) if imports_one_of(path, missing))
+    files = (
+        path.relative_to(ROOT)
+        for path in sorted(Path(__file__).parent.rglob("test_*.py"))
+        if imports_one_of(path, missing)
+    )
     return fast + [f"left out, without {', '.join(missing)}: {file}" for file in files]
 
 
@@ -88,19 +110,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(mark)
     if config.getoption("fast"):
         left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in MARKS)]
-        items[:] = [item for item in items if not any(item.get_closest_marker(mark) for mark in MARKS)]
+        items[:] = [
+            item for item in items if not any(item.get_closest_marker(mark) for mark in MARKS)
+        ]
         config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests stay to the end. Without this, each call of the garbage collector looks at all of them."""
-    given(strategies.none())(lambda _: None)()  # Hypothesis sets itself up, and looks for its objects through the collector
+    """Thousands of collected tests stay to the end.
+
+    Without this, each call of the garbage collector looks at all of them.
+    """
+    # Hypothesis sets itself up, and looks for its objects through the collector
+    given(strategies.none())(lambda _: None)()
     gc.collect()
     gc.freeze()
 
 
 class HandClock(Clock):
-    """A clock that stands still until it is moved. `jump` sets only the wall clock, as an administrator would."""
+    """A clock that stands still until it is moved.
+
+    `jump` sets only the wall clock, as an administrator would.
+    """
 
     def __init__(self, now: float = 1_770_000_000.0, steady: float = 5_000.0) -> None:
         super().__init__()
@@ -131,8 +162,9 @@ forget_variables()  # before a fixture of a whole module or session sees one
 
 @pytest.fixture(autouse=True)
 def clean_environment() -> Iterator[None]:
-    """No test sees a variable of whoever runs it or of another test (`--store` sets one), or writes to the default state
-    directory by accident."""
+    """No test sees a variable of whoever runs it or of another test (`--store` sets
+    one), or writes to the default state directory by accident.
+    """
     forget_variables()
     yield
     forget_variables()
@@ -140,8 +172,9 @@ def clean_environment() -> Iterator[None]:
 
 @pytest.fixture
 def isolated_swarm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state directory of the test's own; both variables are cleared first, then AI_SWARM_DIR names it. It does not
-    exist yet."""
+    """A state directory of the test's own; both variables are cleared first, then
+    AI_SWARM_DIR names it. It does not exist yet.
+    """
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "swarm"
@@ -214,7 +247,13 @@ def log(isolated_swarm_dir: Path) -> Run:
 
 def _runner(script: str) -> Run:
     def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
-        settings = {"capture_output": True, "text": True, "timeout": 60, "env": script_environment(), **options}
+        settings = {
+            "capture_output": True,
+            "text": True,
+            "timeout": 60,
+            "env": script_environment(),
+            **options,
+        }
         return subprocess.run([str(ROOT / "scripts" / script), *args], **settings)  # type: ignore[call-overload, no-any-return]
 
     return run

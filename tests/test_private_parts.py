@@ -1,4 +1,6 @@
-"""Private parts of the interpreter and of libraries: swarm uses few, each has a public fallback, and a test shows that."""
+"""Private parts of the interpreter and of libraries: swarm uses few, each has a public
+fallback, and a test shows that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from tests.conftest import ROOT
 
 # What is private by its name, and what makes it bearable.
 KNOWN = {
-    ("swarm/formats/json_codec.py", "_json"),  # falls back to json: tests/formats/test_json_codec.py
+    # falls back to json: tests/formats/test_json_codec.py
+    ("swarm/formats/json_codec.py", "_json"),
     ("swarm/stores/file/log_writer.py", "_thread"),  # documented
     ("swarm/stores/redis.py", "_sock"),  # falls back to a polite end: tests/stores/test_redis.py
     ("swarm/cli/migrate.py", "_asdict"),  # documented, of named tuples
@@ -30,8 +33,14 @@ def test_every_private_part_is_known_and_no_other_is_used() -> None:
 def used() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "swarm").rglob("*.py")):
         file, tree = path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node)}
+        own = {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        own |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and is_self(node)
+        }
         for node in ast.walk(tree):
             for name in private_names(node):
                 if name not in own:
@@ -45,13 +54,19 @@ def private_names(node: ast.AST) -> Iterator[str]:
         names = [node.module or ""] if (node.module or "").partition(".")[0] != "swarm" else []
     elif isinstance(node, ast.Attribute) and not is_self(node):
         names = [node.attr]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+    ):
         names = [str(node.args[1].value)] if isinstance(node.args[1], ast.Constant) else []
     else:
         names = []
     for name in names:
         parts = name.split(".")
-        if name == "ctypes" or any(part.startswith("_") and not part.endswith("__") for part in parts):
+        if name == "ctypes" or any(
+            part.startswith("_") and not part.endswith("__") for part in parts
+        ):
             yield name
 
 

@@ -1,4 +1,6 @@
-"""The fast tests: what they leave out, and that nothing is left out in silence; and the script that tests other Pythons."""
+"""The fast tests: what they leave out, and that nothing is left out in silence; and the
+script that tests other Pythons.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.support.selection import MARKS, PATHS
 SCRIPT = ROOT / "tests" / "pythons.sh"
 
 
-@pytest.mark.parametrize(("mark", "entry"), [(mark, entry) for mark, entries in PATHS.items() for entry in entries])
+@pytest.mark.parametrize(
+    ("mark", "entry"), [(mark, entry) for mark, entries in PATHS.items() for entry in entries]
+)
 def test_every_path_with_a_mark_exists(mark: str, entry: str) -> None:
     """Otherwise a renamed slow test would be among the fast ones."""
     file, _, name = entry.partition("::")
@@ -31,11 +35,25 @@ def names_in(file: Path) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
             if isinstance(node, ast.ClassDef):
-                yield from (f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+                yield from (
+                    f"{node.name}::{inner.name}"
+                    for inner in node.body
+                    if isinstance(inner, ast.FunctionDef)
+                )
 
 
 def collect(*args: str) -> str:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", "-p", "no:xdist", *args]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *args,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -43,7 +61,12 @@ def collect(*args: str) -> str:
 
 def test_the_fast_ones_need_no_server_and_no_other_program() -> None:
     found = collect(
-        "-q", "--fast", "tests/stores/test_contract.py", "tests/stores/test_redis.py", "tests/tmux", "tests/cli/test_task.py"
+        "-q",
+        "--fast",
+        "tests/stores/test_contract.py",
+        "tests/stores/test_redis.py",
+        "tests/tmux",
+        "tests/cli/test_task.py",
     )
     assert "tests/cli/test_task.py::" in found and "[file" in found and "[memory" in found
     assert not any(name in found for name in ("redis", "postgres", "etcd", "tests/tmux/"))
@@ -56,13 +79,19 @@ def test_marks_choose_also_without_the_option() -> None:
 
 
 def test_a_file_that_needs_a_missing_module_is_left_out_and_listed() -> None:
-    found = collect("--without=yaml", "--without=jsonschema", "tests/formats", "tests/queue/test_task.py")
+    found = collect(
+        "--without=yaml", "--without=jsonschema", "tests/formats", "tests/queue/test_task.py"
+    )
     assert "left out, without yaml, jsonschema: tests/formats/test_yaml_codec.py" in found
     assert "<Module test_task.py>" in found and "<Module test_yaml_codec.py>" not in found
 
 
 class TestOtherPythons:
-    @pytest.mark.parametrize("args", [[], ["run"], ["run", "3.15"], ["test"], ["test", "--", "-q"], ["nonsense"]], ids=" ".join)
+    @pytest.mark.parametrize(
+        "args",
+        [[], ["run"], ["run", "3.15"], ["test"], ["test", "--", "-q"], ["nonsense"]],
+        ids=" ".join,
+    )
     def test_wrong_usage_is_told_and_changes_nothing(self, args: list[str]) -> None:
         done = subprocess.run([str(SCRIPT), *args], capture_output=True, text=True, timeout=30)
         assert done.returncode == 2 and "Usage: tests/pythons.sh" in done.stderr

@@ -31,7 +31,12 @@ class TestBroadcast:
         assert line.endswith("\n")
         (record,) = records(path)
         assert record.pop("timestamp")
-        assert record == {"type": state, "state": state, "worker": "worker-1", "task_id": "task-001"}
+        assert record == {
+            "type": state,
+            "state": state,
+            "worker": "worker-1",
+            "task_id": "task-001",
+        }
 
     def test_broadcast_start_creates_jsonl_line(self, isolated_swarm_dir: Path) -> None:
         StatusBroadcaster("worker-1").broadcast_start("task-001")
@@ -64,7 +69,11 @@ class TestBroadcast:
         assert "开始执行" in (isolated_swarm_dir / "status.log").read_text()
 
     def test_broadcast_with_meta(self, isolated_swarm_dir: Path) -> None:
-        meta = {"error_type": "timeout", "retry_count": 1, "nested": {"list": [1, 2.5, None, True, "x"]}}
+        meta = {
+            "error_type": "timeout",
+            "retry_count": 1,
+            "nested": {"list": [1, 2.5, None, True, "x"]},
+        }
         StatusBroadcaster("worker-1").broadcast(BroadcastState.ERROR, "task-001", meta=meta)
         (record,) = records(isolated_swarm_dir)
         assert record["meta"] == meta
@@ -85,7 +94,9 @@ class TestBroadcast:
         broadcaster = StatusBroadcaster("worker-1")
         for number in range(5):
             broadcaster.broadcast_start(f"task-{number}")
-        assert [record["task_id"] for record in records(isolated_swarm_dir)] == [f"task-{number}" for number in range(5)]
+        assert [record["task_id"] for record in records(isolated_swarm_dir)] == [
+            f"task-{number}" for number in range(5)
+        ]
 
     def test_convenience_methods(self, isolated_swarm_dir: Path) -> None:
         broadcaster = StatusBroadcaster("worker-1")
@@ -97,10 +108,13 @@ class TestBroadcast:
 
 
 def test_a_line_stands_exactly_as_the_format_says(isolated_swarm_dir: Path) -> None:
-    StatusBroadcaster("worker-1").broadcast("WAIT", "task-002", "needs a person", {"retry_count": 1})
+    StatusBroadcaster("worker-1").broadcast(
+        "WAIT", "task-002", "needs a person", {"retry_count": 1}
+    )
     line = (isolated_swarm_dir / "status.log").read_text()
     assert re.sub(r'"2[^"]+Z"', '"T"', line) == (
-        '{"timestamp": "T", "type": "WAIT", "state": "WAIT", "worker": "worker-1", "task_id": "task-002", '
+        '{"timestamp": "T", "type": "WAIT", "state": "WAIT", "worker": "worker-1", "task_id": '
+        '"task-002", '
         '"reason": "needs a person", "message": "needs a person", "meta": {"retry_count": 1}}\n'
     )
 
@@ -111,7 +125,9 @@ def test_members_equal_their_strings() -> None:
     assert f"{BroadcastState.DONE}" == str(BroadcastState.DONE) == "DONE"
 
 
-def test_the_path_follows_the_environment_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_follows_the_environment_at_each_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AI_SWARM_DIR", str(tmp_path / "one"))
     broadcaster = StatusBroadcaster("worker-1")
     broadcaster.broadcast_start("a")
@@ -133,12 +149,17 @@ def test_the_path_follows_the_environment_at_each_call(tmp_path: Path, monkeypat
         "😀 中文",
     ],
 )
-def test_any_text_is_one_line_for_every_reader_and_comes_back(text: str, isolated_swarm_dir: Path) -> None:
+def test_any_text_is_one_line_for_every_reader_and_comes_back(
+    text: str, isolated_swarm_dir: Path
+) -> None:
     broadcaster = StatusBroadcaster("worker-1")
     broadcaster.broadcast("HELP", "task-001", text, {"also": text})
     data = (isolated_swarm_dir / "status.log").read_bytes()
     assert len(data.decode().splitlines()) == 1
-    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in data.decode().rstrip("\n"))
+    assert not any(
+        ord(character) < 32 or 127 <= ord(character) < 160
+        for character in data.decode().rstrip("\n")
+    )
     assert json.loads(data)["message"] == json.loads(data)["meta"]["also"] == text
     assert broadcaster.tail()[0]["message"] == text
 
@@ -152,15 +173,21 @@ def test_a_mebibyte_of_text_is_one_record(isolated_swarm_dir: Path) -> None:
     assert broadcaster.query("big")[0]["message"] == text
 
 
-def test_a_record_that_is_too_large_is_refused_and_nothing_written(isolated_swarm_dir: Path) -> None:
+def test_a_record_that_is_too_large_is_refused_and_nothing_written(
+    isolated_swarm_dir: Path,
+) -> None:
     broadcaster = StatusBroadcaster("worker-1")
     with pytest.raises(ValueError, match="bytes"):
         broadcaster.broadcast_help("big", "x" * (17 * 1024 * 1024))
     assert not (isolated_swarm_dir / "status.log").exists()
 
 
-@pytest.mark.parametrize("meta", [{"a": float("nan")}, {"a": {1, 2}}, {1: "a"}, ["list"], "text", {"a": object()}])
-def test_meta_that_json_cannot_say_is_refused_and_nothing_written(meta: Any, isolated_swarm_dir: Path) -> None:
+@pytest.mark.parametrize(
+    "meta", [{"a": float("nan")}, {"a": {1, 2}}, {1: "a"}, ["list"], "text", {"a": object()}]
+)
+def test_meta_that_json_cannot_say_is_refused_and_nothing_written(
+    meta: Any, isolated_swarm_dir: Path
+) -> None:
     broadcaster = StatusBroadcaster("worker-1")
     with pytest.raises(ValueError, match="JSON"):
         broadcaster.broadcast("START", "task-001", meta=meta)
@@ -204,17 +231,28 @@ class TestReading:
 
     def test_either_vocabulary_is_read(self, store: Store) -> None:
         store.append(
-            "status", b'{"timestamp": "2026-02-02T10:30:00Z", "type": "WAIT", "worker": "w0", "task_id": "t", "reason": "r"}'
+            "status",
+            (
+                b'{"timestamp": "2026-02-02T10:30:00Z", "type": "WAIT", "worker": "w0", "task_id": '
+                b'"t", "reason": "r"}'
+            ),
         )
         store.append(
-            "status", b'{"state": "DONE", "task_id": "t", "timestamp": "2026-01-31T12:00:05+08:00", "message": "m", "x": 1}'
+            "status",
+            (
+                b'{"state": "DONE", "task_id": "t", "timestamp": "2026-01-31T12:00:05+08:00", '
+                b'"message": "m", "x": 1}'
+            ),
         )
         one, other = StatusBroadcaster("w", store=store).query("t")
         assert (one["state"], one["message"], one["worker"]) == ("WAIT", "r", "w0")
         assert (other["type"], other["reason"], other["x"]) == ("DONE", "m", 1)
 
     def test_a_task_written_with_escapes_is_found(self, store: Store) -> None:
-        store.append("status", json.dumps({"state": "DONE", "task_id": "任务-1", "timestamp": "2026-01-31"}).encode())
+        store.append(
+            "status",
+            json.dumps({"state": "DONE", "task_id": "任务-1", "timestamp": "2026-01-31"}).encode(),
+        )
         assert len(StatusBroadcaster("w", store=store).query("任务-1")) == 1
 
     def test_damaged_lines_are_skipped(self, store: Store) -> None:
@@ -226,16 +264,26 @@ class TestReading:
         assert [record["state"] for record in broadcaster.tail(2)] == ["START", "DONE"]
         assert [record["state"] for record in broadcaster.query("a")] == ["START", "DONE"]
 
-    def test_follow_gives_what_comes_after_and_ends_with_silence(self, store: Store, clock: HandClock) -> None:
+    def test_follow_gives_what_comes_after_and_ends_with_silence(
+        self, store: Store, clock: HandClock
+    ) -> None:
         broadcaster = StatusBroadcaster("w", store=store)
         broadcaster.broadcast_start("before")
         follower = broadcaster.follow(timeout=0.0)
         for task in ("a", "b"):
             broadcaster.broadcast_start(task)
         broadcaster.broadcast_done("a")
-        assert [(record["state"], record["task_id"]) for record in follower] == [("START", "a"), ("START", "b"), ("DONE", "a")]
-        assert [record["task_id"] for record in broadcaster.follow("", state="DONE", timeout=0.0)] == ["a"]
-        assert [record["task_id"] for record in broadcaster.follow("", task_id="before", timeout=0.0)] == ["before"]
+        assert [(record["state"], record["task_id"]) for record in follower] == [
+            ("START", "a"),
+            ("START", "b"),
+            ("DONE", "a"),
+        ]
+        assert [
+            record["task_id"] for record in broadcaster.follow("", state="DONE", timeout=0.0)
+        ] == ["a"]
+        assert [
+            record["task_id"] for record in broadcaster.follow("", task_id="before", timeout=0.0)
+        ] == ["before"]
 
     def test_reading_by_cursor_goes_on_where_it_stopped(self, store: Store) -> None:
         broadcaster = StatusBroadcaster("w", store=store)
@@ -247,7 +295,9 @@ class TestReading:
         assert [record["task_id"] for record in broadcaster.read(cursor)[0]] == ["b"]
 
 
-def test_follow_wakes_up_for_a_record_of_another_process(isolated_swarm_dir: Path, log: Run) -> None:
+def test_follow_wakes_up_for_a_record_of_another_process(
+    isolated_swarm_dir: Path, log: Run
+) -> None:
     follower = subprocess.Popen(
         [sys.executable, "-m", "swarm", "log", "follow", "--since", "0:0", "--type", "DONE"],
         stdout=subprocess.PIPE,
@@ -296,7 +346,13 @@ with tempfile.TemporaryDirectory() as tmp:
     print('TaskLockManager: OK')
 """
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}",
+        ],
         capture_output=True,
         text=True,
         timeout=60,
@@ -307,7 +363,14 @@ with tempfile.TemporaryDirectory() as tmp:
 
 def test_the_exports_need_nothing_installed(tmp_path: Path) -> None:
     program = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import swarm; print(all(getattr(swarm, name) for name in swarm.__all__))"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import swarm; "
+        f"print(all(getattr(swarm, name) for name in swarm.__all__))"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
     assert done.stdout == "True\n", done.stderr

@@ -1,4 +1,6 @@
-"""Task locks in Python: taking, keeping, losing and giving back, on every store; and what a lock file says."""
+"""Task locks in Python: taking, keeping, losing and giving back, on every store; and
+what a lock file says.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,11 @@ class TestTaskLock:
         after = manager.get_lock_info("task-001")
         assert before is not None and after is not None
         assert after.heartbeat_at > before.heartbeat_at and after.expires_at > before.expires_at
-        assert (after.acquired_at, after.token, after.ttl) == (before.acquired_at, before.token, before.ttl)
+        assert (after.acquired_at, after.token, after.ttl) == (
+            before.acquired_at,
+            before.token,
+            before.ttl,
+        )
 
     def test_update_heartbeat_fails_if_not_owned(self, store: Store) -> None:
         TaskLockManager("worker-1", store=store).acquire_lock("task-001")
@@ -104,7 +110,12 @@ class TestTaskLock:
         manager.acquire_lock("task-001", ttl=60)
         info = manager.get_lock_info("task-001")
         assert isinstance(info, LockInfo)
-        assert (info.worker_id, info.worker, info.task_id, info.ttl) == ("worker-1", "worker-1", "task-001", 60)
+        assert (info.worker_id, info.worker, info.task_id, info.ttl) == (
+            "worker-1",
+            "worker-1",
+            "task-001",
+            60,
+        )
         assert info.acquired_at == info.heartbeat_at and info.token == manager.token("task-001")
 
     def test_is_expired_within_ttl(self, isolated_swarm_dir: Path) -> None:
@@ -112,10 +123,15 @@ class TestTaskLock:
         info = LockInfo("worker-1", "task-001", iso(now - 400), iso(now - 200), 300)
         assert TaskLockManager("worker-1").is_expired(info) is False
 
-    def test_is_expired_past_ttl(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_expired_past_ttl(
+        self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         now = time.time()
         manager = TaskLockManager("worker-1")
-        assert manager.is_expired(LockInfo("worker-1", "task-001", iso(now), iso(now - 302), 300)) is True
+        assert (
+            manager.is_expired(LockInfo("worker-1", "task-001", iso(now), iso(now - 302), 300))
+            is True
+        )
         fresh = LockInfo("worker-1", "task-001", iso(now), iso(now), 300)
         monkeypatch.setattr(time, "time", lambda: now + 302)
         assert manager.is_expired(fresh) is True
@@ -124,9 +140,22 @@ class TestTaskLock:
         TaskLockManager("worker-1").acquire_lock("task-001")
         text = lock_file(isolated_swarm_dir).read_text()
         record = json.loads(text)
-        keys = ["task_id", "worker", "worker_id", "acquired_at", "heartbeat_at", "ttl", "expires_at", "token", "holder"]
+        keys = [
+            "task_id",
+            "worker",
+            "worker_id",
+            "acquired_at",
+            "heartbeat_at",
+            "ttl",
+            "expires_at",
+            "token",
+            "holder",
+        ]
         assert list(record) == keys
-        assert text.startswith('{"task_id": "task-001", "worker": "worker-1", "worker_id": "worker-1", "acquired_at": "2')
+        assert text.startswith(
+            '{"task_id": "task-001", "worker": "worker-1", "worker_id": "worker-1", '
+            '"acquired_at": "2'
+        )
         assert (record["ttl"], record["token"]) == (300, 1)
         assert LockInfo(**record).token == 1
 
@@ -134,7 +163,9 @@ class TestTaskLock:
         assert task_lock.HEARTBEAT_INTERVAL == TaskLockManager.HEARTBEAT_INTERVAL == 10
         assert task_lock.DEFAULT_TTL == TaskLockManager.DEFAULT_TTL == 300
 
-    def test_ttl_env_override(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ttl_env_override(
+        self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         manager = TaskLockManager("worker-1")
         assert manager._get_ttl() == 300
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "42")
@@ -149,13 +180,19 @@ class TestTaskLock:
         manager = TaskLockManager("worker-1")
         assert manager._get_locks_dir() == str(isolated_swarm_dir / "locks")
         assert manager._get_lock_path("task-001") == str(lock_file(isolated_swarm_dir))
-        assert manager.acquire_lock("task-001") and manager.release_lock("task-001") and manager.acquire_lock("task-001")
+        assert (
+            manager.acquire_lock("task-001")
+            and manager.release_lock("task-001")
+            and manager.acquire_lock("task-001")
+        )
 
     def test_two_processes_cannot_both_acquire(self, isolated_swarm_dir: Path) -> None:
         context = multiprocessing.get_context("fork")
         for round_ in range(30):
             with context.Pool(2) as pool:
-                assert sorted(pool.starmap(_acquire, [(f"w{n}", f"task-{round_}") for n in range(2)])) == [False, True]
+                assert sorted(
+                    pool.starmap(_acquire, [(f"w{n}", f"task-{round_}") for n in range(2)])
+                ) == [False, True]
 
 
 def _acquire(worker: str, task: str) -> bool:
@@ -165,7 +202,9 @@ def _acquire(worker: str, task: str) -> bool:
 class TestOwnership:
     """A lock is changed only by who holds it now."""
 
-    def test_a_worker_that_slept_past_its_lease_cannot_change_the_successors_lock(self, store: Store, clock: HandClock) -> None:
+    def test_a_worker_that_slept_past_its_lease_cannot_change_the_successors_lock(
+        self, store: Store, clock: HandClock
+    ) -> None:
         sleeper, successor = TaskLockManager("w", store=store), TaskLockManager("w", store=store)
         sleeper.acquire_lock("t", ttl=10)
         clock.pass_time(11)
@@ -175,7 +214,9 @@ class TestOwnership:
         assert successor.update_heartbeat("t")
         assert successor.release_lock("t")
 
-    def test_an_expired_lock_that_was_not_taken_over_is_still_its_workers(self, store: Store, clock: HandClock) -> None:
+    def test_an_expired_lock_that_was_not_taken_over_is_still_its_workers(
+        self, store: Store, clock: HandClock
+    ) -> None:
         manager = TaskLockManager("w", store=store)
         manager.acquire_lock("t", ttl=10)
         clock.pass_time(11)
@@ -189,7 +230,9 @@ class TestOwnership:
         assert TaskLockManager("w", store=store).update_heartbeat("t")
         assert TaskLockManager("w", store=store).release_lock("t")
 
-    def test_tokens_grow_over_release_takeover_and_removal_by_hand(self, store: Store, clock: HandClock) -> None:
+    def test_tokens_grow_over_release_takeover_and_removal_by_hand(
+        self, store: Store, clock: HandClock
+    ) -> None:
         tokens = []
         for step in range(9):
             manager = TaskLockManager(f"w{step}", store=store)
@@ -205,8 +248,12 @@ class TestOwnership:
                 assert data is not None and store.remove("locks/t", data)
         assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
-    def test_a_token_that_was_taken_too_early_is_taken_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Between drawing and creating, another takes the lock with a later token and gives it back."""
+    def test_a_token_that_was_taken_too_early_is_taken_again(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between drawing and creating, another takes the lock with a later token and
+        gives it back.
+        """
         slow, quick = TaskLockManager("slow", store=store), TaskLockManager("quick", store=store)
         real = type(store).create
         seen: list[int | None] = []
@@ -252,16 +299,26 @@ class TestVocabularies:
 
     FORMS = pytest.mark.parametrize("form", ["four", "five"])
 
-    def write(self, path: Path, form: str, age: float, ttl: int | None = 300, worker: str = "worker-9") -> None:
+    def write(
+        self, path: Path, form: str, age: float, ttl: int | None = 300, worker: str = "worker-9"
+    ) -> None:
         moment = time.time() - age
         if form == "four":
             expires = {} if ttl is None else {"expires_at": iso(moment + ttl)}
             write_lock(path, worker=worker, acquired_at=iso(moment), **expires)
         else:
-            write_lock(path, worker_id=worker, acquired_at=iso(moment - 50), heartbeat_at=iso(moment), ttl=ttl)
+            write_lock(
+                path,
+                worker_id=worker,
+                acquired_at=iso(moment - 50),
+                heartbeat_at=iso(moment),
+                ttl=ttl,
+            )
 
     @FORMS
-    def test_a_lock_of_an_older_form_blocks_every_worker(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_a_lock_of_an_older_form_blocks_every_worker(
+        self, form: str, isolated_swarm_dir: Path, lock: Run
+    ) -> None:
         self.write(isolated_swarm_dir, form, age=0)
         manager = TaskLockManager("worker-1")
         assert manager.is_locked("task-001") and not manager.acquire_lock("task-001")
@@ -275,7 +332,9 @@ class TestVocabularies:
         assert lock("release", "task-001", "worker-1").returncode == 1
 
     @FORMS
-    def test_the_worker_of_an_older_form_refreshes_and_releases_it(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_the_worker_of_an_older_form_refreshes_and_releases_it(
+        self, form: str, isolated_swarm_dir: Path, lock: Run
+    ) -> None:
         self.write(isolated_swarm_dir, form, age=290)
         assert TaskLockManager("worker-9").update_heartbeat("task-001")
         info = TaskLockManager("worker-9").get_lock_info("task-001")
@@ -284,7 +343,9 @@ class TestVocabularies:
         assert lock("release", "task-001", "worker-9").stdout == "Lock released: task-001\n"
 
     @FORMS
-    def test_an_expired_lock_of_an_older_form_is_taken_over(self, form: str, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_an_expired_lock_of_an_older_form_is_taken_over(
+        self, form: str, isolated_swarm_dir: Path, lock: Run
+    ) -> None:
         self.write(isolated_swarm_dir, form, age=302)
         assert not TaskLockManager("worker-1").is_locked("task-001")
         assert "Expired" in lock("check", "task-001").stdout
@@ -292,11 +353,15 @@ class TestVocabularies:
         assert "worker-1" in lock_file(isolated_swarm_dir).read_text()
 
     @FORMS
-    def test_a_lock_of_an_older_form_without_an_end_never_expires(self, form: str, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_of_an_older_form_without_an_end_never_expires(
+        self, form: str, isolated_swarm_dir: Path
+    ) -> None:
         self.write(isolated_swarm_dir, form, age=10**8, ttl=None)
         assert TaskLockManager("worker-1").is_locked("task-001")
 
-    def test_a_script_blocks_python_and_the_other_way_round(self, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_a_script_blocks_python_and_the_other_way_round(
+        self, isolated_swarm_dir: Path, lock: Run
+    ) -> None:
         manager = TaskLockManager("worker-1")
         assert lock("acquire", "a", "worker-0").returncode == 0
         assert manager.acquire_lock("b")
@@ -325,7 +390,11 @@ class TestVocabularies:
         manager.acquire_lock("task-001", ttl=60)
         data = store.read("locks/task-001")
         assert data is not None
-        store.replace("locks/task-001", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 5, "expires_at"'))
+        store.replace(
+            "locks/task-001",
+            data,
+            data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 5, "expires_at"'),
+        )
         clock.pass_time(6)
         assert not manager.is_locked("task-001")
 
@@ -350,10 +419,19 @@ class TestVocabularies:
 
     def test_ttl_counts_where_the_two_ends_disagree(self, isolated_swarm_dir: Path) -> None:
         now = time.time()
-        write_lock(isolated_swarm_dir, worker="w", worker_id="w", heartbeat_at=iso(now), ttl=300, expires_at=iso(now - 50))
+        write_lock(
+            isolated_swarm_dir,
+            worker="w",
+            worker_id="w",
+            heartbeat_at=iso(now),
+            ttl=300,
+            expires_at=iso(now - 50),
+        )
         assert TaskLockManager("x").is_locked("task-001")
 
-    def test_a_lock_edited_to_another_worker_is_that_workers(self, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_edited_to_another_worker_is_that_workers(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         for key in ("worker", "worker_id"):
             manager = TaskLockManager("worker-1")
             assert manager.acquire_lock("task-001")
@@ -364,12 +442,24 @@ class TestVocabularies:
             assert TaskLockManager("worker-2").release_lock("task-001")
 
     @pytest.mark.parametrize(
-        "stamp", ["2026-02-02T10:30:00", "20260202T103000Z", "2026-02-02 10:30:00,5+01:00", "2026-W06-1T10:30Z"]
+        "stamp",
+        [
+            "2026-02-02T10:30:00",
+            "20260202T103000Z",
+            "2026-02-02 10:30:00,5+01:00",
+            "2026-W06-1T10:30Z",
+        ],
     )
     def test_times_in_any_iso_form_are_read(self, stamp: str, isolated_swarm_dir: Path) -> None:
         write_lock(isolated_swarm_dir, worker_id="w", acquired_at=stamp, heartbeat_at=stamp, ttl=60)
         assert not TaskLockManager("x").is_locked("task-001")
-        write_lock(isolated_swarm_dir, worker_id="w", acquired_at=stamp, heartbeat_at=stamp.replace("2026", "2096"), ttl=60)
+        write_lock(
+            isolated_swarm_dir,
+            worker_id="w",
+            acquired_at=stamp,
+            heartbeat_at=stamp.replace("2026", "2096"),
+            ttl=60,
+        )
         assert TaskLockManager("x").is_locked("task-001")
 
     def test_a_lock_that_names_another_task_is_not_released(self, isolated_swarm_dir: Path) -> None:
@@ -397,7 +487,9 @@ class TestUnreadable:
     )
 
     @KINDS
-    def test_an_invalid_record_is_held_at_first_and_then_free(self, content: bytes, isolated_swarm_dir: Path, lock: Run) -> None:
+    def test_an_invalid_record_is_held_at_first_and_then_free(
+        self, content: bytes, isolated_swarm_dir: Path, lock: Run
+    ) -> None:
         path = lock_file(isolated_swarm_dir)
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
@@ -410,7 +502,9 @@ class TestUnreadable:
         assert "task-001: Expired (unreadable)" in lock("list").stdout
         assert manager.acquire_lock("task-001")
 
-    def test_an_invalid_record_from_the_future_is_not_held_for_ever(self, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_record_from_the_future_is_not_held_for_ever(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         path = lock_file(isolated_swarm_dir)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"")
@@ -429,13 +523,17 @@ class TestUnreadable:
             {"ttl": "nan"},
         ],
     )
-    def test_an_invalid_end_is_no_end(self, fields: dict[str, Any], isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_end_is_no_end(
+        self, fields: dict[str, Any], isolated_swarm_dir: Path
+    ) -> None:
         write_lock(isolated_swarm_dir, worker="w", acquired_at="2020-01-01T00:00:00Z", **fields)
         assert TaskLockManager("x").is_locked("task-001")
 
 
 @pytest.mark.parametrize("at", [1e18, float("nan"), "soon", None, True, -1e30, 10**400])
-def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(at: Any, store: Store, clock: HandClock) -> None:
+def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(
+    at: Any, store: Store, clock: HandClock
+) -> None:
     manager = TaskLockManager("w", store=store)
     manager.acquire_lock("t", ttl=60)
     data = store.read("locks/t")
@@ -450,7 +548,9 @@ def test_a_forged_stamp_neither_frees_nor_keeps_a_lock(at: Any, store: Store, cl
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.5, 315_360_001, float("nan"), float("inf"), True, "60"])
-def test_a_ttl_out_of_range_is_refused_and_nothing_written(ttl: Any, isolated_swarm_dir: Path) -> None:
+def test_a_ttl_out_of_range_is_refused_and_nothing_written(
+    ttl: Any, isolated_swarm_dir: Path
+) -> None:
     manager = TaskLockManager("worker-1")
     with pytest.raises(ValueError, match="ttl"):
         manager.acquire_lock("task-001", ttl=ttl)
@@ -489,7 +589,9 @@ def test_no_residue_is_left_behind(isolated_swarm_dir: Path) -> None:
     assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
 
 
-def test_a_late_heartbeat_does_not_remember_a_lock_that_another_thread_released(tmp_path: Path) -> None:
+def test_a_late_heartbeat_does_not_remember_a_lock_that_another_thread_released(
+    tmp_path: Path,
+) -> None:
     replaced, go_on = threading.Event(), threading.Event()
 
     class Slow(FileStore):

@@ -41,16 +41,28 @@ def check_log(case: Case) -> Iterator[Check]:
     records = [parse_record(line) for line in lines if line.strip()]
     damaged = sum(record is None for record in records)
     times = [from_iso(record.get("timestamp")) for record in records if record]
-    ahead = max((moment for moment in times if moment is not None), default=0.0) - case.store.clock.now()
+    ahead = (
+        max((moment for moment in times if moment is not None), default=0.0)
+        - case.store.clock.now()
+    )
     if damaged:
-        text = f"{damaged} of the last {len(records)} lines are not valid records; readers skip them"
+        text = (
+            f"{damaged} of the last {len(records)} lines are not valid records; readers skip them"
+        )
         yield Check("log", WARNING, text, "swarm log validate")
     if ahead > _MAX_CLOCK_DIFFERENCE:
-        text = f"a record is dated {duration(ahead)} in the future: a writer's clock or this clock is wrong"
+        text = (
+            f"a record is dated {duration(ahead)} in the future: a writer's clock or this "
+            f"clock is wrong"
+        )
         yield Check("log", WARNING, text, "date -u  # compare the clocks of all machines")
     if not damaged and ahead <= _MAX_CLOCK_DIFFERENCE:
         yield Check(
-            "log", OK, f"the last {_count(len(records), 'record')} can be read" if records else "there are no records yet"
+            "log",
+            OK,
+            f"the last {_count(len(records), 'record')} can be read"
+            if records
+            else "there are no records yet",
         )
 
 
@@ -58,13 +70,19 @@ def check_queue(case: Case) -> Iterator[Check]:
     _read_queue(case)  # from the beginning: a snapshot would hide damaged lines
     state = case.tasks
     if state.damaged:
-        text = f"the queue's log has {_count(state.damaged, 'line')} that cannot be read; readers skip them"
+        text = (
+            f"the queue's log has {_count(state.damaged, 'line')} that cannot be read; readers "
+            f"skip them"
+        )
         yield Check("queue", WARNING, text, "swarm task list")
     blocked = state.blocked()
     if blocked:
         task, culprit = next(iter(blocked.items()))
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
-        text = f"{task}{more} cannot start: {culprit}, which must be done first, has failed, was cancelled or does not exist"
+        text = (
+            f"{task}{more} cannot start: {culprit}, which must be done first, has failed, was "
+            f"cancelled or does not exist"
+        )
         yield Check("queue", WARNING, text, f"swarm task retry {quoted(culprit)}")
     if not state.damaged and not blocked:
         yield Check("queue", OK, _count(len(state), "task") if len(state) else "the queue is empty")
@@ -84,11 +102,16 @@ def check_locks(case: Case) -> Iterator[Check]:
 
 def check_claims(case: Case) -> Iterator[Check]:
     """Find tasks whose worker died at the last attempt, while no worker has noticed."""
-    tokens = {entry.id: entry.token for entry in case.tasks.running.values() if _has_failed(case, entry)}
+    tokens = {
+        entry.id: entry.token for entry in case.tasks.running.values() if _has_failed(case, entry)
+    }
     _read_queue(case)  # the claim must stand before and after the look at its lock
     for entry in list(case.tasks.running.values()):
         if entry.state == RUNNING and tokens.get(entry.id) == entry.token:
-            text = f"{entry.id} has failed: its worker {entry.worker} died at attempt {entry.attempts} of {entry.max_attempts}"
+            text = (
+                f"{entry.id} has failed: its worker {entry.worker} died at attempt "
+                f"{entry.attempts} of {entry.max_attempts}"
+            )
             yield Check("queue", WARNING, text, f"swarm task retry {quoted(entry.id)}")
 
 
@@ -102,10 +125,17 @@ def check_leftovers(case: Case) -> Iterator[Check]:
         # Scratch directories alone: swarm removes an intent once its scratch directory
         # is gone.
         folders = " ".join(quoted(folder) for folder in scratch_directories(case.root))
-        text = f"{_count(count, 'leftover')} of crashed processes: every change of a lock reads their names"
+        text = (
+            f"{_count(count, 'leftover')} of crashed processes: every change of a lock reads "
+            f"their names"
+        )
         yield Check("leftovers", WARNING, text, f"find {folders} -mindepth 1 -mmin +60 -delete")
     elif count:
-        yield Check("leftovers", OK, f"{_count(count, 'leftover')} of crashed processes; swarm removes them over time")
+        yield Check(
+            "leftovers",
+            OK,
+            f"{_count(count, 'leftover')} of crashed processes; swarm removes them over time",
+        )
     else:
         yield Check("leftovers", OK, "crashed processes left nothing")
 
@@ -133,15 +163,30 @@ def _check_lock(case: Case, task: str) -> Iterator[Check]:
         return
     heartbeat_at = from_iso(lock.heartbeat_at)
     if heartbeat_at is not None and heartbeat_at - now > _MAX_CLOCK_DIFFERENCE:
-        text = f"the lock of {task} is dated {duration(heartbeat_at - now)} in the future: a clock is wrong"
+        text = (
+            f"the lock of {task} is dated {duration(heartbeat_at - now)} in the future: a "
+            f"clock is wrong"
+        )
         yield Check("locks", WARNING, text, "date -u  # compare the clocks of all machines")
     if _outlives_its_task(case, task, lock.token, now):
-        yield Check("locks", WARNING, f"{task} is done, but {lock.worker} still holds its lock", free)
+        yield Check(
+            "locks", WARNING, f"{task} is done, but {lock.worker} still holds its lock", free
+        )
     elif status.reason:
-        yield Check("locks", WARNING, f"the lock of {task} is left over: the process of {lock.worker} is gone", free)
+        yield Check(
+            "locks",
+            WARNING,
+            f"the lock of {task} is left over: the process of {lock.worker} is gone",
+            free,
+        )
     elif not status.is_held and (status.seconds_left or 0.0) < -_LEFT_OVER_AFTER:
         since = duration(status.seconds_left or 0.0)
-        yield Check("locks", WARNING, f"the lock of {task} is left over: the lease of {lock.worker} ended {since} ago", free)
+        yield Check(
+            "locks",
+            WARNING,
+            f"the lock of {task} is left over: the lease of {lock.worker} ended {since} ago",
+            free,
+        )
 
 
 def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> bool:

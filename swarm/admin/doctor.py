@@ -13,7 +13,12 @@ from typing import Any
 from swarm import settings
 from swarm.admin.check import FAULT, OK, WARNING, Check
 from swarm.admin.content_checks import CHECKS, Case
-from swarm.admin.machine_checks import check_clock, check_environment, check_optional_parts, check_python
+from swarm.admin.machine_checks import (
+    check_clock,
+    check_environment,
+    check_optional_parts,
+    check_python,
+)
 from swarm.admin.server_checks import check_server, reach_command
 from swarm.admin.state_dir_check import check_state_dir
 from swarm.errors import BadInput, SwarmError
@@ -28,7 +33,11 @@ __all__ = ["CHECKS", "FAULT", "OK", "WARNING", "Case", "Check", "examine"]
 
 def examine() -> list[Check]:
     """Run every check of the swarm that the environment names, in order."""
-    found = [*_guarded("python", check_python), *_guarded("environment", check_environment), *_guarded("clock", check_clock)]
+    found = [
+        *_guarded("python", check_python),
+        *_guarded("environment", check_environment),
+        *_guarded("clock", check_clock),
+    ]
     try:
         root, chosen = settings.state_dir()
     except SwarmError as error:
@@ -45,7 +54,9 @@ def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
     try:
         store = default_store() if store_url() else FileStore(root, trusted=chosen)
     except SwarmError as error:
-        yield Check("store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE")
+        yield Check(
+            "store", FAULT, str(error), str(error).partition("Run: ")[2] or "unset SWARM_STORE"
+        )
         return
     if isinstance(store, ServerStore):
         server: ServerStore[Any] = store
@@ -65,8 +76,15 @@ def _check_answer(store: ServerStore[Any]) -> Check:
     begun = time.perf_counter()
     ahead = store.clock.now() - time.time()
     took = (time.perf_counter() - begun) * 1000
-    apart = f"is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}" if abs(ahead) >= 1 else "agrees with"
-    text = f"{store.address.shown} answers in {took:.1f} ms; leases follow its clock, which {apart} this machine's"
+    apart = (
+        f"is {duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
+        if abs(ahead) >= 1
+        else "agrees with"
+    )
+    text = (
+        f"{store.address.shown} answers in {took:.1f} ms; leases follow its clock, which "
+        f"{apart} this machine's"
+    )
     return Check("store", OK, text)
 
 
@@ -78,9 +96,15 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
     except SwarmError as error:
         found.append(Check(name, FAULT, str(error), f"ls -la {_shown_root()}"))
     except OSError as error:
-        found.append(Check(name, FAULT, f"this cannot be checked: {error}", f"ls -la {_shown_root()}"))
+        found.append(
+            Check(name, FAULT, f"this cannot be checked: {error}", f"ls -la {_shown_root()}")
+        )
     except Exception as error:
-        found.append(Check(name, FAULT, f"this cannot be checked: {error!r}", "python3 -X dev -m swarm doctor"))
+        found.append(
+            Check(
+                name, FAULT, f"this cannot be checked: {error!r}", "python3 -X dev -m swarm doctor"
+            )
+        )
     return found
 
 

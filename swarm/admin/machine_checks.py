@@ -22,7 +22,12 @@ _EARLIEST = 1_700_000_000  # seconds; in 2023, before this program was written
 def check_python() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < (3, 11):  # noqa: UP036
-        yield Check("python", FAULT, f"this is Python {version}, but swarm needs 3.11 or newer", "python3.11 -m swarm doctor")
+        yield Check(
+            "python",
+            FAULT,
+            f"this is Python {version}, but swarm needs 3.11 or newer",
+            "python3.11 -m swarm doctor",
+        )
     else:
         yield Check("python", OK, f"Python {version}, {sys.executable}")
 
@@ -41,22 +46,44 @@ def check_environment() -> Iterator[Check]:
             all_valid = False
             yield Check("environment", FAULT, str(error), f"unset {name}")
     if all_valid:
-        shown = ("SWARM_STATE_DIR", "AI_SWARM_DIR", "AI_SWARM_LOCK_TTL", "SWARM_STORE", "SWARM_WORKER")
+        shown = (
+            "SWARM_STATE_DIR",
+            "AI_SWARM_DIR",
+            "AI_SWARM_LOCK_TTL",
+            "SWARM_STORE",
+            "SWARM_WORKER",
+        )
         names = [name for name in shown if name in settings.environment()]
-        yield Check("environment", OK, f"set: {', '.join(names)}" if names else "no variable is set, so the defaults apply")
+        yield Check(
+            "environment",
+            OK,
+            f"set: {', '.join(names)}" if names else "no variable is set, so the defaults apply",
+        )
 
 
 def check_clock() -> Iterator[Check]:
     if not process.boot_id():
-        text = "this system has no boot id, so leases depend on the wall clock: setting it can end them early or late"
+        text = (
+            "this system has no boot id, so leases depend on the wall clock: setting it can "
+            "end them early or late"
+        )
         yield Check("clock", WARNING, text, "date -u  # keep the clock right with NTP")
         return
     now = time.time()
     booted = now - time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
     if now < _EARLIEST or booted < 0:
-        yield Check("clock", FAULT, f"the clock shows {to_iso(now)}, which is wrong", "date -u  # set the clock with NTP")
+        yield Check(
+            "clock",
+            FAULT,
+            f"the clock shows {to_iso(now)}, which is wrong",
+            "date -u  # set the clock with NTP",
+        )
     else:
-        yield Check("clock", OK, f"{to_iso(now)}, up {duration(now - booted)}; leases do not depend on the wall clock")
+        yield Check(
+            "clock",
+            OK,
+            f"{to_iso(now)}, up {duration(now - booted)}; leases do not depend on the wall clock",
+        )
 
 
 def check_optional_parts() -> Iterator[Check]:
@@ -66,14 +93,21 @@ def check_optional_parts() -> Iterator[Check]:
     for name, found, use in (
         ("PyYAML", _has_module("yaml"), "YAML files of tasks, sprint locks in full YAML"),
         ("tmux", shutil.which("tmux") is not None, "`swarm up`"),
-        *((driver.client, _has_module(driver.client), f"{driver.schemes[0]}://") for driver in drivers),
+        *(
+            (driver.client, _has_module(driver.client), f"{driver.schemes[0]}://")
+            for driver in drivers
+        ),
     ):
         if found:
             installed.append(name)
         else:
             missing.append(f"{name} (for {use})")
     text = f"installed: {', '.join(installed) or 'none'}"
-    yield Check("optional parts", OK, f"{text}; missing (optional): {', '.join(missing)}" if missing else text)
+    yield Check(
+        "optional parts",
+        OK,
+        f"{text}; missing (optional): {', '.join(missing)}" if missing else text,
+    )
 
 
 def _has_module(name: str) -> bool:

@@ -32,7 +32,9 @@ class Moved(NamedTuple):
     token: int
 
 
-def migrate(old: Store, new: Store, progress: Callable[[str, int], object] = lambda log, count: None) -> Moved:
+def migrate(
+    old: Store, new: Store, progress: Callable[[str, int], object] = lambda log, count: None
+) -> Moved:
     """Copy the lines that are missing in the new store.
 
     Raise LockHeld while a lock is held in one of the stores. Raise StoreError if the

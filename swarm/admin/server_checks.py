@@ -28,7 +28,9 @@ def check_server(store: ServerStore[Any]) -> Iterator[Check]:
     except StoreError:
         if not engine.settings_command:
             raise
-        text = "its settings cannot be read, so it is unknown whether a crash loses what it confirmed"
+        text = (
+            "its settings cannot be read, so it is unknown whether a crash loses what it confirmed"
+        )
         yield Check(_NAME, WARNING, text, engine.settings_command)
         return
     yield from engine.judge(settings)
@@ -41,7 +43,11 @@ def reach_command(address: Address) -> str:
 
 def _reach_redis(address: Address) -> str:
     (host, port), *_ = address.hosts_and_ports(6379)
-    return f"redis-cli -h {host} -p {port} ping" if address.hosts else f"redis-cli -s {address.path} ping"
+    return (
+        f"redis-cli -h {host} -p {port} ping"
+        if address.hosts
+        else f"redis-cli -s {address.path} ping"
+    )
 
 
 def _reach_postgres(address: Address) -> str:
@@ -54,7 +60,9 @@ def _reach_postgres(address: Address) -> str:
 
 def _reach_etcd(address: Address) -> str:
     scheme = "https" if address.scheme == "etcds" else "http"
-    endpoints = ",".join(f"{scheme}://{host}:{port}" for host, port in address.hosts_and_ports(2379))
+    endpoints = ",".join(
+        f"{scheme}://{host}:{port}" for host, port in address.hosts_and_ports(2379)
+    )
     return f"etcdctl --endpoints={endpoints} endpoint health"
 
 
@@ -62,10 +70,14 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
     yield Check(_NAME, OK, settings["version"])
     if settings["appendonly"] != "yes":
         text = "it has no append-only file: a crash loses what it confirmed, also locks"
-        yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET appendonly yes  # and in its configuration")
+        yield Check(
+            _NAME, WARNING, text, "redis-cli CONFIG SET appendonly yes  # and in its configuration"
+        )
     elif settings["appendfsync"] != "always":
         sync = settings["appendfsync"]
-        text = f"it syncs its append-only file {sync}: a crash of the machine loses the last changes"
+        text = (
+            f"it syncs its append-only file {sync}: a crash of the machine loses the last changes"
+        )
         yield Check(
             _NAME,
             WARNING,
@@ -77,7 +89,9 @@ def _check_redis(settings: Mapping[str, Any]) -> Iterator[Check]:
         yield Check(_NAME, OK, text)
     eviction = settings["maxmemory-policy"]
     if eviction.startswith("volatile"):
-        text = f"when memory is short it deletes sessions ({eviction}): a change could be made twice"
+        text = (
+            f"when memory is short it deletes sessions ({eviction}): a change could be made twice"
+        )
         yield Check(_NAME, WARNING, text, "redis-cli CONFIG SET maxmemory-policy noeviction")
     elif eviction != "noeviction":
         text = f"when memory is short it deletes keys ({eviction}), also locks"
@@ -94,23 +108,38 @@ def _check_postgres(settings: Mapping[str, Any]) -> Iterator[Check]:
     yield Check(_NAME, OK, f"PostgreSQL {settings['server_version'].partition(' ')[0]}")
     unsafe = [f"{name} = off" for name in ("fsync", "full_page_writes") if settings[name] == "off"]
     for setting in unsafe:
-        text = f"{setting}: a crash of the machine loses confirmed changes, and may damage the database"
-        fix = f"psql -c 'ALTER SYSTEM SET {setting.replace('off', 'on')}' -c 'SELECT pg_reload_conf()'"
+        text = (
+            f"{setting}: a crash of the machine loses confirmed changes, and may damage the "
+            f"database"
+        )
+        fix = (
+            f"psql -c 'ALTER SYSTEM SET {setting.replace('off', 'on')}' -c 'SELECT "
+            f"pg_reload_conf()'"
+        )
         yield Check(_NAME, FAULT, text, fix)
     if not unsafe:
         commit = settings["synchronous_commit"]
-        text = f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)"
+        text = (
+            f"what it confirms survives a crash (fsync on, synchronous_commit {commit} for swarm)"
+        )
         yield Check(_NAME, OK, text)
     if settings["standbys"] and not settings["synchronous_standby_names"]:
-        text = "its standbys are asynchronous: a failover may lose confirmed changes (docs/reference/stores.md)"
+        text = (
+            "its standbys are asynchronous: a failover may lose confirmed changes "
+            "(docs/reference/stores.md)"
+        )
         yield Check(_NAME, WARNING, text, "psql -c 'SHOW synchronous_standby_names'")
 
 
 def _check_etcd(settings: Mapping[str, Any]) -> Iterator[Check]:
     version = settings["version"]
     if version in _ETCD_LOSING:
-        text = f"etcd {version} may lose confirmed writes when a member is killed (etcd's issue 13766)"
-        yield Check(_NAME, FAULT, text, "etcd --version  # install 3.5.6 or newer, or 3.4.22 or newer")
+        text = (
+            f"etcd {version} may lose confirmed writes when a member is killed (etcd's issue 13766)"
+        )
+        yield Check(
+            _NAME, FAULT, text, "etcd --version  # install 3.5.6 or newer, or 3.4.22 or newer"
+        )
     else:
         yield Check(_NAME, OK, f"etcd {version}")
     for error in settings["errors"]:

@@ -22,7 +22,9 @@ from swarm.terminal.text import quoted
 
 _LINKS_MISSING = "it has no hard links"
 _LINKS_DOUBTFUL = "it may have no hard links, and reports changes late"
-_SERVER_DECIDES = "locks between machines need atomic links and renames on the server, and clocks that agree"
+_SERVER_DECIDES = (
+    "locks between machines need atomic links and renames on the server, and clocks that agree"
+)
 _CACHED_NAMES = "it may cache names, so that two machines see different locks"
 _NO_WAKE_UPS = "changes of other machines wake no waiting process"
 _DOUBTFUL_FILESYSTEMS = {
@@ -61,15 +63,22 @@ def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
 
 def _check_directory(root: str, chosen: bool) -> Iterator[Check]:
     name = "state directory"
-    own = f"export SWARM_STATE_DIR=$HOME/.swarm  # or another directory of your own, instead of {root}"
+    own = (
+        f"export SWARM_STATE_DIR=$HOME/.swarm  # or another directory of your own, instead of "
+        f"{root}"
+    )
     try:
         link = os.path.islink(root)
         found = os.stat(root)
     except FileNotFoundError:
         if link:
-            yield Check(name, FAULT, f"{root} is a symbolic link to a missing file", f"rm {quoted(root)}")
+            yield Check(
+                name, FAULT, f"{root} is a symbolic link to a missing file", f"rm {quoted(root)}"
+            )
         else:
-            yield Check(name, OK, f"{root} does not exist yet; the first command that writes creates it")
+            yield Check(
+                name, OK, f"{root} does not exist yet; the first command that writes creates it"
+            )
         return
     except OSError as error:
         yield Check(name, FAULT, f"{root} cannot be examined: {error.strerror}", own)
@@ -77,18 +86,33 @@ def _check_directory(root: str, chosen: bool) -> Iterator[Check]:
     if not stat.S_ISDIR(found.st_mode):
         yield Check(name, FAULT, f"{root} is not a directory", own)
     elif link and not chosen:
-        yield Check(name, FAULT, f"{root} is the default and a symbolic link, so swarm does not use it", own)
+        yield Check(
+            name, FAULT, f"{root} is the default and a symbolic link, so swarm does not use it", own
+        )
     elif found.st_uid != os.geteuid() and not chosen:
-        yield Check(name, FAULT, f"{root} is the default and belongs to {_owner(found.st_uid)}, so swarm does not use it", own)
+        yield Check(
+            name,
+            FAULT,
+            f"{root} is the default and belongs to {_owner(found.st_uid)}, "
+            "so swarm does not use it",
+            own,
+        )
     elif found.st_uid not in (os.geteuid(), 0):
         text = f"{root} belongs to {_owner(found.st_uid)}, who can change everything in it"
         yield Check(name, WARNING, text, own)
     elif found.st_mode & 0o022:
         who = "all users" if found.st_mode & 0o002 else "its group"
-        text = f"{who} may write to {root} (mode {stat.S_IMODE(found.st_mode):04o}), and so acquire, break and forge locks"
+        text = (
+            f"{who} may write to {root} (mode {stat.S_IMODE(found.st_mode):04o}), and so "
+            f"acquire, break and forge locks"
+        )
         yield Check(name, WARNING, text, f"chmod go-w {quoted(root)}")
     else:
-        yield Check(name, OK, f"{root}, owner {_owner(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}")
+        yield Check(
+            name,
+            OK,
+            f"{root}, owner {_owner(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}",
+        )
 
 
 def _could_be_created(parent: str) -> Iterator[Check]:
@@ -108,7 +132,12 @@ def _check_permissions(root: str) -> Iterator[Check]:
     try:
         trial_dir = tempfile.mkdtemp(prefix=".doctor-", dir=root)
     except OSError as error:
-        yield Check(name, FAULT, f"no file can be created in {root}: {error.strerror}", f"ls -ld {quoted(root)}")
+        yield Check(
+            name,
+            FAULT,
+            f"no file can be created in {root}: {error.strerror}",
+            f"ls -ld {quoted(root)}",
+        )
         return
     try:
         faults = [fault for trial in _TRIALS if (fault := _tried(trial, trial_dir))]
@@ -119,7 +148,11 @@ def _check_permissions(root: str) -> Iterator[Check]:
     unusable = list(_unusable(root))
     yield from unusable
     if not faults and not unusable:
-        yield Check(name, OK, "files can be written, linked, renamed and removed, and no name is given twice")
+        yield Check(
+            name,
+            OK,
+            "files can be written, linked, renamed and removed, and no name is given twice",
+        )
 
 
 def _unusable(root: str) -> Iterator[Check]:
@@ -133,10 +166,14 @@ def _unusable(root: str) -> Iterator[Check]:
         yield from _check_path(f"{root}/{name}", os.path.isdir, os.W_OK | os.X_OK, "a directory")
 
 
-def _check_path(path: str, has_kind: Callable[[str], bool], access: int, kind: str) -> Iterator[Check]:
+def _check_path(
+    path: str, has_kind: Callable[[str], bool], access: int, kind: str
+) -> Iterator[Check]:
     shown = quoted(path)
     if os.path.lexists(path) and not has_kind(path):
-        yield Check("permissions", FAULT, f"{path} is not {kind}", f"mv {shown} {quoted(path + '.old')}")
+        yield Check(
+            "permissions", FAULT, f"{path} is not {kind}", f"mv {shown} {quoted(path + '.old')}"
+        )
     elif os.path.exists(path) and not os.access(path, access):
         fix = f"ls -ld {shown}; chown -R $(id -un) {shown}"
         yield Check("permissions", FAULT, f"{path} may not be written to", fix)
@@ -144,7 +181,9 @@ def _check_path(path: str, has_kind: Callable[[str], bool], access: int, kind: s
 
 def checked_directories(root: str) -> list[str]:
     """Return every directory that swarm may have made in a state directory."""
-    return directories(root, namespaces=(table.NAMESPACE, reservations.NAMESPACE), logs=(log.LOG, events.LOG))
+    return directories(
+        root, namespaces=(table.NAMESPACE, reservations.NAMESPACE), logs=(log.LOG, events.LOG)
+    )
 
 
 def _tried(trial: Callable[[str], str], folder: str) -> str:
@@ -177,7 +216,11 @@ def _linking(folder: str) -> str:
 def _pointing(folder: str) -> str:
     """making a symbolic link"""
     os.symlink("17", f"{folder}/end")
-    return "" if os.readlink(f"{folder}/end") == "17" else "a symbolic link does not contain what was written"
+    return (
+        ""
+        if os.readlink(f"{folder}/end") == "17"
+        else "a symbolic link does not contain what was written"
+    )
 
 
 def _renaming(folder: str) -> str:
@@ -214,7 +257,9 @@ def _check_filesystem(path: str) -> Iterator[Check]:
     if not kind:
         yield Check(name, OK, "the type of the filesystem is unknown")
         return
-    doubt = _DOUBTFUL_FILESYSTEMS.get(kind, "the program behind it decides what is atomic" if kind.startswith("fuse") else "")
+    doubt = _DOUBTFUL_FILESYSTEMS.get(
+        kind, "the program behind it decides what is atomic" if kind.startswith("fuse") else ""
+    )
     if doubt and kind != "fuseblk":
         yield Check(name, WARNING, f"{path} is on {kind}: {doubt}", _LOCAL_DISK)
     else:
@@ -234,7 +279,8 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
         words, types = fields.split(b" "), after.split()
         if len(words) < 5 or not types:
             continue
-        mount = os.fsdecode(words[4].decode("unicode_escape").encode("latin-1"))  # a space is written \040
+        # a space is written \040
+        mount = os.fsdecode(words[4].decode("unicode_escape").encode("latin-1"))
         if len(mount) >= len(best) and (path == mount or path.startswith(mount.rstrip("/") + "/")):
             best, kind = mount, os.fsdecode(types[0])
     return kind
@@ -256,7 +302,12 @@ def _check_space(path: str) -> Iterator[Check]:
     inodes = found.f_favail if found.f_files else _WARN_INODES
     text = f"{free >> 20:,} MiB free" + (f", {inodes:,} inodes" if found.f_files else "")
     if free < _MIN_BYTES or inodes < _MIN_INODES:
-        yield Check(name, FAULT, f"{text}: soon no file can be written any more", f"df -h {quoted(path)}; df -i {quoted(path)}")
+        yield Check(
+            name,
+            FAULT,
+            f"{text}: soon no file can be written any more",
+            f"df -h {quoted(path)}; df -i {quoted(path)}",
+        )
     elif free < _WARN_BYTES or inodes < _WARN_INODES:
         yield Check(name, WARNING, text, f"df -h {quoted(path)}; df -i {quoted(path)}")
     else:

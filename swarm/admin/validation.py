@@ -27,7 +27,9 @@ _MAX_SHOWN = 60  # characters of a value in a message
 Rule = tuple[Callable[[object], bool], str]  # whether a value is right; what it must be
 
 
-def faults(store: Store, progress: Callable[[int], object] = lambda count: None) -> Iterator[tuple[str, str]]:
+def faults(
+    store: Store, progress: Callable[[int], object] = lambda count: None
+) -> Iterator[tuple[str, str]]:
     """Yield every fault of a store's log and locks: where it is, and what is wrong.
 
     `progress` is called with the number of lines read so far.
@@ -46,7 +48,9 @@ def faults(store: Store, progress: Callable[[int], object] = lambda count: None)
             yield store.where(key), f"cannot be read: {error}"
             continue
         if data is not None:
-            yield from ((store.where(key), fault) for fault in lock_faults(data, key.partition("/")[2]))
+            yield from (
+                (store.where(key), fault) for fault in lock_faults(data, key.partition("/")[2])
+            )
 
 
 def record_faults(line: bytes) -> Iterator[str]:
@@ -91,7 +95,9 @@ def check_lock(value: object) -> Iterator[str]:
     return _check(value, _LOCK, required=("task_id",), one_of=("worker", "worker_id"))
 
 
-def _check(value: object, rules: Mapping[str, Rule], *, required: tuple[str, ...], one_of: tuple[str, str]) -> Iterator[str]:
+def _check(
+    value: object, rules: Mapping[str, Rule], *, required: tuple[str, ...], one_of: tuple[str, str]
+) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"it is {_short(value)}, but must be an object"
         return
@@ -124,7 +130,9 @@ def _is_object(value: object) -> bool:
 
 
 def _is_ttl(value: object) -> bool:
-    return _is_absent(value) or (isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MAX_TTL)
+    return _is_absent(value) or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MAX_TTL
+    )
 
 
 def _is_expiry(value: object) -> bool:
@@ -176,7 +184,10 @@ _LOCK: dict[str, Rule] = {
 def _unequal(record: dict[str, Any], *pairs: tuple[str, str]) -> Iterator[str]:
     for one, other in pairs:
         if one in record and other in record and record[one] != record[other]:
-            yield f"{one} is {_short(record[one])} but {other} is {_short(record[other])}: they must be equal"
+            yield (
+                f"{one} is {_short(record[one])} but {other} is {_short(record[other])}: they "
+                f"must be equal"
+            )
 
 
 def _bad_times(record: dict[str, Any], *names: str) -> Iterator[str]:

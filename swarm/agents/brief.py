@@ -61,8 +61,13 @@ class Brief:
             "schema_version": json_codec.SCHEMA_VERSION,
             "worker": self.worker,
             "your_tasks": [asdict(task) for task in self.tasks],
-            "others": [{"worker": w.worker, "task_id": w.task_id, "held_for": w.held_for} for w in self.others],
-            "waiting_for_a_person": [{"task_id": p.task_id, "worker": p.worker, "text": p.text} for p in self.waiting],
+            "others": [
+                {"worker": w.worker, "task_id": w.task_id, "held_for": w.held_for}
+                for w in self.others
+            ],
+            "waiting_for_a_person": [
+                {"task_id": p.task_id, "worker": p.worker, "text": p.text} for p in self.waiting
+            ],
             "reserved_by_others": [each.fields() for each in self.reserved],
             "queue": self.queue,
             "next": self._commands(),
@@ -73,17 +78,24 @@ class Brief:
         others = [f"{_cut(w.worker)} on {_cut(w.task_id)}{_since(w.held_for)}" for w in self.others]
         waiting = [f"{_cut(p.task_id)} ({_cut(p.worker)}): {_cut(p.text)}" for p in self.waiting]
         reserved = [f"{_cut(r.pattern)} ({_cut(r.worker)})" for r in self.reserved]
+        queue = ", ".join(f"{count} {state}" for state, count in self.queue.items() if count)
         lines = [
-            f"You are worker {shown(self.worker)}. Several agents share these tasks. Each task has one worker at a time.",
+            (
+                f"You are worker {shown(self.worker)}. Several agents share these tasks. Each task "
+                f"has one worker at a time."
+            ),
             *self._task_lines(),
             *_section("Others at work", others),
             *_section("Waiting for a person", waiting),
             *_section("Reserved by others, do not edit", reserved),
-            f"Queue: {', '.join(f'{count} {state}' for state, count in self.queue.items() if count) or 'empty'}.",
+            f"Queue: {queue or 'empty'}.",
             "",
             *(f"{what}: {command}" for what, command in self._commands().items()),
             "",
-            "If an answer says must_stop, or a command exits with 1 or 4, you do not have the task: stop working on it.",
+            (
+                "If an answer says must_stop, or a command exits with 1 or 4, you do not have the "
+                "task: stop working on it."
+            ),
         ]
         return "\n".join(lines) + "\n"
 
@@ -94,11 +106,17 @@ class Brief:
         for task in self.tasks[:_MAX_ROWS]:
             kind = "task" if task.queued else "lock"
             token = "no token" if task.token is None else f"token {task.token}"
-            lease = "" if task.lease_left is None else f", lease ends in {duration(max(0.0, task.lease_left))}"
+            lease = (
+                ""
+                if task.lease_left is None
+                else f", lease ends in {duration(max(0.0, task.lease_left))}"
+            )
             lines.append(f"Your {kind}: {shown(task.task_id)} ({token}{lease}).")
             lines += [f"  {shown(line)}" for line in task.prompt.splitlines()]
             if task.managed:
-                lines.append("  The process that started you holds this task and ends it when you exit.")
+                lines.append(
+                    "  The process that started you holds this task and ends it when you exit."
+                )
                 lines.append("  Do not claim it, and do not mark it as done or failed.")
         more = len(self.tasks) - _MAX_ROWS
         return [*lines, f"And {more} more of yours."] if more > 0 else lines
@@ -126,7 +144,9 @@ class Brief:
                 commands["to release it"] = f"swarm lock release {task} {who}{token}"
         if not self.tasks:
             commands["take the next task"] = f"swarm task claim --worker {who}"
-        commands["before you edit files that others may edit"] = f"swarm reserve 'src/some/dir/**' --worker {who}"
+        commands["before you edit files that others may edit"] = (
+            f"swarm reserve 'src/some/dir/**' --worker {who}"
+        )
         commands["see everything"] = "swarm status"
         return commands
 
@@ -139,7 +159,10 @@ def brief(store: Store, worker: str, assigned_task: str = "") -> Brief:
     board = Viewer(store).look()
     queue = TaskQueue(store)
     active = [task for task in board.workers if task.worker == worker]
-    own = [_own_task(queue, task, _MAX_PROMPT // len(active), managed=task.task_id == assigned_task) for task in active]
+    own = [
+        _own_task(queue, task, _MAX_PROMPT // len(active), managed=task.task_id == assigned_task)
+        for task in active
+    ]
     return Brief(
         worker=worker,
         tasks=tuple(sorted(own, key=lambda task: not task.queued)),
@@ -156,7 +179,9 @@ def _own_task(queue: TaskQueue, active: ActiveTask, max_prompt: int, *, managed:
     except NoTask:
         prompt, queued = "", False
     if len(prompt) > max_prompt:
-        prompt = f"{prompt[:max_prompt]}\n… The whole prompt: swarm task show {quoted(active.task_id)}"
+        prompt = (
+            f"{prompt[:max_prompt]}\n… The whole prompt: swarm task show {quoted(active.task_id)}"
+        )
     return OwnTask(active.task_id, active.token, active.lease_left, prompt, managed, queued)
 
 

@@ -30,7 +30,13 @@ class HookEvent:
 
     __slots__ = ("directory", "files", "is_repeated_stop", "name")
 
-    def __init__(self, name: str, directory: str = "", files: tuple[str, ...] = (), is_repeated_stop: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: str = "",
+        files: tuple[str, ...] = (),
+        is_repeated_stop: bool = False,
+    ) -> None:
         self.name = name
         self.directory = directory
         self.files = files
@@ -40,7 +46,10 @@ class HookEvent:
 def parse(text: str) -> HookEvent:
     """Return the event in `text`. Raise BadInput if there is none."""
     if not text.strip():
-        raise BadInput("there is no event on standard input. Agents pass one to their hooks: see swarm setup --help.")
+        raise BadInput(
+            "there is no event on standard input. Agents pass one to their hooks: see swarm "
+            "setup --help."
+        )
     try:
         fields = json_codec.loads(text)
     except ValueError as error:
@@ -62,9 +71,20 @@ def _files(tool: object, arguments: Any) -> list[str]:
         return []
     if tool == _PATCH_TOOL:
         patch = next((arguments[key] for key in _PATCH_KEYS if key in arguments), "")
-        text = "\n".join(map(str, patch)) if isinstance(patch, list) else patch if isinstance(patch, str) else ""
+        text = (
+            "\n".join(map(str, patch))
+            if isinstance(patch, list)
+            else patch
+            if isinstance(patch, str)
+            else ""
+        )
         lines = [line.strip() for line in text.split("\n")]
-        paths = [line.removeprefix(head) for line in lines for head in _PATCH_HEADERS if line.startswith(head)]
+        paths = [
+            line.removeprefix(head)
+            for line in lines
+            for head in _PATCH_HEADERS
+            if line.startswith(head)
+        ]
     else:
         paths = [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)]
     return [path for path in map(str.strip, paths) if path and "\0" not in path]

@@ -44,7 +44,12 @@ class HookState:
         return not 0 <= now - self.at < heartbeat_interval(self.shortest)
 
     def save(self) -> None:
-        fields = {"at": self.at, "shortest": self.shortest, "tokens": self.tokens, "reminded": self.reminded}
+        fields = {
+            "at": self.at,
+            "shortest": self.shortest,
+            "tokens": self.tokens,
+            "reminded": self.reminded,
+        }
         self._files.put(self._name, json_codec.dumps(fields).encode())
 
     def drop(self) -> None:
@@ -55,7 +60,10 @@ class HookState:
         try:
             fields = json_codec.loads(data or b"{}")
             at, shortest = float(fields.get("at", 0)), float(fields.get("shortest", 0))
-            tokens, reminded = _tokens(fields.get("tokens", {})), _tokens(fields.get("reminded", {}))
+            tokens, reminded = (
+                _tokens(fields.get("tokens", {})),
+                _tokens(fields.get("reminded", {})),
+            )
         except (ValueError, TypeError, AttributeError):
             return
         self.at, self.shortest, self.tokens, self.reminded = at, shortest, tokens, reminded

@@ -44,7 +44,9 @@ class AgentHooks:
     `assigned_task` is the task for which the agent was started.
     """
 
-    def __init__(self, store: Store, worker: str, state: HookState, assigned_task: str = "") -> None:
+    def __init__(
+        self, store: Store, worker: str, state: HookState, assigned_task: str = ""
+    ) -> None:
         self._store = store
         self._worker = worker
         self._state = state
@@ -85,7 +87,9 @@ class AgentHooks:
             return None
         state.at = time.time()
         try:
-            state.save()  # first: if the store does not answer, the next tool call must not wait for it too
+            # first: if the store does not answer, the next tool call must not wait for
+            # it too
+            state.save()
         except StoreError:
             pass  # saved again below
         held = {}
@@ -95,7 +99,11 @@ class AgentHooks:
             except LockLost:
                 pass
         self._reservations.refresh(self._worker)
-        lost = [task for task, token in state.tokens.items() if task not in held and self._is_lost(task, token)]
+        lost = [
+            task
+            for task, token in state.tokens.items()
+            if task not in held and self._is_lost(task, token)
+        ]
         state.tokens = {task: lock.token for task, lock in held.items() if lock.token is not None}
         state.shortest = min((lock.ttl for lock in held.values() if lock.ttl), default=0.0)
         try:
@@ -106,21 +114,32 @@ class AgentHooks:
         if not lost:
             return None
         names = ", ".join(map(shown, lost))
-        return _context(event, f"must_stop: you do not have {names} any more. Stop working on it and change nothing more for it.")
+        return _context(
+            event,
+            (
+                f"must_stop: you do not have {names} any more. Stop working on it and change "
+                f"nothing "
+                f"more for it."
+            ),
+        )
 
     def _stop(self, event: HookEvent) -> Answer | None:
         if event.is_repeated_stop:
             return None
         brief = self._brief()
         waiting = {problem.task_id for problem in brief.waiting}
-        claimed = {task.id for task in self._queue().tasks("running") if task.worker == self._worker}
+        claimed = {
+            task.id for task in self._queue().tasks("running") if task.worker == self._worker
+        }
         for own in brief.tasks:
             if own.managed or own.task_id not in claimed - waiting or own.token is None:
                 continue
             if self._state.reminded.get(own.task_id) == own.token:
                 continue
             self._state.reminded[own.task_id] = own.token
-            self._state.save()  # before the answer: an agent whose reminder cannot be saved would never be able to stop
+            # before the answer: an agent whose reminder cannot be saved would never be
+            # able to stop
+            self._state.save()
             return {"decision": "block", "reason": self._reminder(own.task_id, own.token)}
         return None
 
@@ -151,7 +170,12 @@ class AgentHooks:
                 lock = self._locks.status(task).lock
             except StoreError:
                 continue  # an unreadable lock must not delay the others
-            if lock and lock.worker == self._worker and task != self._assigned_task and not lock.is_bound:
+            if (
+                lock
+                and lock.worker == self._worker
+                and task != self._assigned_task
+                and not lock.is_bound
+            ):
                 yield task, lock
 
     def _is_lost(self, task: str, token: int) -> bool:
@@ -169,7 +193,8 @@ class AgentHooks:
         return queued.token != token or queued.state == "cancelled"
 
     def _brief(self) -> Brief:
-        from swarm.agents.brief import brief  # here and below: an edit must not wait for imports that it does not need
+        # here and below: an edit must not wait for imports that it does not need
+        from swarm.agents.brief import brief
 
         return brief(self._store, self._worker, self._assigned_task)
 
@@ -182,9 +207,11 @@ class AgentHooks:
         about = f", who works on {shown(held.task_id)}" if held.task_id else ""
         until = "until that task ends" if held.task_id else f"until {held.expires_at} or longer"
         text = (
-            f"{shown(path)} is reserved (as {shown(held.pattern)}) by {shown(held.worker)}{about}, {until}. "
+            f"{shown(path)} is reserved (as {shown(held.pattern)}) by "
+            f"{shown(held.worker)}{about}, {until}. "
             "Do not change it, also not with other tools. Work on other files. "
-            f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK 'why'."
+            f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK "
+            f"'why'."
         )
         decision = {"permissionDecision": "deny", "permissionDecisionReason": text}
         return {"hookSpecificOutput": {"hookEventName": event.name, **decision}}
@@ -196,7 +223,8 @@ class AgentHooks:
             f"If it is done: swarm task done {mine} 'what you did'. "
             f"If it failed: swarm task fail {mine} 'what went wrong'. "
             f"If it is unfinished: swarm task release {mine}. "
-            f"If you wait for a person: swarm log append WAIT {quoted(self._worker)} {quoted(task)} 'what for'. "
+            f"If you wait for a person: swarm log append WAIT {quoted(self._worker)} "
+            f"{quoted(task)} 'what for'. "
             "(This reminder comes once.)"
         )
 

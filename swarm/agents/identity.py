@@ -26,7 +26,17 @@ _STARTERS = {
     *("doas", "env", "nice", "nohup", "setsid", "stdbuf", "sudo", "timeout", "uv", "uvx"),
     *("bwrap", "codex-linux-san", "sandbox-exec"),  # the system cuts names to 15 characters
 }
-_INITS = {"catatonit", "docker-init", "dumb-init", "init", "launchd", "sleep", "systemd", "tail", "tini"}
+_INITS = {
+    "catatonit",
+    "docker-init",
+    "dumb-init",
+    "init",
+    "launchd",
+    "sleep",
+    "systemd",
+    "tail",
+    "tini",
+}
 _FIRST_PID_NS, _FIRST_UTS_NS = "pid:[4026531836]", "uts:[4026531838]"  # the same on every Linux
 _TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a terminal without a user
 
@@ -50,14 +60,24 @@ class AgentProcess:
         """
         if not self.pid:
             raise BadInput(
-                "the agent that runs this is hidden by a sandbox or a container. Give its worker name with --worker NAME "
+                "the agent that runs this is hidden by a sandbox or a container. Give its worker "
+                "name with --worker NAME "
                 "or in SWARM_WORKER. The SessionStart hook tells an agent its name."
             )
-        name = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in self.name).lstrip("._-")
+        name = "".join(
+            sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_"
+            for sign in self.name
+        ).lstrip("._-")
         return _name_of_process(name or "agent", self.pid)
 
 
-def whoami(given: str | None = None, *, fallback: Fallback = "agent", option: str = "--worker", pid: int = 0) -> str:
+def whoami(
+    given: str | None = None,
+    *,
+    fallback: Fallback = "agent",
+    option: str = "--worker",
+    pid: int = 0,
+) -> str:
     """Return the worker in whose name a command acts.
 
     That is `given` unless it is None, else SWARM_WORKER, else the fallback. "agent" is
@@ -85,7 +105,9 @@ def find() -> AgentProcess:
         if parent.name in _INITS or _is_first(pid):
             return found
         found = AgentProcess(pid, parent.name)
-        if parent.name.lstrip("-") not in _STARTERS or (parent.leads_terminal and not _gives_terminals(parent.parent)):
+        if parent.name.lstrip("-") not in _STARTERS or (
+            parent.leads_terminal and not _gives_terminals(parent.parent)
+        ):
             return found
         pid = parent.parent
     return AgentProcess(0, "")
@@ -123,4 +145,8 @@ def _nameless_container() -> str:
     Return "" elsewhere.
     """
     number = process.namespace("pid")
-    return number[5:-1] if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS else ""
+    return (
+        number[5:-1]
+        if number != _FIRST_PID_NS and process.namespace("uts") == _FIRST_UTS_NS
+        else ""
+    )

@@ -83,14 +83,22 @@ def _tool(name: str, tool: ToolDescription) -> types.Tool:
     )
 
 
-async def _call_tool(tools: AgentTools, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-    arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
+async def _call_tool(
+    tools: AgentTools, context: Context, params: types.CallToolRequestParams
+) -> types.CallToolResult:
+    arguments = {
+        name: value for name, value in (params.arguments or {}).items() if value is not None
+    }
     fault = _fault(params.name, arguments)
     if fault:
         return _error(with_losses(fault, tools.lost()))
     tool = partial(getattr(tools, params.name), **arguments)
     try:
-        answer = await _answer(tool, tools.undo, lambda seconds: context.session.report_progress(seconds, None, "waiting"))
+        answer = await _answer(
+            tool,
+            tools.undo,
+            lambda seconds: context.session.report_progress(seconds, None, "waiting"),
+        )
     except SwarmError as error:
         return _error(with_losses(str(error), tools.lost()))
     except Exception as error:
@@ -99,20 +107,25 @@ async def _call_tool(tools: AgentTools, context: Context, params: types.CallTool
 
 
 async def _answer(
-    tool: Callable[[Callable[[], bool]], Answer], undo: Callable[[Answer], None], progress: Callable[[float], Awaitable[None]]
+    tool: Callable[[Callable[[], bool]], Answer],
+    undo: Callable[[Answer], None],
+    progress: Callable[[float], Awaitable[None]],
 ) -> Answer:
     """Return the tool's answer.
 
     If the client cancels the call, undo what the tool granted.
     """
-    call: BackgroundCall[Answer] = BackgroundCall(lambda: tool(lambda: call.is_abandoned), "tool call", undo=undo)
+    call: BackgroundCall[Answer] = BackgroundCall(
+        lambda: tool(lambda: call.is_abandoned), "tool call", undo=undo
+    )
     call.start()
     seconds = 0.0
     try:
         while not await call.wait_async(_PROGRESS_INTERVAL):
             seconds += _PROGRESS_INTERVAL
             await progress(seconds)
-        await anyio.lowlevel.checkpoint_if_cancelled()  # the client may have cancelled at this very moment
+        # the client may have cancelled at this very moment
+        await anyio.lowlevel.checkpoint_if_cancelled()
         return call.result()
     except BaseException:  # cancelled, or the progress could not be sent, or the tool failed
         call.abandon()
@@ -143,7 +156,9 @@ def _result(answer: Answer, lost: list[Answer]) -> types.CallToolResult:
 
 
 def _error(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=_sendable(text))], is_error=True)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=_sendable(text))], is_error=True
+    )
 
 
 def _sendable(value: Any) -> Any:

@@ -47,12 +47,21 @@ class ToolDescription:
     @property
     def input_schema(self) -> Schema:
         required = {"required": list(self.required)} if self.required else {}
-        return {"type": "object", "properties": self.takes, **required, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": self.takes,
+            **required,
+            "additionalProperties": False,
+        }
 
     @property
     def output_schema(self) -> Schema:
         first = next(iter(self.answers))
-        return {"type": "object", "properties": {**self.answers, **_ALWAYS, "lost": _LIST}, "required": [first, *_ALWAYS]}
+        return {
+            "type": "object",
+            "properties": {**self.answers, **_ALWAYS, "lost": _LIST},
+            "required": [first, *_ALWAYS],
+        }
 
 
 TOOLS = {
@@ -80,7 +89,11 @@ TOOLS = {
         idempotent=True,
     ),
     "fail": ToolDescription(
-        "Report a task you claimed as not done. then: retry (default), never, release (does not count as an attempt).",
+        (
+            "Report a task you claimed as not done. then: retry (default), never, release (does "
+            "not "
+            "count as an attempt)."
+        ),
         {"task": _TEXT, "reason": _TEXT, "then": {"enum": list(THEN)}},
         {"ended": _YES_NO, "state": _TEXT, "reason": _TEXT},
         ("task", "reason"),
@@ -108,7 +121,11 @@ TOOLS = {
         idempotent=True,
     ),
     "reserve": ToolDescription(
-        "Reserve files (globs) against edits by other agents while you have your task. release: true ends it.",
+        (
+            "Reserve files (globs) against edits by other agents while you have your task. "
+            "release: "
+            "true ends it."
+        ),
         {"paths": {"type": "array", "items": _TEXT}, "release": _YES_NO},
         {"reserved": _YES_NO, "paths": _LIST, **_REFUSED},
         ("paths",),
@@ -116,7 +133,11 @@ TOOLS = {
     ),
     "wait": ToolDescription(
         "Wait until a task is done, in another state, or unlocked.",
-        {"task": _TEXT, "until": {"type": "string", "description": "done (default), free or a state"}, "timeout": _WAIT},
+        {
+            "task": _TEXT,
+            "until": {"type": "string", "description": "done (default), free or a state"},
+            "timeout": _WAIT,
+        },
         {"met": _YES_NO, "never": _YES_NO, "text": _TEXT},
         ("task",),
         read_only=True,

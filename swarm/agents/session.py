@@ -51,7 +51,9 @@ class AgentSession:
     process that started the agent holds that task.
     """
 
-    def __init__(self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self, store: Store, worker: str, ttl: float, *, assigned_task: tuple[str, int] | None = None
+    ) -> None:
         self.store = store
         self.worker = check_name(worker, "worker")
         self.ttl = check_ttl(ttl, fractions=True)
@@ -62,7 +64,8 @@ class AgentSession:
         self._files_lock = f"files of {self.worker}"
         self._reserving = threading.RLock()
         self._held: dict[str, HeldLock] = {}
-        self._finished: dict[str, Claim] = {}  # the last ended claim of each task: ending it again is accepted
+        # the last ended claim of each task: ending it again is accepted
+        self._finished: dict[str, Claim] = {}
         self._guard = threading.Lock()
         self._acquiring = threading.Lock()  # `close` waits for it, so that it sees every lock
         self._ended = False
@@ -100,14 +103,18 @@ class AgentSession:
         reported.
         """
         with self._guard:
-            found = [held for held in self._held.values() if self._why_lost(held) and not held.reported]
+            found = [
+                held for held in self._held.values() if self._why_lost(held) and not held.reported
+            ]
             for held in found:
                 held.reported = True
             return found
 
     # Tasks ----------------------------------------------------------------------------
 
-    def claim(self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Claim:
+    def claim(
+        self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
+    ) -> Claim:
         """Claim this task, or the best ready one.
 
         Raise what `TaskQueue.claim` raises, and WrongState while the agent has an
@@ -116,7 +123,12 @@ class AgentSession:
         assigned = self.assigned_task()
         if assigned:
             raise WrongState(
-                assigned, f"You are assigned to {assigned}: the process that started you holds it, and your exit ends it."
+                assigned,
+                (
+                    f"You are assigned to {assigned}: the process that started you holds it, and "
+                    f"your "
+                    f"exit ends it."
+                ),
             )
         return self.queue.retry_claim(lambda: self._claim_now(task), wait, stopped)
 
@@ -131,7 +143,11 @@ class AgentSession:
         if claim is None:
             if task == self.assigned_task():
                 raise WrongState(
-                    task, f"{task} is your assigned task: your exit ends it. Exit code 0 means done, any other means failed."
+                    task,
+                    (
+                        f"{task} is your assigned task: your exit ends it. Exit code 0 means done, "
+                        f"any other means failed."
+                    ),
                 )
             why = "it is a lock, not a claim. Call unlock" if held else "call claim first"
             raise NotYours(task, f"This session has not claimed {task}: {why}.")
@@ -153,7 +169,9 @@ class AgentSession:
 
     # Locks ----------------------------------------------------------------------------
 
-    def lock(self, name: str, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> Lease:
+    def lock(
+        self, name: str, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
+    ) -> Lease:
         """Lock this name.
 
         Raise LockHeld if another worker still has it after `wait` seconds.
@@ -178,7 +196,9 @@ class AgentSession:
         """
         held = self._get(check_name(name, "name"))
         if held is None or held.claim is not None:
-            why = "it is a claimed task. Call done or fail" if held else "there is nothing to release"
+            why = (
+                "it is a claimed task. Call done or fail" if held else "there is nothing to release"
+            )
             raise NotYours(name, f"This session has not locked {name}: {why}.")
         try:
             self._locks.release(name, self.worker, held.lease.token)
@@ -226,7 +246,10 @@ class AgentSession:
                     self._files.release(self.worker, pattern)
                 except NotYours:
                     pass
-            if not any(each.worker == self.worker and each.task_id == self._files_lock for each in self._files.all()):
+            if not any(
+                each.worker == self.worker and each.task_id == self._files_lock
+                for each in self._files.all()
+            ):
                 self.undo(self._files_lock)
 
     def _lock_for_files(self) -> tuple[str, int | None]:
@@ -267,7 +290,8 @@ class AgentSession:
 
     def _release_all(self) -> None:
         with self._acquiring, self._guard:
-            held = sorted(self._held.values(), key=lambda each: each.claim is not None)  # locks are quicker
+            # locks are quicker
+            held = sorted(self._held.values(), key=lambda each: each.claim is not None)
         for each in held:
             self._release(each, _ENDED)
 
@@ -297,7 +321,13 @@ class AgentSession:
         with self._acquiring:
             self._check_open()
             held: HeldLock
-            lease = Lease(self._locks, name, self.worker, self.ttl, on_lost=lambda lost: self._lose(held, lost))
+            lease = Lease(
+                self._locks,
+                name,
+                self.worker,
+                self.ttl,
+                on_lost=lambda lost: self._lose(held, lost),
+            )
             held = HeldLock(name, lease)
             self._start(held)
             return lease
@@ -337,5 +367,8 @@ class AgentSession:
         any heartbeat does.
         """
         if not held.lost and held.lease.seconds_left <= 0:
-            held.lost = f"The lease of {held.name} ran out: there was no heartbeat for {held.lease.ttl:g} seconds."
+            held.lost = (
+                f"The lease of {held.name} ran out: there was no heartbeat for "
+                f"{held.lease.ttl:g} seconds."
+            )
         return held.lost

@@ -31,13 +31,16 @@ def end_input_on_signals() -> None:
     os.set_blocking(wakeup, False)
 
     def end() -> None:
-        os.dup2(null, write_end)  # not close: the thread may be about to write to this very descriptor
+        # not close: the thread may be about to write to this very descriptor
+        os.dup2(null, write_end)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     # Python runs signal handlers in the main thread only, and that may sleep.
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    threading.Thread(target=_pump, args=(source, write_end, (client, signalled), end), daemon=True).start()
+    threading.Thread(
+        target=_pump, args=(source, write_end, (client, signalled), end), daemon=True
+    ).start()
 
 
 def _pump(source: int, target: int, ends: tuple[int, int], end: Callable[[], None]) -> None:

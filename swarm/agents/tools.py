@@ -58,7 +58,10 @@ class AgentTools:
         """Return the losses that the agent does not know of yet, and mark them as
         reported.
         """
-        return [{"name": held.name, "must_stop": True, "reason": held.lost} for held in self._session.news()]
+        return [
+            {"name": held.name, "must_stop": True, "reason": held.lost}
+            for held in self._session.news()
+        ]
 
     def undo(self, answer: Answer) -> None:
         """Undo the effect of an answer that the agent did not receive."""
@@ -84,14 +87,19 @@ class AgentTools:
             **({"meta": dict(claim.task.spec.meta)} if claim.task.spec.meta else {}),
             "attempt": f"{report['attempt']} of {claim.task.spec.max_attempts}",
             "token": report["token"],
-            "next": f"Do this task now. Its lease is kept for you. At the end call done or fail with task={_q(claim.task.id)}.",
+            "next": (
+                f"Do this task now. Its lease is kept for you. At the end call done or fail "
+                f"with task={_q(claim.task.id)}."
+            ),
         }
 
     def done(self, stopped: Stopped, task: str, result: str = "") -> Answer:
         return self._end("done", task, result)
 
     def fail(self, stopped: Stopped, task: str, reason: str, then: str = "retry") -> Answer:
-        return self._end("release" if then == "release" else "fail", task, reason, final=then == "never")
+        return self._end(
+            "release" if then == "release" else "fail", task, reason, final=then == "never"
+        )
 
     # Locks ----------------------------------------------------------------------------
 
@@ -99,12 +107,17 @@ class AgentTools:
         mine = self._session.has(name)
         if mine is not None:
             what = "claimed" if mine.claim else "locked"
-            return _not_locked(name, self._session.worker, f"This session has {what} {name} already.", _HELD_HERE)
+            return _not_locked(
+                name, self._session.worker, f"This session has {what} {name} already.", _HELD_HERE
+            )
         try:
             lease = self._session.lock(name, _bounded(wait), stopped)
         except LockHeld as held:
             return _not_locked(
-                name, held.holder, str(held), f"Stop: do not touch {name} now. To wait: call lock with wait={MAX_WAIT:g}."
+                name,
+                held.holder,
+                str(held),
+                f"Stop: do not touch {name} now. To wait: call lock with wait={MAX_WAIT:g}.",
             )
         end = f"You have the lock until you call unlock with name={_q(name)}."
         return {"locked": True, "must_stop": False, "name": name, "token": lease.token, "next": end}
@@ -115,8 +128,17 @@ class AgentTools:
         except LockLost as lost:
             return {"unlocked": False, "must_stop": True, "reason": str(lost), "next": _stop(name)}
         except NotYours as error:
-            return {"unlocked": False, "must_stop": False, "reason": str(error), "next": "Nothing was changed."}
-        return {"unlocked": True, "must_stop": False, "next": f"Do not touch {name} any more unless you lock it again."}
+            return {
+                "unlocked": False,
+                "must_stop": False,
+                "reason": str(error),
+                "next": "Nothing was changed.",
+            }
+        return {
+            "unlocked": True,
+            "must_stop": False,
+            "next": f"Do not touch {name} any more unless you lock it again.",
+        }
 
     # Files ----------------------------------------------------------------------------
 
@@ -136,7 +158,12 @@ class AgentTools:
         try:
             undo = self._session.reserve(patterns)
         except LockLost as lost:
-            return {"reserved": False, "must_stop": True, "reason": str(lost), "next": _stop(lost.task_id)}
+            return {
+                "reserved": False,
+                "must_stop": True,
+                "reason": str(lost),
+                "next": _stop(lost.task_id),
+            }
         except LockHeld as held:
             advice = "Stop: do not edit these files. Nothing was reserved. Work on other files."
             report = {"held_by": {held.task_id: held.holder}, "reason": str(held)}
@@ -173,14 +200,29 @@ class AgentTools:
         answer = waiting.wait_for(self._session.store, task, until, _bounded(timeout))
         then = "The condition is met."
         if not answer.met:
-            then = "This will not happen unless a person acts: do not wait." if answer.never else "Not yet: call wait again."
-        return {"met": answer.met, "never": answer.never, "must_stop": False, "text": answer.text, "next": then}
+            then = (
+                "This will not happen unless a person acts: do not wait."
+                if answer.never
+                else "Not yet: call wait again."
+            )
+        return {
+            "met": answer.met,
+            "never": answer.never,
+            "must_stop": False,
+            "text": answer.text,
+            "next": then,
+        }
 
     def board(self, stopped: Stopped) -> Answer:
         with self._looking:
             board = self._viewer.look()
         problems = [
-            {"kind": it.kind, "task": it.task_id, "worker": it.worker, "text": shorten(it.text, _MAX_TEXT)}
+            {
+                "kind": it.kind,
+                "task": it.task_id,
+                "worker": it.worker,
+                "text": shorten(it.text, _MAX_TEXT),
+            }
             for it in board.problems[:_MAX_ROWS]
         ]
         workers = [
@@ -201,8 +243,14 @@ class AgentTools:
             "problems": problems,
             "workers": workers,
             "left_out": len(board.problems) - len(problems) + len(board.workers) - len(workers),
-            "queue": {state: count for state, count in {**board.queue, "blocked": board.blocked}.items() if count},
-            "next": "Call claim for the next task." if board.queue["ready"] else "No task is ready now.",
+            "queue": {
+                state: count
+                for state, count in {**board.queue, "blocked": board.blocked}.items()
+                if count
+            },
+            "next": "Call claim for the next task."
+            if board.queue["ready"]
+            else "No task is ready now.",
         }
 
     # Answers --------------------------------------------------------------------------
@@ -214,14 +262,27 @@ class AgentTools:
         if report["why"] == "unknown":
             reason = f"There is no task {task} in the queue."
         elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
-            advice = f"Do not claim another task. Go on with {error.task_id}, and exit when it is done."
+            advice = (
+                f"Do not claim another task. Go on with {error.task_id}, and exit when it is done."
+            )
         elif task is not None and (mine := self._session.has(task)):
-            reason, advice = f"This session has {'claimed' if mine.claim else 'locked'} {task} already.", _HELD_HERE
+            reason, advice = (
+                f"This session has {'claimed' if mine.claim else 'locked'} {task} already.",
+                _HELD_HERE,
+            )
         elif task is not None:
-            wait = f" To wait for it, call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (report["why"] == "held")
-            advice = f"Stop: do not work on {task} now.{wait} For another task, call claim without a task."
+            wait = f" To wait for it, call claim with task={_q(task)} and wait={MAX_WAIT:g}." * (
+                report["why"] == "held"
+            )
+            advice = (
+                f"Stop: do not work on {task} now.{wait} For another task, call claim "
+                f"without a task."
+            )
         elif has:
-            advice = f"Stop: you get no other task now. Go on with what you have: {', '.join(has[:_MAX_ROWS])}."
+            advice = (
+                f"Stop: you get no other task now. Go on with what you have: "
+                f"{', '.join(has[:_MAX_ROWS])}."
+            )
         holders = dict(list(report["held_by"].items())[:_MAX_ROWS])
         due = {} if report["ready_in"] is None else {"ready_in": report["ready_in"]}
         about = {"why": report["why"], "reason": reason, "held_by": holders}
@@ -245,7 +306,8 @@ class AgentTools:
         if how == "fail" and ended.state != FAILED:
             left = ended.spec.max_attempts - ended.attempts
             then = (
-                f"Stop working on it. It will be tried again, with {left} attempt{'s' * (left != 1)} left. "
+                f"Stop working on it. It will be tried again, with {left} "
+                f"attempt{'s' * (left != 1)} left. "
                 "Call claim for the next task."
             )
         return {"ended": True, "must_stop": False, "state": ended.state, "next": then}
@@ -272,7 +334,8 @@ class AgentTools:
 
 _UNCLAIMED = "Stop: do not work on a task that you have not claimed."
 _HELD_HERE = (
-    "If you did that, go on. If another agent of this session may have done it, stop. If neither did, release it and ask again."
+    "If you did that, go on. If another agent of this session may have done it, stop. "
+    "If neither did, release it and ask again."
 )
 
 
@@ -282,12 +345,19 @@ def with_losses(text: str, lost: list[Answer]) -> str:
 
 
 def _not_locked(name: str, holder: str, reason: str, advice: str) -> Answer:
-    return {"locked": False, "must_stop": True, "held_by": {name: holder}, "reason": reason, "next": advice}
+    return {
+        "locked": False,
+        "must_stop": True,
+        "held_by": {name: holder},
+        "reason": reason,
+        "next": advice,
+    }
 
 
 def _stop(name: str) -> str:
     return (
-        f"Stop working on {name}. Do not revert your changes: another worker may have it now, or it was cancelled. "
+        f"Stop working on {name}. Do not revert your changes: another worker may have it now, or "
+        f"it was cancelled. "
         "Call claim for another task."
     )
 

@@ -111,7 +111,10 @@ class Board(FrozenRecord):
 
     def fingerprint(self) -> object:
         """Return a value that differs if more than time lies between two boards."""
-        problems = [(p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "") for p in self.problems]
+        problems = [
+            (p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "")
+            for p in self.problems
+        ]
         work = [(w.worker, w.task_id, w.since, w.token, w.state, w.text) for w in self.workers]
         return problems, work, self.queue, self.blocked, self.is_empty
 

@@ -36,11 +36,26 @@ _MORE = {
     "lease": ("whose lease ends", "swarm lock list"),
     "blocked": ("blocked", "swarm task list --state waiting"),
 }
-_BARS = {"done": ("█", "green"), "running": ("▓", "bold"), "ready": ("▒", ""), "waiting": ("░", "dim"), "failed": ("▚", "red")}
-_QUEUE = {"running": "bold", "ready": "", "waiting": "", "done": "green", "failed": "red", "cancelled": "dim"}
+_BARS = {
+    "done": ("█", "green"),
+    "running": ("▓", "bold"),
+    "ready": ("▒", ""),
+    "waiting": ("░", "dim"),
+    "failed": ("▚", "red"),
+}
+_QUEUE = {
+    "running": "bold",
+    "ready": "",
+    "waiting": "",
+    "done": "green",
+    "failed": "red",
+    "cancelled": "dim",
+}
 
 
-def text(board: Board, columns: int, height: int | None = None, paint: Paint = lambda text, colour: text) -> list[str]:
+def text(
+    board: Board, columns: int, height: int | None = None, paint: Paint = lambda text, colour: text
+) -> list[str]:
     """Return the lines of a board, without newlines."""
     lines = _Screen(board, max(20, columns)).lines(height)
     return [_painted(line, columns, paint) for line in lines[:height]]
@@ -84,7 +99,9 @@ class _Screen:
         board = self._board
         time = board.generated_at[11:19] + " UTC"
         count = len(board.problems)
-        state = (f"{count:,} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
+        state = (
+            (f"{count:,} problem{'s' * (count != 1)}", "red") if count else ("no problems", "green")
+        )
         work = f"{len(board.workers):,} at work"
         gap = self._columns - width(f"swarm  {state[0]} · {work}") - len(time)
         clock: Line = [(" " * gap, ""), (time, "dim")] if gap > 1 else []
@@ -106,7 +123,12 @@ class _Screen:
                 what, see = _MORE[kind]
                 more = f"{len(group) - count} more {what}" if count else f"{len(group)} {what}"
                 label, colour = ("", "") if count else _LABELS[kind]
-                lines.append([(fill(label, indent), colour), (f"… {'and ' if count else ''}{more}, see: {see}", "dim")])
+                lines.append(
+                    [
+                        (fill(label, indent), colour),
+                        (f"… {'and ' if count else ''}{more}, see: {see}", "dim"),
+                    ]
+                )
         return lines
 
     def _problem(self, problem: Problem, indent: int) -> list[Line]:
@@ -114,8 +136,15 @@ class _Screen:
         since = from_iso(problem.since)
         age = "" if since is None else f" · {duration(max(0.0, self._now - since))}"
         who = f" · {cut(shown(problem.worker), 24)}" if problem.worker else ""
-        head: Line = [(fill(label, indent), colour), (cut(shown(problem.task_id), 32), "bold"), (f"{who}{age}: ", "")]
-        return [[*head, (shown(problem.text), "")], [(" " * indent, ""), (shown(problem.fix), "dim")]]
+        head: Line = [
+            (fill(label, indent), colour),
+            (cut(shown(problem.task_id), 32), "bold"),
+            (f"{who}{age}: ", ""),
+        ]
+        return [
+            [*head, (shown(problem.text), "")],
+            [(" " * indent, ""), (shown(problem.fix), "dim")],
+        ]
 
     # Active tasks ---------------------------------------------------------------------
 
@@ -133,7 +162,9 @@ class _Screen:
             lines.append([(f"  {head}  ", ""), (row[4], "dim")])
         if count < len(work):
             more = f"{len(work) - count} more" if count else f"{len(work)} at work"
-            lines.append([("  ", ""), (f"… {'and ' if count else ''}{more}, see: swarm lock list", "dim")])
+            lines.append(
+                [("  ", ""), (f"… {'and ' if count else ''}{more}, see: swarm lock list", "dim")]
+            )
         return lines
 
     def _cells(self, work: ActiveTask) -> tuple[str, str, str, str, str]:
@@ -154,14 +185,21 @@ class _Screen:
                     line += [(" · ", "dim"), (f"{board.queue[state]:,} {state}", colour)]
             lines += [line, self._bar(total)]
         damaged = f", {board.damaged} damaged (swarm log validate)" if board.damaged else ""
-        lines.append([("Log", "bold"), (f"    {board.records:,} record{'s' * (board.records != 1)}{damaged}", "")])
+        lines.append(
+            [
+                ("Log", "bold"),
+                (f"    {board.records:,} record{'s' * (board.records != 1)}{damaged}", ""),
+            ]
+        )
         return lines
 
     def _bar(self, total: int) -> Line:
         room = min(self._columns - 9, 100)
         counts = [self._board.queue.get(state, 0) for state in _BARS]
         line: Line = [("       ", "")]
-        for size, (mark, colour) in zip(_portions(counts, total, room), _BARS.values(), strict=True):
+        for size, (mark, colour) in zip(
+            _portions(counts, total, room), _BARS.values(), strict=True
+        ):
             line.append((mark * size, colour))
         return line
 
@@ -176,7 +214,10 @@ def _shares(sizes: Sequence[int], rows: int) -> list[int]:
         grown = False
         for index, size in enumerate(sizes):
             larger = [*shares[:index], shares[index] + 1, *shares[index + 1 :]]
-            if shares[index] < size and sum(2 * n + (n < most) for n, most in zip(larger, sizes, strict=True)) <= rows:
+            if (
+                shares[index] < size
+                and sum(2 * n + (n < most) for n, most in zip(larger, sizes, strict=True)) <= rows
+            ):
                 shares, grown = larger, True
         if not grown:
             return shares

@@ -77,7 +77,11 @@ class Viewer:
         # claim stood before the locks were read, its lock was free, and its claim
         # still stands.
         running = self.queue.running
-        dead = {name for name, token in before.items() if name in running and running[name].token == token}
+        dead = {
+            name
+            for name, token in before.items()
+            if name in running and running[name].token == token
+        }
         self._dead = frozenset(name for name in dead if _is_free(locks.get(name)))
         return _BoardBuilder(self._store, self._status, self.queue, locks, self._dead).board()
 
@@ -106,7 +110,12 @@ class _BoardBuilder:
     """Builds one board."""
 
     def __init__(
-        self, store: Store, status: StatusReader, queue: QueueState, locks: dict[str, Look], dead: frozenset[str]
+        self,
+        store: Store,
+        status: StatusReader,
+        queue: QueueState,
+        locks: dict[str, Look],
+        dead: frozenset[str],
     ) -> None:
         self._clock = store.clock
         self._now = store.clock.now()
@@ -117,7 +126,14 @@ class _BoardBuilder:
         self._dead = {name: queue.entries[name] for name in dead}
 
     def board(self) -> Board:
-        found = [*self._waiting(), *self._gone(), *self._failed(), *self._errors(), *self._of_locks(), *self._blocked()]
+        found = [
+            *self._waiting(),
+            *self._gone(),
+            *self._failed(),
+            *self._errors(),
+            *self._of_locks(),
+            *self._blocked(),
+        ]
         return Board(
             generated_at=to_iso(self._now),
             problems=tuple(sorted(found, key=lambda problem: KINDS.index(problem.kind))),
@@ -152,14 +168,30 @@ class _BoardBuilder:
             entry = self._queue.entries.get(task)
             if entry is not None and (task not in self._dead or self._is_given_up(entry)):
                 continue  # a lock left over from an ended claim, or a failed task
-            text = "its process has ended" if status.reason else f"its lease ended {_duration(status.seconds_left or 0)} ago"
+            text = (
+                "its process has ended"
+                if status.reason
+                else f"its lease ended {_duration(status.seconds_left or 0)} ago"
+            )
             found.append(self._orphan(task, lock.worker, lock.heartbeat_at, text))
         for task, status, lock in self._readable():
             if not status.is_held or not orphaned(lock, self._clock):
                 continue
             group = lock.holder["group"]
-            text = f"its process has ended; its process group {group} still runs, and its end frees the task"
-            found.append(Problem("gone", task, lock.worker, lock.heartbeat_at, text, f"swarm lock why {quoted(task)}"))
+            text = (
+                f"its process has ended; its process group {group} still runs, and its end "
+                f"frees the task"
+            )
+            found.append(
+                Problem(
+                    "gone",
+                    task,
+                    lock.worker,
+                    lock.heartbeat_at,
+                    text,
+                    f"swarm lock why {quoted(task)}",
+                )
+            )
         for task, entry in self._dead.items():
             if task not in self._locks and not self._is_given_up(entry):
                 found.append(self._orphan(task, entry.worker, entry.since, "its lock was removed"))
@@ -171,12 +203,25 @@ class _BoardBuilder:
         return Problem("gone", task, worker, since, text, f"swarm lock why {quoted(task)}")
 
     def _failed(self) -> list[Problem]:
-        given_up = [entry for entry in self._queue.entries.values() if entry.state == FAILED or self._is_given_up(entry)]
+        given_up = [
+            entry
+            for entry in self._queue.entries.values()
+            if entry.state == FAILED or self._is_given_up(entry)
+        ]
         found = []
         for entry in sorted(given_up, key=lambda entry: entry.since, reverse=True):
             reason = entry.reason if entry.state == FAILED else f"its worker {entry.worker} is gone"
             text = f"{reason or 'failed'} (attempt {entry.attempts} of {entry.max_attempts})"
-            found.append(Problem("failed", entry.id, entry.worker, entry.since, text, f"swarm task retry {quoted(entry.id)}"))
+            found.append(
+                Problem(
+                    "failed",
+                    entry.id,
+                    entry.worker,
+                    entry.since,
+                    text,
+                    f"swarm task retry {quoted(entry.id)}",
+                )
+            )
         return found
 
     def _errors(self) -> list[Problem]:
@@ -199,10 +244,21 @@ class _BoardBuilder:
                 unreadable.append(Problem("unreadable", task, "", "", str(look), "swarm doctor"))
             elif look.lock is None:
                 text = "its lock is unreadable" + ("" if look.is_held else ", and counts as free")
-                unreadable.append(Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}"))
-            elif look.is_held and look.seconds_left is not None and (text := _about_lease(look.lock, look.seconds_left)):
+                unreadable.append(
+                    Problem("unreadable", task, "", "", text, f"swarm lock why {quoted(task)}")
+                )
+            elif (
+                look.is_held
+                and look.seconds_left is not None
+                and (text := _about_lease(look.lock, look.seconds_left))
+            ):
                 fix = f"swarm lock why {quoted(task)}"
-                ending.append((look.seconds_left, Problem("lease", task, look.holder, look.lock.heartbeat_at, text, fix)))
+                ending.append(
+                    (
+                        look.seconds_left,
+                        Problem("lease", task, look.holder, look.lock.heartbeat_at, text, fix),
+                    )
+                )
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
@@ -214,7 +270,9 @@ class _BoardBuilder:
         for culprit, tasks in groups.items():
             entry = self._queue.entries.get(culprit)
             more = f"it and {len(tasks) - 1} more come" if len(tasks) > 1 else "it comes"
-            text = f"{more} after {culprit}, which {'does not exist' if entry is None else 'failed'}"
+            text = (
+                f"{more} after {culprit}, which {'does not exist' if entry is None else 'failed'}"
+            )
             fix = f"swarm task retry {quoted(culprit)}"
             if entry is None:
                 fix = f"swarm task add {quoted(culprit)}"
@@ -245,7 +303,9 @@ class _BoardBuilder:
                     said_at=last.at if last else "",
                 )
             )
-        return sorted(found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id))
+        return sorted(
+            found, key=lambda work: (work.held_for is None, -(work.held_for or 0.0), work.task_id)
+        )
 
     def _held(self) -> list[LockRow]:
         found = []
@@ -258,7 +318,11 @@ class _BoardBuilder:
                 found.append(LockRow(task, look.state, look.reason, "", "", "", left, None, None))
                 continue
             times = (lock.acquired_at, lock.heartbeat_at)
-            found.append(LockRow(task, look.state, look.reason, lock.worker, *times, left, lock.ttl, lock.token))
+            found.append(
+                LockRow(
+                    task, look.state, look.reason, lock.worker, *times, left, lock.ttl, lock.token
+                )
+            )
         return found
 
     def _readable(self) -> Iterator[tuple[str, LockStatus, Lock]]:
@@ -284,7 +348,9 @@ class _BoardBuilder:
         status record says.
         """
         entry = self._queue.entries.get(task)
-        return entry is not None and (entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry))
+        return entry is not None and (
+            entry.state in (DONE, FAILED, CANCELLED) or self._is_given_up(entry)
+        )
 
     def _is_retried(self, entry: TaskState) -> bool:
         return entry.shown_state in (READY, WAITING) and entry.attempts == 0

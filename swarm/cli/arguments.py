@@ -26,7 +26,15 @@ class Option:
     an option checks for it itself, since its message can say more.
     """
 
-    def __init__(self, name: str, value: str = "", text: str = "", *, required: bool = False, repeated: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        value: str = "",
+        text: str = "",
+        *,
+        required: bool = False,
+        repeated: bool = False,
+    ) -> None:
         self.name = name
         self.value = value
         self.text = text
@@ -172,7 +180,9 @@ class Command:
             elif arg.startswith("--"):
                 option, equals, value = arg.partition("=")
                 if option not in known:
-                    raise self._wrong(name, f"has no option {option[:40]}{self._advice(option, known)}")
+                    raise self._wrong(
+                        name, f"has no option {option[:40]}{self._advice(option, known)}"
+                    )
                 if equals and not known[option].value:
                     raise self._wrong(name, f"takes no value for {option}")
                 if known[option].value and not equals:
@@ -217,7 +227,9 @@ def parse_meta(text: str | None) -> dict[str, Any] | None:
     try:
         meta = json_codec.loads(text, strict=True)
     except ValueError as error:
-        raise BadInput(f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'.") from None
+        raise BadInput(
+            f"--meta is not JSON ({error}). Give an object, such as '{{\"retry_count\": 1}}'."
+        ) from None
     if not isinstance(meta, dict):
         raise BadInput("--meta must be a JSON object, such as '{\"retry_count\": 1}'.")
     return meta

@@ -16,14 +16,22 @@ _MAX_ROWS = 8  # findings of one kind that are listed one by one
 def doctor(call: Call) -> int:
     checks = examine()
     faults, warnings = (sum(check.state == state for check in checks) for state in (FAULT, WARNING))
-    fields = {"ok": not faults, "faults": faults, "warnings": warnings, "checks": [asdict(check) for check in checks]}
+    fields = {
+        "ok": not faults,
+        "faults": faults,
+        "warnings": warnings,
+        "checks": [asdict(check) for check in checks],
+    }
     if not call.answer(fields):
         output.out("".join(_lines(checks)) + "\n")
         s = "s" * (warnings != 1)
         if not faults:
             output.out(f"No faults found{f', {warnings} warning{s}' if warnings else ''}.\n")
     if faults:
-        output.error(f"{faults} fault{'s' * (faults != 1)} found. Each is shown with the command that fixes it.")
+        output.error(
+            f"{faults} fault{'s' * (faults != 1)} found. Each is shown with the command that "
+            f"fixes it."
+        )
     return 1 if faults else 0
 
 
@@ -35,12 +43,18 @@ def _lines(checks: list[Check]) -> list[str]:
         counts[kind] = counts.get(kind, 0) + 1
         if counts[kind] > _MAX_ROWS:
             continue
-        lines.append(f"{output.paint(f'{check.state:<7}', _COLOURS[check.state])}  {check.name:<15}  {shown(check.text)}\n")
+        lines.append(
+            f"{output.paint(f'{check.state:<7}', _COLOURS[check.state])}  {check.name:<15}  "
+            f"{shown(check.text)}\n"
+        )
         if check.fix:
             lines.append(f"{'':24}  {output.paint(shown(check.fix), 'bold')}\n")
     for (name, state), count in counts.items():
         if count > _MAX_ROWS:
-            lines.append(f"{state:<7}  {name:<15}  … and {count - _MAX_ROWS} more, see: swarm doctor --json\n")
+            lines.append(
+                f"{state:<7}  {name:<15}  … and {count - _MAX_ROWS} more, see: swarm doctor "
+                f"--json\n"
+            )
     return lines
 
 
@@ -50,8 +64,10 @@ COMMAND = Command(
     "swarm doctor",
     details=(
         (
-            "It looks at Python, the environment, clocks, the state directory and what is allowed in "
-            "it (by trying), the filesystem and free space. Then it looks at log, queue, locks, and "
+            "It looks at Python, the environment, clocks, the state directory and what is "
+            "allowed in "
+            "it (by trying), the filesystem and free space. Then it looks at log, queue, locks, "
+            "and "
             "files that crashed processes left behind. Each fault and each warning comes with the "
             "command that fixes it."
         ),

@@ -13,10 +13,18 @@ if TYPE_CHECKING:
     from swarm.cli.arguments import Command
 
 _MAX_TERM = 16  # columns of the left side of a table; a longer term has a line of its own
-_EXIT_CODES = ("0 done,", "1 the answer is no,", "2 wrong usage,", "3 the store cannot be used,", "4 the lease was lost.")
+_EXIT_CODES = (
+    "0 done,",
+    "1 the answer is no,",
+    "2 wrong usage,",
+    "3 the store cannot be used,",
+    "4 the lease was lost.",
+)
 
 
-def overview(groups: Mapping[str, Mapping[str, str]], examples: Sequence[str], notes: str, columns: int) -> str:
+def overview(
+    groups: Mapping[str, Mapping[str, str]], examples: Sequence[str], notes: str, columns: int
+) -> str:
     """Return the help of swarm itself: all commands with one line each, in groups."""
     lines = ["Usage: swarm COMMAND …", ""]
     longest = max(len(name) for commands in groups.values() for name in commands)
@@ -37,7 +45,11 @@ def group_help(title: str, commands: Mapping[str, Command], columns: int) -> str
         lines += _wrap(command.summary.split(), columns, "      ", "      ")
     lines += ["", "Examples:"]
     lines += [line for command in commands.values() for line in _example(command.example, columns)]
-    lines += ["", "Every command also takes --json and --store URL.", f"More about a command: {title} COMMAND --help"]
+    lines += [
+        "",
+        "Every command also takes --json and --store URL.",
+        f"More about a command: {title} COMMAND --help",
+    ]
     lines += ["", *_exit_codes("", columns)]
     return "\n".join(lines) + "\n"
 
@@ -47,7 +59,10 @@ def command_help(title: str, command: Command, columns: int) -> str:
     from swarm.cli.arguments import COMMON_OPTIONS
 
     usage = _wrap([*title.split(), *command.usage], columns, "Usage: ", "         ")
-    options = {f"{option.name} {option.value}".rstrip(): option.text for option in (*command.options, *COMMON_OPTIONS)}
+    options = {
+        f"{option.name} {option.value}".rstrip(): option.text
+        for option in (*command.options, *COMMON_OPTIONS)
+    }
     lines = [*usage, "", *_wrap(command.summary.split(), columns)]
     lines += _parts(command.details, columns)
     lines += ["", "Options:", *_table(options, columns)]
@@ -61,7 +76,10 @@ def _parts(parts: Sequence[str | Mapping[str, str]], columns: int) -> list[str]:
     """Return paragraphs and tables, each after an empty line."""
     lines: list[str] = []
     for part in parts:
-        lines += ["", *(_wrap(part.split(), columns) if isinstance(part, str) else _table(part, columns))]
+        lines += [
+            "",
+            *(_wrap(part.split(), columns) if isinstance(part, str) else _table(part, columns)),
+        ]
     return lines
 
 

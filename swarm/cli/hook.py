@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from swarm.agents.hooks import Answer
 
 _MAX_EVENT = 256 << 20  # bytes; a tool's whole answer may be in it
-_TIMEOUTS = {"SessionStart": 8.0, "PreToolUse": 5.0, "PostToolUse": 3.0, "Stop": 5.0, "SessionEnd": 1.0}  # seconds
+# seconds
+_TIMEOUTS = {
+    "SessionStart": 8.0,
+    "PreToolUse": 5.0,
+    "PostToolUse": 3.0,
+    "Stop": 5.0,
+    "SessionEnd": 1.0,
+}
 
 
 def hook(call: Call) -> int:
@@ -67,7 +74,11 @@ def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | No
     # The agent counts from the start of this process, which on a busy machine is long
     # ago.
     if not call.wait(max(limit / 2, limit - process.age())):
-        raise StoreError(f"{event.name} took longer than {limit:g} seconds, so the agent goes on without it. See: swarm doctor")
+        raise StoreError(
+            f"{event.name} took longer than {limit:g} seconds, so the agent goes on without "
+            f"it. "
+            f"See: swarm doctor"
+        )
     return call.result()
 
 
@@ -86,7 +97,9 @@ COMMAND = Command(
     hook,
     "Answer an event of Claude Code or Codex, a JSON object on standard input.",
     'echo \'{"hook_event_name": "SessionStart"}\' | swarm hook',
-    options=(Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),),
+    options=(
+        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+    ),
     details=(
         "Users need not call it: swarm setup writes it into the settings of the agent.",
         {
@@ -96,7 +109,10 @@ COMMAND = Command(
             "Stop": "remind the agent once of a task that is still open",
             "SessionEnd": "release what the agent has claimed",
         },
-        "Other events have no effect. Errors are printed on standard error and never stop the agent.",
+        (
+            "Other events have no effect. Errors are printed on standard error and never stop the "
+            "agent."
+        ),
     ),
     notes=("Wrong usage exits with 1 here, not with 2: agents read 2 as an order to block.",),
 )

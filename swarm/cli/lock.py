@@ -28,11 +28,14 @@ def acquire(call: Call) -> int:
         except BrokenPipeError:
             raise  # the exit code 0 is the answer
         except OSError:
-            table.release(task, worker, lock.token)  # the caller could not read that it has the lock
+            # the caller could not read that it has the lock
+            table.release(task, worker, lock.token)
             raise
     except LockHeld as held:
         other = table.status(task).lock if call.json else None
-        call.answer({"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)})
+        call.answer(
+            {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)}
+        )
         output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
         return held.exit_code
     finally:
@@ -70,7 +73,10 @@ def check(call: Call) -> int:
     if call.answer({"task_id": task, **_status(status)}):
         return 0
     if status.exists:
-        output.out(f"{task}: {_painted(status, str(status))}\n{_details(status.lock) if status.lock else ''}")
+        output.out(
+            f"{task}: "
+            f"{_painted(status, str(status))}\n{_details(status.lock) if status.lock else ''}"
+        )
     else:
         output.out(f"No lock for {task}\n")
     return 0
@@ -88,7 +94,14 @@ def list_locks(call: Call) -> int:
         except StoreError as error:
             trouble = str(error)
             rows.append(
-                {"task_id": task, "locked": None, "status": "Unknown", "why": trouble, "seconds_left": None, "lock": None}
+                {
+                    "task_id": task,
+                    "locked": None,
+                    "status": "Unknown",
+                    "why": trouble,
+                    "seconds_left": None,
+                    "lock": None,
+                }
             )
             if not call.json:
                 output.out(f"{shown(task)}: {output.paint('Unknown', 'red')} (cannot be read)\n")
@@ -134,7 +147,9 @@ def release_all(call: Call) -> int:
 def break_lock(call: Call) -> int:
     task = _task(call)
     if "--yes" not in call.options:
-        raise BadInput(f"break frees {task} even while its holder works on it. To confirm, add --yes.")
+        raise BadInput(
+            f"break frees {task} even while its holder works on it. To confirm, add --yes."
+        )
     from swarm.agents.identity import whoami
     from swarm.status.events import log_break
 
@@ -144,7 +159,13 @@ def break_lock(call: Call) -> int:
     try:
         lock = table.break_lock(task)
         try:
-            log_break(table.store, task, who, worker=lock.worker if lock else "", token=lock.token if lock else None)
+            log_break(
+                table.store,
+                task,
+                who,
+                worker=lock.worker if lock else "",
+                token=lock.token if lock else None,
+            )
         except StoreError as error:
             trouble = f"the lock of {task} is broken, but that could not be logged: {error}"
     finally:
@@ -170,7 +191,9 @@ def why(call: Call) -> int:
         output.out(f"The lock of {task} is invalid ({table.store.where('locks/' + task)}).\n")
     else:
         output.out(holder_text(task, status.lock, is_held=status.is_held, clock=table.clock))
-    output.out("What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status)))
+    output.out(
+        "What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status))
+    )
     return 0
 
 
@@ -217,7 +240,9 @@ def _line(status: LockStatus) -> str:
     if status.lock is None:
         return _painted(status, str(status))
     reason = f"{status.reason}; " if status.reason else ""
-    holder = f"worker: {shown(status.holder)}, acquired: {shown(status.lock.acquired_at) or 'unknown'}"
+    holder = (
+        f"worker: {shown(status.holder)}, acquired: {shown(status.lock.acquired_at) or 'unknown'}"
+    )
     return f"{_painted(status, status.state)} ({reason}{holder})"
 
 
@@ -233,7 +258,11 @@ def _details(lock: Lock) -> str:
 
 
 def _until(lock: Lock) -> str:
-    return "never expires" if lock.ttl is None and not lock.expires_at else f"expires_at {lock.expires_at}"
+    return (
+        "never expires"
+        if lock.ttl is None and not lock.expires_at
+        else f"expires_at {lock.expires_at}"
+    )
 
 
 def _end(lock: Lock) -> str:
@@ -252,7 +281,10 @@ COMMANDS = {
         optional=("TTL_SECONDS",),
         options=(Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),),
         details=(
-            "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. Without it, the lock never expires.",
+            (
+                "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. Without "
+                "it, the lock never expires."
+            ),
         ),
     ),
     "release": Command(
@@ -287,7 +319,11 @@ COMMANDS = {
         "Free a task by force, and log who did it.",
         "swarm lock break task-001 --yes",
         positional=("TASK",),
-        options=(Option("--yes", text="confirm: the holder may still be at work on the task", required=True),),
+        options=(
+            Option(
+                "--yes", text="confirm: the holder may still be at work on the task", required=True
+            ),
+        ),
     ),
     "why": Command(
         why,

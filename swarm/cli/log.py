@@ -18,7 +18,9 @@ def append(call: Call) -> int:
     if reason == "-":
         reason = output.read_stdin(MAX_RECORD_BYTES).removesuffix("\n")
     log = _log()
-    line = log.append(call.get(0), call.get(1), call.get(2), reason, parse_meta(call.options.get("--meta")))
+    line = log.append(
+        call.get(0), call.get(1), call.get(2), reason, parse_meta(call.options.get("--meta"))
+    )
     output.out(line + b"\n")
     return 0
 
@@ -46,7 +48,9 @@ def follow(call: Call) -> int:
     task = call.options.get("--task")
     if task is not None:
         check_name(task, "--task")
-    for line, _, cursor in _log().follow(call.options.get("--since"), task, state, away=output.warn_every_minute()):
+    for line, _, cursor in _log().follow(
+        call.options.get("--since"), task, state, away=output.warn_every_minute()
+    ):
         output.out((f"{cursor} ".encode() if "--cursor" in call.options else b"") + line + b"\n")
     return 0
 
@@ -64,14 +68,18 @@ def validate(call: Call) -> int:
             output.out(shown(f"{where}: {fault}") + "\n")
     output.transient("")
     if not call.answer({"valid": not count, "faults": found}):
-        output.err(f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n")
+        output.err(
+            f"{count} fault{'s' * (count != 1)} found\n" if count else "Everything is valid\n"
+        )
     return 1 if count else 0
 
 
 def rotate(call: Call) -> int:
     rotated = default_store().rotate(LOG)
     if not call.answer({"rotated": rotated}):
-        output.out("Log rotated: readers still see all records\n" if rotated else "Nothing to rotate\n")
+        output.out(
+            "Log rotated: readers still see all records\n" if rotated else "Nothing to rotate\n"
+        )
     return 0
 
 
@@ -105,7 +113,12 @@ COMMANDS = {
         "swarm log tail 10",
         optional=("N",),
     ),
-    "query": Command(query, "Print all records of one task, in order.", "swarm log query task-001", positional=("TASK_ID",)),
+    "query": Command(
+        query,
+        "Print all records of one task, in order.",
+        "swarm log query task-001",
+        positional=("TASK_ID",),
+    ),
     "follow": Command(
         follow,
         "Print new records as they are written. Ctrl-C ends it.",

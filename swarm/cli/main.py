@@ -81,7 +81,8 @@ def main(argv: Sequence[str]) -> int:
     store, rest = _split_store(argv)
     code = _run_guarded(store, rest)
     is_hook = "hook" in (store, *rest[:1])
-    return 1 if code == 2 and is_hook else code  # agents read 2 as "block", which a mistake must not say
+    # agents read 2 as "block", which a mistake must not say
+    return 1 if code == 2 and is_hook else code
 
 
 def _split_store(argv: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -113,7 +114,14 @@ def _run_guarded(store: str | None, argv: Sequence[str]) -> int:
     except Exception as error:
         if sys.flags.dev_mode:
             raise
-        return _report(f"this is a fault in swarm: {error!r}. Run it with python3 -X dev to see where it happens.", 3, argv)
+        return _report(
+            (
+                f"this is a fault in swarm: {error!r}. Run it with python3 -X dev to see where it "
+                f"happens."
+            ),
+            3,
+            argv,
+        )
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -133,7 +141,11 @@ def _run(argv: Sequence[str]) -> int:
         return 0
     if not any(name in group for group in _COMMANDS.values()):
         known = [known for group in _COMMANDS.values() for known in group]
-        raise BadInput(f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} See: swarm --help")
+        raise BadInput(
+            f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} See: "
+            f"swarm "
+            f"--help"
+        )
     found = _find(name)
     if isinstance(found, dict):
         return _run_in_group(f"swarm {name}", found, argv[1:])
@@ -153,7 +165,9 @@ def _run_in_group(title: str, commands: dict[str, Command], args: Sequence[str])
         return _run_command(f"{title} {name}", commands[name], args[1:])
     if name and name not in _HELP:
         meant = _did_you_mean(title, name, tuple(commands))
-        raise BadInput(f"{title} has no command {name[:40]!r}.{meant} It has: {' '.join(commands)}.")
+        raise BadInput(
+            f"{title} has no command {name[:40]!r}.{meant} It has: {' '.join(commands)}."
+        )
     from swarm.cli.help import group_help
 
     output.out(group_help(title, commands, output.columns()))

@@ -23,9 +23,15 @@ def run(call: Call) -> int:
         if (error.name or "").startswith("swarm"):
             raise
         install = f"{sys.executable} -m pip install 'swarm-coordination[mcp]'"
-        raise StoreError(f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}") from None
+        raise StoreError(
+            f"swarm mcp needs the MCP SDK, mcp 2 or newer ({error.name} is missing). Run: {install}"
+        ) from None
     if os.isatty(0):
-        output.err("swarm mcp talks to an agent in JSON, until its input ends. To set it up, see: swarm mcp --help\n")
+        output.err(
+            "swarm mcp talks to an agent in JSON, until its input ends. To set it up, see: "
+            "swarm "
+            "mcp --help\n"
+        )
     serve(AgentSession(default_store(), worker, ttl, assigned_task=settings.assigned_task()))
     return 0
 
@@ -36,7 +42,15 @@ COMMAND = Command(
     "claude mcp add swarm -- swarm mcp",
     options=(
         Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
-        Option("--ttl", "S", "lease of what the agent claims, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
+        Option(
+            "--ttl",
+            "S",
+            (
+                "lease of what the agent claims, renewed by itself; default: AI_SWARM_LOCK_TTL, "
+                "else "
+                "300"
+            ),
+        ),
     ),
     details=(
         (

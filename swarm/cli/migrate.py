@@ -29,8 +29,10 @@ def move(call: Call) -> int:
         new.close()
     if not call.answer({"migrated": True, "from": _name(old), "to": _name(new), **moved._asdict()}):
         output.out(
-            f"Copied {moved.status} records of the log and {moved.tasks} of the queue to {_name(new)}.\n"
-            f"The next token there is later than {moved.token}. The old store is as it was. Use the new one with:\n"
+            f"Copied {moved.status} records of the log and {moved.tasks} of the queue to "
+            f"{_name(new)}.\n"
+            f"The next token there is later than {moved.token}. The old store is as it was. Use "
+            f"the new one with:\n"
             f"  export SWARM_STORE={quoted(_name(new))}\n"
         )
     return 0
@@ -39,7 +41,10 @@ def move(call: Call) -> int:
 def _opened(text: str, what: str) -> Store:
     url = settings.variable(text[4:]) if text.startswith("env:") else text
     if not url:
-        raise BadInput(f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or env:VARIABLE.")
+        raise BadInput(
+            f"{what} is {text[:80]!r}, but must be a directory, the address of a server, or "
+            f"env:VARIABLE."
+        )
     if url == text:
         refuse_secret(url, what)
     url = parse_store(url, what)
@@ -66,11 +71,13 @@ COMMAND = Command(
     positional=("FROM", "TO"),
     details=(
         (
-            "FROM and TO are directories, or addresses of servers. env:VARIABLE stands for an address "
+            "FROM and TO are directories, or addresses of servers. env:VARIABLE stands for an "
+            "address "
             "in an environment variable: use it for one with a password."
         ),
         (
-            "FROM is only read. The command refuses to start while a lock is held, and no worker may "
+            "FROM is only read. The command refuses to start while a lock is held, and no worker "
+            "may "
             "run meanwhile. It also refuses a TO that has a log or queue of its own. If it was "
             "interrupted, repeat it: it continues where it was."
         ),

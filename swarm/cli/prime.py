@@ -22,10 +22,13 @@ COMMAND = Command(
     prime,
     "Print what an agent needs to know now. It changes nothing.",
     "swarm prime",
-    options=(Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),),
+    options=(
+        Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
+    ),
     details=(
         (
-            "It prints the agent's worker name and task, who else works, what waits for a user, which "
+            "It prints the agent's worker name and task, who else works, what waits for a user, "
+            "which "
             "files others have reserved, and the commands to go on with."
         ),
     ),

@@ -35,7 +35,10 @@ def reserve(call: Call) -> int:
     if asked == ["--release"]:
         return _release(call, reservations, patterns)
     if not patterns:
-        raise BadInput("reserve needs a pattern, such as 'src/api/**', or one of --list, --check PATH and --release.")
+        raise BadInput(
+            "reserve needs a pattern, such as 'src/api/**', or one of --list, --check PATH and "
+            "--release."
+        )
     return _reserve(call, reservations, patterns)
 
 
@@ -48,11 +51,16 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     before = {each.pattern for each in reservations.all() if each.worker == worker}
     made: list[Reservation] = []
     try:
-        for pattern in sorted(patterns):  # one order for all workers: two must not refuse each other
+        # one order for all workers: two must not refuse each other
+        for pattern in sorted(patterns):
             if task:
                 made.append(reservations.reserve_for_task(pattern, worker, task, token))
             else:
-                made.append(reservations.reserve(pattern, worker, ttl, process.identity(agent.pid) if agent.pid else None))
+                made.append(
+                    reservations.reserve(
+                        pattern, worker, ttl, process.identity(agent.pid) if agent.pid else None
+                    )
+                )
     except BaseException as error:
         for each in made:
             if each.pattern not in before:
@@ -65,7 +73,14 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
                 "held_by": error.holder,
                 "reason": str(error),
             }
-            call.answer({**refusal, "next": "Do not change these files. Work on others, or wait until they are free."})
+            call.answer(
+                {
+                    **refusal,
+                    "next": (
+                        "Do not change these files. Work on others, or wait until they are free."
+                    ),
+                }
+            )
             output.error(str(error))
             return error.exit_code
         raise
@@ -73,7 +88,9 @@ def _reserve(call: Call, reservations: Reservations, patterns: list[str]) -> int
     if not call.answer({"reserved": True, "reservations": [each.fields() for each in made]}):
         ends = f", or until {agent.name} ends" if agent.name else ""
         for each in made:
-            until = f"until {task} is done or released" if task else f"until {each.expires_at}{ends}"
+            until = (
+                f"until {task} is done or released" if task else f"until {each.expires_at}{ends}"
+            )
             output.out(f"Reserved: {shown(each.pattern)} for {shown(worker)} {shown(until)}\n")
     return 0
 
@@ -84,7 +101,10 @@ def _release(call: Call, reservations: Reservations, patterns: list[str]) -> int
     if not patterns:
         gone = reservations.release(worker)
     if not call.answer({"released": [each.fields() for each in gone]}):
-        output.out("".join(f"Released: {shown(each.pattern)}\n" for each in gone) or f"{shown(worker)} has no reservations\n")
+        output.out(
+            "".join(f"Released: {shown(each.pattern)}\n" for each in gone)
+            or f"{shown(worker)} has no reservations\n"
+        )
     return 0
 
 
@@ -93,7 +113,9 @@ def _list(call: Call, reservations: Reservations) -> int:
     if not call.answer({"reservations": [each.fields() for each in found]}):
         for each in found:
             until = f"for {each.task_id}" if each.task_id else f"until {each.expires_at}"
-            output.out(f"{shown(each.pattern)}: {shown(each.worker)} since {each.since}, {shown(until)}\n")
+            output.out(
+                f"{shown(each.pattern)}: {shown(each.worker)} since {each.since}, {shown(until)}\n"
+            )
         if not found:
             output.out("No reservations\n")
     return 0
@@ -108,8 +130,18 @@ def _check(call: Call, reservations: Reservations) -> int:
         held = reservations.held_by_others(name, worker)
         if held is not None:
             about = f", who works on {held.task_id}" if held.task_id else ""
-            text = f"{path} is reserved (as {held.pattern}) by {held.worker}{about}. Do not change it."
-            call.answer({"free": False, "must_stop": True, "path": path, "reservation": held.fields(), "reason": text})
+            text = (
+                f"{path} is reserved (as {held.pattern}) by {held.worker}{about}. Do not change it."
+            )
+            call.answer(
+                {
+                    "free": False,
+                    "must_stop": True,
+                    "path": path,
+                    "reservation": held.fields(),
+                    "reason": text,
+                }
+            )
             output.error(text)
             return 1
     if not call.answer({"free": True, "must_stop": False, "path": path, "reservation": None}):
@@ -143,15 +175,28 @@ COMMAND = Command(
     repeated="PATTERN",
     options=(
         Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
-        Option("--task", "T", "until the worker ends this task; default: the task it has, if it has one"),
-        Option("--ttl", "S", "without a task: for S seconds (AI_SWARM_LOCK_TTL, else 300), or until the agent ends"),
+        Option(
+            "--task",
+            "T",
+            "until the worker ends this task; default: the task it has, if it has one",
+        ),
+        Option(
+            "--ttl",
+            "S",
+            "without a task: for S seconds (AI_SWARM_LOCK_TTL, else 300), or until the agent ends",
+        ),
         Option("--release", text="release these patterns, or all that the worker has reserved"),
         Option("--list", text="list all reservations"),
-        Option("--check", "PATH", "exit 0 if the worker may change this file, 1 if another has reserved it"),
+        Option(
+            "--check",
+            "PATH",
+            "exit 0 if the worker may change this file, 1 if another has reserved it",
+        ),
     ),
     details=(
         (
-            "Either all patterns are reserved or none. Exit 1: another worker has reserved one of the "
+            "Either all patterns are reserved or none. Exit 1: another worker has reserved one "
+            "of the "
             "files. swarm hook stops agents from editing files that another worker has reserved."
         ),
     ),
@@ -160,6 +205,9 @@ COMMAND = Command(
             "In a pattern, ** stands for any directories, * for any text in a name, ? for one "
             "character. A directory stands for all files in it. Put patterns in quotes."
         ),
-        "Patterns are paths from the root of the project, where .git is. So they mean the same files in every checkout.",
+        (
+            "Patterns are paths from the root of the project, where .git is. So they mean the same "
+            "files in every checkout."
+        ),
     ),
 )

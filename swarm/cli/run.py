@@ -36,11 +36,16 @@ if TYPE_CHECKING:
 
 
 def run(call: Call) -> int:
-    task, worker = check_name(call.get(0), "task_id"), whoami(call.options.get("--worker"), fallback="user", pid=os.getpid())
+    task, worker = (
+        check_name(call.get(0), "task_id"),
+        whoami(call.options.get("--worker"), fallback="user", pid=os.getpid()),
+    )
     ttl = call.ttl() or settings.lock_ttl()
     wait = call.seconds("--wait", 0.0)
     grace = call.seconds("--grace", GRACE)
-    held_exit = whole(call.options.get("--held-exit", str(LockHeld.exit_code)), "--held-exit", 0, 255)
+    held_exit = whole(
+        call.options.get("--held-exit", str(LockHeld.exit_code)), "--held-exit", 0, 255
+    )
     table = LockTable(default_store())
     child = GatedProcess(group=True, die_with_parent=True)
     try:
@@ -65,11 +70,15 @@ class _Work:
     Its start and its end are written to the status log.
     """
 
-    def __init__(self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float) -> None:
+    def __init__(
+        self, table: LockTable, child: GatedProcess, task: str, worker: str, ttl: int, wait: float
+    ) -> None:
         self.foreground = Foreground(child)
         self._child = child
         self._log = StatusLog(table.store)
-        self._lease = Lease(table, task, worker, ttl, group=child.pid, wait=wait, on_lost=self._on_lost)
+        self._lease = Lease(
+            table, task, worker, ttl, group=child.pid, wait=wait, on_lost=self._on_lost
+        )
         self._lost: LockLost | None = None
 
     def run(self, command: Sequence[str], grace: float) -> int:
@@ -99,27 +108,40 @@ class _Work:
         lost.
         """
         try:
-            environment = task_environment(self._lease.task_id, self._lease.worker, self._lease.token)
-            code = self.foreground.run(command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most)
+            environment = task_environment(
+                self._lease.task_id, self._lease.worker, self._lease.token
+            )
+            code = self.foreground.run(
+                command, environment, must_stop=self._is_lost, grace=grace, at_most=self._at_most
+            )
         except CannotRun as error:
             self._record("ERROR", str(error), exit_code=error.exit_code)
             raise
         if not self._child.is_over():
             self._lease.detach()
             output.error(
-                f"some processes of group {self._child.pid} cannot be ended, such as those of another user. "
+                f"some processes of group {self._child.pid} cannot be ended, such as those of "
+                f"another user. "
                 "The task stays locked until they have ended or the lease is over."
             )
         return code
 
     def _record_end(self, code: int | None) -> None:
         if code is None or self._is_lost():
-            self._record("SKIP", str(self._lost), **events.lost(**({} if code is None else {"exit_code": code})))
+            self._record(
+                "SKIP",
+                str(self._lost),
+                **events.lost(**({} if code is None else {"exit_code": code})),
+            )
         elif code == 0:
             self._record("DONE", exit_code=0)
         else:
             number = self._child.ended_by
-            self._record("ERROR", f"ended by {signal.Signals(number).name}" if number else f"exit code {code}", exit_code=code)
+            self._record(
+                "ERROR",
+                f"ended by {signal.Signals(number).name}" if number else f"exit code {code}",
+                exit_code=code,
+            )
 
     def _record(self, state: str, reason: str = "", **meta: object) -> None:
         lease = self._lease
@@ -163,7 +185,11 @@ COMMAND = Command(
     positional=("TASK",),
     options=(
         Option("--worker", "W", "the worker; default: SWARM_WORKER, else USER@HOST-PID"),
-        Option("--ttl", "S", "lease in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
+        Option(
+            "--ttl",
+            "S",
+            "lease in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300",
+        ),
         Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
         Option("--held-exit", "N", "exit code if another worker holds the task; default 1"),
         Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
@@ -171,8 +197,10 @@ COMMAND = Command(
     command_line="required",
     details=(
         (
-            "The lock is released however the command ends. START, then DONE or ERROR, are written to "
-            "the status log. If another worker holds the task, the command is not run and SKIP is logged."
+            "The lock is released however the command ends. START, then DONE or ERROR, are "
+            "written to "
+            "the status log. If another worker holds the task, the command is not run and SKIP "
+            "is logged."
         ),
     ),
     notes=(
@@ -181,13 +209,16 @@ COMMAND = Command(
             "environment. Signals are passed on to it."
         ),
         (
-            "If the lease is lost, the command and its process group are ended: SIGTERM, then SIGKILL "
+            "If the lease is lost, the command and its process group are ended: SIGTERM, then "
+            "SIGKILL "
             "after --grace. If the lease could not be renewed, they are ended before it is over, "
             "even where --grace is longer."
         ),
         (
-            "When the command has ended, processes that it left in its group are ended too. A daemon "
-            "in a session of its own is not. If swarm run itself is killed, the command dies with it "
+            "When the command has ended, processes that it left in its group are ended too. A "
+            "daemon "
+            "in a session of its own is not. If swarm run itself is killed, the command dies "
+            "with it "
             "(on Linux), and the task is free once its process group is empty."
         ),
     ),

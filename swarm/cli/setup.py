@@ -19,7 +19,10 @@ from swarm.terminal.text import shown
 _ANSWER_TIMEOUT = 600.0  # seconds
 _COLOURS = {"+": "green", "-": "red", "@": "dim"}
 _NEXT = {
-    "claude": "Claude Code reads this at its next start. It asks once whether it may use the MCP\nserver of a project.\n",
+    "claude": (
+        "Claude Code reads this at its next start. It asks once whether it may use the "
+        "MCP\nserver of a project.\n"
+    ),
     "codex": "Codex reads this at its next start. A project must be trusted first. Codex runs a\n"
     "hook only after you have looked at it: type /hooks there.\n",
 }
@@ -47,8 +50,16 @@ def setup(call: Call) -> int:
     if wanted:
         _confirm(made, call)
         file_changes.make(made, where.root)
-    files = [{"path": change.path, "change": _kind(change), "diff": _diff(change)} for change in made]
-    fields = {"agent": agent, "root": where.root, "removed": removing, "changed": wanted, "files": files}
+    files = [
+        {"path": change.path, "change": _kind(change), "diff": _diff(change)} for change in made
+    ]
+    fields = {
+        "agent": agent,
+        "root": where.root,
+        "removed": removing,
+        "changed": wanted,
+        "files": files,
+    }
     if not call.answer(fields):
         output.out(_summary(agent, made, removing=removing, done=wanted))
     return 0
@@ -64,7 +75,10 @@ def _agent_files(agent: str, call: Call) -> AgentFiles:
         raise BadInput(f"--project is {chosen[:200]!r}, but there is no such directory.")
     project = os.path.abspath(chosen) if chosen is not None else _project()
     if os.path.realpath(project) == os.path.realpath(os.path.expanduser("~")):
-        raise BadInput(f"{project} is your home directory, not a project. Give --user, or --project with another directory.")
+        raise BadInput(
+            f"{project} is your home directory, not a project. Give --user, or --project with "
+            f"another directory."
+        )
     return agent_files(agent, project=project)
 
 
@@ -74,7 +88,11 @@ def _project() -> str:
     """
     directory = _here()
     if not directory:
-        raise BadInput("the working directory has been removed. Change to another one, or name the project with --project.")
+        raise BadInput(
+            "the working directory has been removed. Change to another one, or name the "
+            "project "
+            "with --project."
+        )
     return project_root(directory)
 
 
@@ -90,9 +108,14 @@ def _confirm(made: list[Change], call: Call) -> None:
         return
     if call.json or not prompt.is_possible():
         raise SwarmError(
-            "there is no terminal to ask for confirmation, so nothing was changed. Add --yes, or look first with --dry-run."
+            "there is no terminal to ask for confirmation, so nothing was changed. Add "
+            "--yes, or "
+            "look first with --dry-run."
         )
-    if not prompt.ask(f"Change {'this file' if len(made) == 1 else f'these {len(made)} files'}? [y/N]", _ANSWER_TIMEOUT):
+    if not prompt.ask(
+        f"Change {'this file' if len(made) == 1 else f'these {len(made)} files'}? [y/N]",
+        _ANSWER_TIMEOUT,
+    ):
         raise SwarmError("not confirmed, so nothing was changed.")
 
 
@@ -110,7 +133,10 @@ def _diff(change: Change) -> str:
             lines.pop()
         elif side:
             lines[-1] += "\n\\ No newline at end of file"
-    old, new = ("/dev/null" if side is None else _shown(change.path) for side in (change.before, change.after))
+    old, new = (
+        "/dev/null" if side is None else _shown(change.path)
+        for side in (change.before, change.after)
+    )
     return "".join(f"{line}\n" for line in unified_diff(before, after, old, new, lineterm=""))
 
 
@@ -139,7 +165,11 @@ def _painted(diff: str) -> str:
 
 def _summary(agent: str, made: list[Change], *, removing: bool, done: bool) -> str:
     if not made:
-        return f"Nothing to remove: {agent} is not set up.\n" if removing else f"Nothing to do: {agent} is set up.\n"
+        return (
+            f"Nothing to remove: {agent} is not set up.\n"
+            if removing
+            else f"Nothing to do: {agent} is set up.\n"
+        )
     if not done:
         return "Dry run: nothing was changed.\n"
     lines = "".join(f"{_kind(change):<8} {_shown(change.path)}\n" for change in made)
@@ -152,12 +182,24 @@ COMMAND = Command(
     "swarm setup claude --dry-run",
     positional=("claude|codex",),
     options=(
-        Option("--project", "DIR", "change the files of this project; default: the checkout around the working directory"),
+        Option(
+            "--project",
+            "DIR",
+            "change the files of this project; default: the checkout around the working directory",
+        ),
         Option("--user", text="change your own files, for all projects"),
-        Option("--skill", text="also install the skill, SKILL.md, for an agent that uses swarm through its shell"),
+        Option(
+            "--skill",
+            text="also install the skill, SKILL.md, for an agent that uses swarm through its shell",
+        ),
         Option("--remove", text="undo all changes: each file is as it was before"),
         Option("--dry-run", text="only show what would change"),
         Option("--yes", text="do not ask for confirmation"),
     ),
-    details=("It shows every change and asks before it makes them. It leaves alone what it did not write.",),
+    details=(
+        (
+            "It shows every change and asks before it makes them. It leaves alone what it did not "
+            "write."
+        ),
+    ),
 )

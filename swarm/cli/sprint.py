@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-_EXIT_CODES = {"acquired": 0, "released": 0, "clean": 0, "blocked": 1, "zombie-detected": 1, "failure": StoreError.exit_code}
+_EXIT_CODES = {
+    "acquired": 0,
+    "released": 0,
+    "clean": 0,
+    "blocked": 1,
+    "zombie-detected": 1,
+    "failure": StoreError.exit_code,
+}
 
 
 def acquire(call: Call, mutex: SprintMutex) -> Answer:
@@ -28,7 +35,9 @@ def acquire(call: Call, mutex: SprintMutex) -> Answer:
     pid = whole(call.options["--pid"], "--pid", 1) if chosen else _shell()
     answer = _acquire(call, mutex, pid)
     if answer["status"] == "acquired" and not chosen:
-        answer["message"] += f" (bound to the calling process, PID {pid}; if it ends before the sprint, use --pid)"
+        answer["message"] += (
+            f" (bound to the calling process, PID {pid}; if it ends before the sprint, use --pid)"
+        )
     return answer
 
 
@@ -72,7 +81,8 @@ def run(call: Call) -> int:
         child.discard()
         if mutex and mutex.holds and not mutex.release_own():
             _warn(
-                "the lock was not released: another sprint has overwritten it, or it cannot be removed. See: swarm sprint check"
+                "the lock was not released: another sprint has overwritten it, or it cannot be "
+                "removed. See: swarm sprint check"
             )
 
 
@@ -102,7 +112,9 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
 
 def _acquire(call: Call, mutex: SprintMutex, pid: int) -> Answer:
     session_id, epic_spec = call.options.get("--session-id"), call.options.get("--epic-spec")
-    return mutex.acquire(session_id, epic_spec, force="--force" in call.options, yes="--yes" in call.options, pid=pid)
+    return mutex.acquire(
+        session_id, epic_spec, force="--force" in call.options, yes="--yes" in call.options, pid=pid
+    )
 
 
 def _print(call: Call, answer: Answer) -> None:
@@ -117,7 +129,10 @@ def _print(call: Call, answer: Answer) -> None:
 def _print_warnings(answer: Answer) -> None:
     for warning in answer["warnings"]:
         _warn(warning)
-    if answer["status"] == "failure" or (answer["mode"], answer["status"]) == ("acquire", "blocked"):
+    if answer["status"] == "failure" or (answer["mode"], answer["status"]) == (
+        "acquire",
+        "blocked",
+    ):
         output.error(answer["message"])
 
 
@@ -139,7 +154,10 @@ def _shell() -> int:
     """Return the calling process: the lock is bound to it unless --pid names another."""
     parent = os.getppid()
     if parent == 0:
-        raise BadInput("the calling process is in another pid namespace: name the process of the sprint with --pid")
+        raise BadInput(
+            "the calling process is in another pid namespace: name the process of the sprint "
+            "with --pid"
+        )
     return parent
 
 
@@ -158,12 +176,18 @@ def _hint_at_gitignore(mutex: SprintMutex) -> None:
     name = os.path.basename(mutex.path)
     command = ["git", "-C", mutex.project_root, "check-ignore", "--quiet", "--", name]
     try:
-        ignored = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False).returncode
+        ignored = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=False
+        ).returncode
     except (OSError, subprocess.TimeoutExpired):
         return
     if ignored == 1:
         ignored_by = quoted(f"{mutex.project_root}/.gitignore")
-        output.err(f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {quoted(name)} >> {ignored_by}\n")
+        output.err(
+            f"Hint: {shown(name)} is not ignored by git. Ignore it with: echo {quoted(name)} "
+            f">> "
+            f"{ignored_by}\n"
+        )
 
 
 _PROJECT = (
@@ -173,7 +197,10 @@ _PROJECT = (
 _SPRINT = (
     Option("--session-id", "S", "the name of the session", required=True),
     Option("--epic-spec", "E", "the epic that the sprint works on", required=True),
-    Option("--force", text="overwrite a zombie lock, and after a confirmation also that of a running sprint"),
+    Option(
+        "--force",
+        text="overwrite a zombie lock, and after a confirmation also that of a running sprint",
+    ),
     Option("--yes", text="answer every question with yes"),
     *_PROJECT,
 )
@@ -182,7 +209,10 @@ COMMANDS = {
         _answering("acquire", acquire),
         "Acquire the sprint lock of a project for a session. Exit 1: a sprint is running.",
         "swarm sprint acquire --session-id sprint-001 --epic-spec epic5 --pid $$",
-        options=(*_SPRINT, Option("--pid", "P", "bind the lock to this process; default: the calling one")),
+        options=(
+            *_SPRINT,
+            Option("--pid", "P", "bind the lock to this process; default: the calling one"),
+        ),
         details=(
             (
                 "When the process of a lock has ended, the lock is a zombie. A zombie lock is "

@@ -11,7 +11,10 @@ import gc
 import sys
 
 if sys.version_info < (3, 11):
-    sys.exit("Error: swarm needs Python 3.11 or newer; this is %d.%d. Put a newer python3 first in PATH." % sys.version_info[:2])
+    sys.exit(
+        "Error: swarm needs Python 3.11 or newer; this is %d.%d. Put a newer python3 first in PATH."
+        % sys.version_info[:2]
+    )
 if sys.platform == "win32":
     sys.exit("Error: swarm does not run on Windows: it needs a POSIX filesystem. Use WSL.")
 
@@ -57,4 +60,8 @@ def _is_observed() -> bool:
     through `sys.monitoring`.
     """
     monitoring = getattr(sys, "monitoring", None)
-    return bool(sys.gettrace() or sys.getprofile() or (monitoring and any(map(monitoring.get_tool, range(6)))))
+    return bool(
+        sys.gettrace()
+        or sys.getprofile()
+        or (monitoring and any(map(monitoring.get_tool, range(6))))
+    )

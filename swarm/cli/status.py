@@ -128,5 +128,7 @@ COMMAND = Command(
             "follow the workers with their tasks, then the queue by state."
         ),
     ),
-    notes=("The exit code is 0 also with problems. docs/reference/view.md has the keys of --json.",),
+    notes=(
+        "The exit code is 0 also with problems. docs/reference/view.md has the keys of --json.",
+    ),
 )

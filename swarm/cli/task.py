@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from swarm.queue.task import Kind, TaskField
 
-_COLOURS = {"running": "bold", "done": "green", "failed": "red", "cancelled": "dim", "waiting": "dim"}
+_COLOURS = {
+    "running": "bold",
+    "done": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "waiting": "dim",
+}
 _MAX_FILE = 1 << 30
 _MAX_REASON = 200  # characters of a reason in a list
 
@@ -32,9 +38,13 @@ def add(call: Call) -> int:
     if prompt == "-":
         prompt = output.read_stdin(MAX_RECORD_BYTES)
     given: dict[str, Any] = {
-        field.name: _PARSERS[field.kind](call, field) for field in TASK_FIELDS if field.option in call.options
+        field.name: _PARSERS[field.kind](call, field)
+        for field in TASK_FIELDS
+        if field.option in call.options
     }
-    task = TaskQueue().add(call.get(0), **given | {"prompt": prompt, "command": list(call.command_line)})
+    task = TaskQueue().add(
+        call.get(0), **given | {"prompt": prompt, "command": list(call.command_line)}
+    )
     if not call.answer({"added": True, "task": task.fields()}):
         output.out(f"Task added: {task.id}{_waits(task)}\n")
     return 0
@@ -46,10 +56,16 @@ def import_file(call: Call) -> int:
     path = call.get(0)
     text = _read(path)
     specs = parse(text, "standard input" if path == "-" else path)
-    added, known = TaskQueue().add_all(specs, lambda count: output.transient(f"{count} of {len(specs)} tasks added"))
+    added, known = TaskQueue().add_all(
+        specs, lambda count: output.transient(f"{count} of {len(specs)} tasks added")
+    )
     output.transient("")
     if not call.answer({"added": added, "known": known}):
-        was_there = f", {_count(len(known), 'task')} {'was' if len(known) == 1 else 'were'} there already" if known else ""
+        was_there = (
+            f", {_count(len(known), 'task')} {'was' if len(known) == 1 else 'were'} there already"
+            if known
+            else ""
+        )
         output.out(f"{_count(len(added), 'task')} added{was_there}\n")
     return 0
 
@@ -87,9 +103,13 @@ def show(call: Call) -> int:
         return call.answer(fields) and 0
     output.out(f"{shown(task.id)}: {task.state}{_about(task, queue.blocked().get(task.id, ''))}\n")
     rows = _rows(task)
-    output.out("".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows.items() if value))
+    output.out(
+        "".join(f"  {name + ':':<13}{shown(value)}\n" for name, value in rows.items() if value)
+    )
     if task.spec.prompt:
-        output.out("\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines()))
+        output.out(
+            "\nPrompt:\n" + "".join(f"  {shown(line)}\n" for line in task.spec.prompt.splitlines())
+        )
     if history:
         output.out("\nHistory:\n" + "".join(f"  {_history_line(record)}\n" for record in history))
     return 0
@@ -112,7 +132,9 @@ def claim(call: Call) -> int:
     except BrokenPipeError:
         raise
     except OSError:
-        queue.release(claimed.task.id, worker, claimed.token, "the caller could not read the answer")
+        queue.release(
+            claimed.task.id, worker, claimed.token, "the caller could not read the answer"
+        )
         raise
     return 0
 
@@ -127,10 +149,16 @@ def done(call: Call) -> int:
 def fail(call: Call) -> int:
     delay = call.seconds("--delay", 0.0)
     final = "--final" in call.options
-    task = TaskQueue().fail(call.get(0), _worker(call), _token(call), _text(call, 1), delay=delay, final=final)
+    task = TaskQueue().fail(
+        call.get(0), _worker(call), _token(call), _text(call, 1), delay=delay, final=final
+    )
     if not call.answer({"failed": True, "task": task.fields()}):
         left = task.spec.max_attempts - task.attempts
-        more = "failed" if task.state == "failed" else f"{task.state} again, {_count(left, 'attempt')} left"
+        more = (
+            "failed"
+            if task.state == "failed"
+            else f"{task.state} again, {_count(left, 'attempt')} left"
+        )
         output.out(f"Attempt failed: {task.id} is {more}\n")
     return 0
 
@@ -154,7 +182,10 @@ def retry(call: Call) -> int:
         raise BadInput("retry needs a task, or --failed for all failed tasks.")
     tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
     if not call.answer({"retried": [task.fields() for task in tasks]}):
-        output.out("".join(f"Task ready again: {shown(task.id)}\n" for task in tasks) or "No failed tasks\n")
+        output.out(
+            "".join(f"Task ready again: {shown(task.id)}\n" for task in tasks)
+            or "No failed tasks\n"
+        )
     return 0
 
 
@@ -170,7 +201,10 @@ def cancel(call: Call) -> int:
 
 def _about(task: Task, blocked_by: str) -> str:
     if task.state == "running":
-        return f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of {task.spec.max_attempts})"
+        return (
+            f" (worker: {shown(task.worker)}, since {task.since}, attempt {task.attempts} of "
+            f"{task.spec.max_attempts})"
+        )
     if blocked_by:
         return f" (blocked: waits for {shown(blocked_by)}, which will not be done)"
     if task.state == "waiting":
@@ -193,12 +227,19 @@ def _rows(task: Task) -> dict[str, str]:
             rows["attempts"] = f"{task.attempts} of {value}"
         elif field.name != "prompt" and field.kind in _SHOWN:
             rows[field.name] = "" if value is None else _SHOWN[field.kind](value)
-    return rows | {"command": claim_report.command_line(task), "added_at": task.added_at, "since": task.since}
+    return rows | {
+        "command": claim_report.command_line(task),
+        "added_at": task.added_at,
+        "since": task.since,
+    }
 
 
 def _history_line(record: dict[str, Any]) -> str:
     reason = f"  {record['reason']}" if record.get("reason") else ""
-    return shown(f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  {record.get('worker', '')}{reason}")
+    return shown(
+        f"{record.get('timestamp', '')}  {record.get('type', '')!s:5}  "
+        f"{record.get('worker', '')}{reason}"
+    )
 
 
 def _count(number: int, what: str) -> str:
@@ -236,14 +277,19 @@ def _read(path: str) -> str:
     except IsADirectoryError:
         raise BadInput(f"{path} is a directory. Name a file with tasks.") from None
     except FileNotFoundError:
-        raise BadInput(f"there is no file {path}. Name a file with tasks, or - for standard input.") from None
+        raise BadInput(
+            f"there is no file {path}. Name a file with tasks, or - for standard input."
+        ) from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-_PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {  # of the options of `add`, by the kind of their field
+# of the options of `add`, by the kind of their field
+_PARSERS: dict[Kind, Callable[[Call, TaskField], Any]] = {
     TEXT: lambda call, field: call.options[field.option],
-    WHOLE: lambda call, field: whole(call.options[field.option], field.option, field.least, field.most),
+    WHOLE: lambda call, field: whole(
+        call.options[field.option], field.option, field.least, field.most
+    ),
     SECONDS: lambda call, field: call.seconds(field.option, 0.0),
     NAMES: lambda call, field: call.every(field.option),
     OBJECT: lambda call, field: parse_meta(call.options[field.option]),
@@ -255,8 +301,12 @@ _SHOWN: dict[Kind, Callable[[Any], str]] = {  # the rows of `show`
     NAMES: ", ".join,
     OBJECT: lambda value: json_codec.dumps(value) if value else "",
 }
-_WORKER = Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this")
-_TOKEN = Option("--token", "N", "the claim's token; default: SWARM_TOKEN, else that of the worker's claim")
+_WORKER = Option(
+    "--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"
+)
+_TOKEN = Option(
+    "--token", "N", "the claim's token; default: SWARM_TOKEN, else that of the worker's claim"
+)
 COMMANDS = {
     "add": Command(
         add,
@@ -303,7 +353,10 @@ COMMANDS = {
             Option("--wait", "S", "wait up to S seconds for a task; default: do not wait"),
         ),
         details=(
-            "A claim locks the task, logs START and prints what to do. A heartbeat starts its lease again: swarm lock heartbeat.",
+            (
+                "A claim locks the task, logs START and prints what to do. A heartbeat starts its "
+                "lease again: swarm lock heartbeat."
+            ),
         ),
     ),
     "done": Command(
@@ -329,7 +382,8 @@ COMMANDS = {
         ),
         details=(
             (
-                "Then the task is ready again. After its last attempt, or with --final, it is failed. "
+                "Then the task is ready again. After its last attempt, or with --final, it is "
+                "failed. "
                 "If REASON is -, it is read from standard input."
             ),
         ),

@@ -19,7 +19,12 @@ from swarm.tmux.manager import GRACE, MAX_WORKERS, StoppedAgent, TmuxSwarmManage
 from swarm.tmux.panes import MAX_TEXT_BYTES
 
 _SETTLE = 1.0  # seconds; a command that cannot work has ended by then
-_COLOURS = {AgentStatus.RUNNING: "green", AgentStatus.EXITED: "dim", AgentStatus.DEAD: "red", AgentStatus.GONE: "red"}
+_COLOURS = {
+    AgentStatus.RUNNING: "green",
+    AgentStatus.EXITED: "dim",
+    AgentStatus.DEAD: "red",
+    AgentStatus.GONE: "red",
+}
 
 _NEXT = """\
 Open them:      swarm attach     (C-b d leaves them, and they go on)
@@ -33,13 +38,25 @@ def up(call: Call) -> int:
         raise BadInput("--workers is missing. Say how many workers to start: swarm up --workers 3")
     workers = whole(call.options["--workers"], "--workers", 1, MAX_WORKERS)
     manager = TmuxSwarmManager()
-    report = manager.start(workers, agent=call.options.get("--exec", ""), until_empty="--until-empty" in call.options)
+    report = manager.start(
+        workers, agent=call.options.get("--exec", ""), until_empty="--until-empty" in call.options
+    )
     agents = _settled(manager)
     begun = {*report.started, *report.restarted}
-    dead = [agent for agent in agents if agent.name in begun and agent.status in (AgentStatus.DEAD, AgentStatus.GONE)]
+    dead = [
+        agent
+        for agent in agents
+        if agent.name in begun and agent.status in (AgentStatus.DEAD, AgentStatus.GONE)
+    ]
     if call.json:
-        changes = {"started": [*report.started], "restarted": [*report.restarted], "running": [*report.running]}
-        call.answer({**changes, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket})
+        changes = {
+            "started": [*report.started],
+            "restarted": [*report.restarted],
+            "running": [*report.running],
+        }
+        call.answer(
+            {**changes, "agents": [_as_json(agent) for agent in agents], "socket": manager.socket}
+        )
     else:
         if report.started:
             output.out(f"Started: {' '.join(report.started)}\n")
@@ -51,7 +68,9 @@ def up(call: Call) -> int:
         output.out(_NEXT)
     if dead:
         names = " ".join(agent.name for agent in dead)
-        output.error(f"these agents ended at once: {names}. To see why: swarm capture {dead[0].name}")
+        output.error(
+            f"these agents ended at once: {names}. To see why: swarm capture {dead[0].name}"
+        )
     return 1 if dead else 0
 
 
@@ -63,11 +82,16 @@ def attach(call: Call) -> int:
         return 0
     environment = settings.environment()
     if environment.pop("TMUX", None) is not None:
-        output.err("This is a tmux inside your tmux: press C-b twice for the inner one (C-b C-b d leaves it).\n")
+        output.err(
+            "This is a tmux inside your tmux: press C-b twice for the inner one (C-b C-b d "
+            "leaves it).\n"
+        )
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
-        raise TmuxSwarmError(f"tmux cannot be run: {error.strerror}. Install tmux, then try again.") from error
+        raise TmuxSwarmError(
+            f"tmux cannot be run: {error.strerror}. Install tmux, then try again."
+        ) from error
 
 
 def down(call: Call) -> int:
@@ -90,8 +114,14 @@ def agents(call: Call) -> int:
         output.out("No agents are running. Start some with: swarm up --workers N\n")
     width = max((len(agent.name) for agent in found), default=0)
     for agent in found:
-        runs = f" (pid {agent.pid}, {shown(agent.command)})" if agent.status is AgentStatus.RUNNING else ""
-        output.out(f"{agent.name:{width}}  {output.paint(describe(agent), _COLOURS[agent.status])}{runs}\n")
+        runs = (
+            f" (pid {agent.pid}, {shown(agent.command)})"
+            if agent.status is AgentStatus.RUNNING
+            else ""
+        )
+        output.out(
+            f"{agent.name:{width}}  {output.paint(describe(agent), _COLOURS[agent.status])}{runs}\n"
+        )
     return 0
 
 
@@ -127,7 +157,10 @@ def restart(call: Call) -> int:
 def _how_it_ended(one: StoppedAgent, grace: float) -> str:
     if one.killed:
         return f"killed, because it did not end within {grace:g} s"
-    was_stopped = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (0, 128 + signal.SIGTERM)
+    was_stopped = one.agent.signal == signal.SIGTERM or one.agent.exit_code in (
+        0,
+        128 + signal.SIGTERM,
+    )
     return "ended" if was_stopped else describe(one.agent)
 
 
@@ -136,7 +169,9 @@ def _settled(manager: TmuxSwarmManager) -> list[AgentPane]:
     deadline = time.monotonic() + _SETTLE
     while True:
         found = manager.agents()
-        if time.monotonic() > deadline or all(agent.status is not AgentStatus.RUNNING for agent in found):
+        if time.monotonic() > deadline or all(
+            agent.status is not AgentStatus.RUNNING for agent in found
+        ):
             return found
         time.sleep(0.05)
 
@@ -162,12 +197,17 @@ COMMANDS = {
         "swarm up --workers 3 --exec 'claude -p {prompt}'",
         options=(
             Option("--workers", "N", f"the number of workers, 1 to {MAX_WORKERS}", required=True),
-            Option("--exec", "CMD", "the agent of each worker, such as 'claude -p {prompt}': see swarm worker --help"),
+            Option(
+                "--exec",
+                "CMD",
+                "the agent of each worker, such as 'claude -p {prompt}': see swarm worker --help",
+            ),
             Option("--until-empty", text="each worker ends when no task is left to do"),
         ),
         details=(
             (
-                "If agents are running already, it starts those that are missing or have ended, and "
+                "If agents are running already, it starts those that are missing or have ended, "
+                "and "
                 "leaves the others alone. Exit 1: an agent ended at once."
             ),
         ),
@@ -176,13 +216,17 @@ COMMANDS = {
         attach,
         "Open the agents' panes in this terminal. C-b d leaves them, and they go on.",
         "swarm attach",
-        details=("Exit 1: no agent is running. With --json, it prints the command that opens them.",),
+        details=(
+            "Exit 1: no agent is running. With --json, it prints the command that opens them.",
+        ),
     ),
     "down": Command(
         down,
         "End all agents and close their panes, and no others.",
         "swarm down",
-        options=(Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),),
+        options=(
+            Option("--grace", "S", f"seconds between SIGTERM and SIGKILL; default {GRACE:g}"),
+        ),
         details=("Workers get SIGTERM first, so that they release their tasks.",),
     ),
     "agents": Command(agents, "List the master and the workers with their state.", "swarm agents"),
@@ -192,7 +236,9 @@ COMMANDS = {
         "swarm send worker-3 'go on with the next one'",
         positional=("AGENT", "TEXT"),
         options=(Option("--no-enter", text="do not type Enter"),),
-        details=("AGENT is worker-3 (or 3), or master. If TEXT is -, it is read from standard input.",),
+        details=(
+            "AGENT is worker-3 (or 3), or master. If TEXT is -, it is read from standard input.",
+        ),
     ),
     "capture": Command(
         capture,
@@ -207,7 +253,9 @@ COMMANDS = {
         "Restart an ended agent, with the same command in the same pane.",
         "swarm restart worker-3",
         positional=("AGENT",),
-        options=(Option("--force", text="end the agent first if it is running, as swarm down does"),),
+        options=(
+            Option("--force", text="end the agent first if it is running, as swarm down does"),
+        ),
         details=("AGENT is worker-3 (or 3), or master. Exit 1: the agent is running.",),
     ),
 }

@@ -15,9 +15,20 @@ def wait(call: Call) -> int:
     timeout = call.timeout()
     away = output.warn_every_minute()
     answer = wait_for(
-        default_store(), task, what, timeout, lambda: output.err(f"There is no task {task} yet: waiting for it.\n"), away
+        default_store(),
+        task,
+        what,
+        timeout,
+        lambda: output.err(f"There is no task {task} yet: waiting for it.\n"),
+        away,
     )
-    fields = {"task_id": task, "for": what, "met": answer.met, "never": answer.never, "text": answer.text}
+    fields = {
+        "task_id": task,
+        "for": what,
+        "met": answer.met,
+        "never": answer.never,
+        "text": answer.text,
+    }
     if not call.answer(fields) and answer.met:
         output.out(f"{shown(answer.text)}\n")
     if answer.met:
@@ -38,16 +49,22 @@ COMMAND = Command(
     ),
     details=(
         {
-            "done": "the task is done in the queue. For a task that is not in the queue: the log has DONE, and no START after it",
+            "done": (
+                "the task is done in the queue. For a task that is not in the queue: the log "
+                "has DONE, and no START after it"
+            ),
             "free": "no worker holds the lock of the task",
             "STATE": "ready waiting running failed cancelled: the state of the task in the queue. "
-            "START DONE WAIT ERROR HELP SKIP: the type of its latest record in the log, now or later",
+            "START DONE WAIT ERROR HELP SKIP: the type of its latest record in the log, now or "
+            "later",
         },
     ),
     notes=(
         (
-            "Exit 1: the time is over, or only a user can change the state: the task failed for good, "
-            "was cancelled, is done already, or comes after one that failed or was cancelled. A task "
+            "Exit 1: the time is over, or only a user can change the state: the task failed for "
+            "good, "
+            "was cancelled, is done already, or comes after one that failed or was cancelled. A "
+            "task "
             "that does not exist yet is waited for."
         ),
     ),

@@ -56,7 +56,8 @@ def run(call: Call) -> int:
             raise _Stopped  # only an exception ends the wait for a task
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and a shell's & leave some of them
+        # as nohup and a shell's & leave some of them
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
     try:
         worker.run(until_empty="--until-empty" in call.options)
@@ -64,7 +65,10 @@ def run(call: Call) -> int:
         pass
     tally = worker.tally
     if not call.answer({"worker": name, "stopped_by": stopped_by or None, **vars(tally)}):
-        printer.print(f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, {tally.lost} lost")
+        printer.print(
+            f"{name}: {tally.done} done, {tally.failed} failed, {tally.released} released, "
+            f"{tally.lost} lost"
+        )
     return 128 + stopped_by if stopped_by else 0
 
 
@@ -83,7 +87,11 @@ class _Printer:
     def event(self, what: str, task: str, text: str) -> None:
         mark, colour = _MARKS[what]
         about = f"{task}  {text}".strip()
-        self.print(f"{time.strftime('%H:%M:%S')}  {self._worker}  {paint(f'{mark} {what:7}', colour)}  {shown(about)}")
+        self.print(
+            f"{time.strftime('%H:%M:%S')}  {self._worker}  "
+            f"{paint(f'{mark} {what:7}', colour)}  "
+            f"{shown(about)}"
+        )
 
     def line(self, line: str) -> None:
         self.print(f"{paint('│', 'dim')} {shown(line.expandtabs(4))}")
@@ -108,7 +116,9 @@ def _check_agent(agent: str) -> None:
     """
     program = command.split(agent)[0]
     if "{" not in program and shutil.which(program) is None:
-        raise BadInput(f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable.")
+        raise BadInput(
+            f"--exec names {program!r}, which cannot be run: it is not in PATH, or not executable."
+        )
 
 
 COMMAND = Command(
@@ -117,25 +127,54 @@ COMMAND = Command(
     "swarm worker --id 1 --exec 'claude -p {prompt}'",
     options=(
         Option("--id", "N", "the worker; a number N stands for worker-N; default: SWARM_WORKER"),
-        Option("--exec", "CMD", "the command line of the agent; without it, only tasks with a command of their own are claimed"),
+        Option(
+            "--exec",
+            "CMD",
+            (
+                "the command line of the agent; without it, only tasks with a command of their own "
+                "are claimed"
+            ),
+        ),
         Option("--until-empty", text="end when no task is left to do"),
-        Option("--ttl", "S", "lease of a task in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300"),
-        Option("--timeout", "S", "an attempt that takes longer has failed; a task's own timeout counts more"),
-        Option("--backoff", "S", f"seconds before the second attempt, doubled for each further one; default {BACKOFF:g}"),
-        Option("--grace", "S", f"seconds between SIGTERM and SIGKILL when an agent must end; default {GRACE:g}"),
+        Option(
+            "--ttl",
+            "S",
+            "lease of a task in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300",
+        ),
+        Option(
+            "--timeout",
+            "S",
+            "an attempt that takes longer has failed; a task's own timeout counts more",
+        ),
+        Option(
+            "--backoff",
+            "S",
+            f"seconds before the second attempt, doubled for each further one; default {BACKOFF:g}",
+        ),
+        Option(
+            "--grace",
+            "S",
+            f"seconds between SIGTERM and SIGKILL when an agent must end; default {GRACE:g}",
+        ),
         Option("--quiet", text="print nothing but errors"),
     ),
     notes=(
         (
-            "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a shell. The "
+            "In CMD, {prompt} {task_id} {worker} {token} {attempt} are filled in, without a "
+            "shell. The "
             "prompt is also on standard input and in SWARM_PROMPT."
         ),
         (
-            "The output of the agent goes to results/TASK.TOKEN.out and .err while it runs. Lines that "
-            "begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. The exit code "
+            "The output of the agent goes to results/TASK.TOKEN.out and .err while it runs. "
+            "Lines that "
+            "begin with [WAIT], [HELP], [SKIP], [ERROR] or [DONE] become status records. The "
+            "exit code "
             "alone decides: 0 is done, any other is a failed attempt."
         ),
-        "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. A second one does not wait for --grace.",
+        (
+            "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. A second one does not "
+            "wait for --grace."
+        ),
     ),
     exit_codes="0 when no task is left, 128 + N if signal N stopped the worker",
 )

@@ -43,7 +43,10 @@ class FrozenRecord:
     def __init_subclass__(cls) -> None:
         cls._names = tuple(cls.__annotations__)
         given = {name: vars(cls)[name] for name in cls._names if name in vars(cls)}
-        values = {name: value.default if isinstance(value, Field) else value for name, value in given.items()}
+        values = {
+            name: value.default if isinstance(value, Field) else value
+            for name, value in given.items()
+        }
         cls._defaults = {name: value for name, value in values.items() if value is not REQUIRED}
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -52,7 +55,10 @@ class FrozenRecord:
             self.__dict__.update(zip(names, values, strict=True))
             return
         given = dict(zip(names, values, strict=False)) | named
-        defaults = {name: value.copy() if isinstance(value, dict) else value for name, value in self._defaults.items()}
+        defaults = {
+            name: value.copy() if isinstance(value, dict) else value
+            for name, value in self._defaults.items()
+        }
         whole = defaults | given
         if len(values) + len(named) != len(given) or whole.keys() != set(names):
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}.")

@@ -32,7 +32,8 @@ SCHEMA_VERSION = 1  # of the JSON objects that commands, the board and the page 
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 _SPACE = " \t\n\r"
-_OBJECTS = (dict, getattr(builtins, "frozendict", dict))  # Python 3.15 writes a frozendict as an object, too
+# Python 3.15 writes a frozendict as an object, too
+_OBJECTS = (dict, getattr(builtins, "frozendict", dict))
 _NESTED = (*_OBJECTS, list, tuple)
 
 
@@ -49,7 +50,9 @@ def dumps(value: object, *, own: bool = False) -> str:
             _check_keys(value)
         text = "".join(_encode(value, 0))
     except RecursionError:
-        raise BadInput("the value is nested too deeply, or contains itself, and cannot be written as JSON.") from None
+        raise BadInput(
+            "the value is nested too deeply, or contains itself, and cannot be written as JSON."
+        ) from None
     except BadInput:
         raise
     except ValueError as error:  # NaN, or a number of too many digits
@@ -72,7 +75,9 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
     try:
         try:
             value, end = scan(text, 0)
-        except SystemError:  # to report an error, the C scanner of 3.11 needs json.decoder, and does not import it
+        # to report an error, the C scanner of 3.11 needs json.decoder, and does not
+        # import it
+        except SystemError:
             import json.decoder  # noqa: F401
 
             value, end = scan(text, 0)
@@ -134,12 +139,14 @@ def _make_scanner(context: _Lenient) -> Scanner:
     """Return the C scanner if it understands the context and a small example, else one
     that is made of public parts.
     """
-    if hasattr(sys, "gettotalrefcount"):  # a debug build aborts where others raise the SystemError that `loads` expects
+    # a debug build aborts where others raise the SystemError that `loads` expects
+    if hasattr(sys, "gettotalrefcount"):
         return _make_public_scanner(context)
     try:
         from _json import make_scanner
 
-        scan: Scanner = make_scanner(context)  # type: ignore[arg-type]  # it takes any object with these attributes
+        # it takes any object with these attributes
+        scan: Scanner = make_scanner(context)  # type: ignore[arg-type]
         if scan('[{"a": 1.5}]', 0) != ([{"a": 1.5}], 12):
             raise ValueError("another result than expected")
     except Exception:  # whatever a future version does differently
@@ -189,7 +196,9 @@ def _make_encoder() -> Encoder:
     try:
         from _json import encode_basestring, make_encoder
 
-        encode: Encoder = make_encoder(None, _refuse, encode_basestring, None, ": ", ", ", False, False, False)
+        encode: Encoder = make_encoder(
+            None, _refuse, encode_basestring, None, ": ", ", ", False, False, False
+        )
         if "".join(encode({"a": ["é", 1.5]}, 0)) != '{"a": ["é", 1.5]}':
             raise ValueError("another result than expected")
     except Exception:  # whatever a future version does differently
@@ -200,7 +209,9 @@ def _make_encoder() -> Encoder:
 def _make_public_encoder() -> Encoder:
     from json import JSONEncoder
 
-    encoder = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_refuse)
+    encoder = JSONEncoder(
+        ensure_ascii=False, check_circular=False, allow_nan=False, default=_refuse
+    )
     return lambda value, _: (encoder.encode(value),)
 
 

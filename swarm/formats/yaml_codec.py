@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_NOT_IN_YAML = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}  # JSON may contain these characters, YAML may not
+# JSON may contain these characters, YAML may not
+_NOT_IN_YAML = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
 _LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # of YAML 1.1, beside the newline
 _MAX_KEY = 1024  # characters, a limit of YAML
 _MAPPING_SIGNS = frozenset(":?{")  # every mapping has one of them
@@ -63,7 +64,9 @@ def pyyaml_missing(what: str, readable: str) -> StoreError:
     import sys
 
     command = f"{sys.executable} -m pip install PyYAML"
-    return StoreError(f"{what} needs the package PyYAML; {readable} can be read without it. Run: {command}")
+    return StoreError(
+        f"{what} needs the package PyYAML; {readable} can be read without it. Run: {command}"
+    )
 
 
 def _block(value: Mapping[str, object], indent: str) -> Iterator[str]:
@@ -126,7 +129,12 @@ def _read_scalar(text: str) -> str | None:
     if quote == '"':
         return _read_double_quoted(text)
     plain = text.partition(" #")[0].rstrip(" ")
-    simple = plain.removeprefix("-")[:1].isalnum() and _PLAIN.issuperset(plain) and ": " not in plain and plain[-1] != ":"
+    simple = (
+        plain.removeprefix("-")[:1].isalnum()
+        and _PLAIN.issuperset(plain)
+        and ": " not in plain
+        and plain[-1] != ":"
+    )
     return plain if simple else None
 
 

@@ -25,7 +25,12 @@ def holder_text(task: str, lock: Lock, *, is_held: bool, clock: Clock) -> str:
         ended = ""
         if orphaned(lock, clock):
             ended = f" (ended; its process group {lock.holder['group']} still runs)"
-        text += shown(f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{ended}") + "\n"
+        text += (
+            shown(
+                f"  process         {lock.holder['pid']} on {lock.holder.get('host', '?')}{ended}"
+            )
+            + "\n"
+        )
     return text
 
 
@@ -39,7 +44,10 @@ def ways_to_free(task: str, status: LockStatus) -> list[str]:
     by_force = f"Any user can free it by force with: swarm lock break {quoted(task)} --yes"
     lock, left = status.lock, status.seconds_left
     if lock is None:
-        return [f"It counts as free in {duration(left or 0)}, if its record is still invalid then.", by_force]
+        return [
+            f"It counts as free in {duration(left or 0)}, if its record is still invalid then.",
+            by_force,
+        ]
     ways = []
     if left is None:
         ways.append("Its lease never ends.")
@@ -50,11 +58,15 @@ def ways_to_free(task: str, status: LockStatus) -> list[str]:
         group = lock.holder.get("group")
         others = f" and of every process of group {group}" if group else ""
         ways.append(f"The end of its process{others} frees it at once.")
-    ways.append(f"{lock.worker} releases it with: swarm lock release {quoted(task)} {quoted(lock.worker)}")
+    ways.append(
+        f"{lock.worker} releases it with: swarm lock release {quoted(task)} {quoted(lock.worker)}"
+    )
     ways.append(by_force)
     return ways
 
 
 def _with_age(moment: str, now: float) -> str:
     at = from_iso(moment)
-    return shown(moment) or "unknown" if at is None else f"{shown(moment)} ({duration(now - at)} ago)"
+    return (
+        shown(moment) or "unknown" if at is None else f"{shown(moment)} ({duration(now - at)} ago)"
+    )

@@ -87,7 +87,9 @@ class Lease:
     @property
     def token(self) -> int:
         if self._lock is None or self._lock.token is None:
-            raise RuntimeError("the lease has not begun: use it in a with statement, or call start()")
+            raise RuntimeError(
+                "the lease has not begun: use it in a with statement, or call start()"
+            )
         return self._lock.token
 
     @property
@@ -110,7 +112,12 @@ class Lease:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop(failing=kind is not None)
 
     def start(self) -> Self:
@@ -124,7 +131,9 @@ class Lease:
         self._pid = os.getpid()
         try:
             self._begin(self._taken or self._acquire())
-            self._first_beat = self._table.timer().call_later(max(0.0, self._until_next_beat()), self._start_thread)
+            self._first_beat = self._table.timer().call_later(
+                max(0.0, self._until_next_beat()), self._start_thread
+            )
         except BaseException:
             self._give_up()
             raise
@@ -165,7 +174,10 @@ class Lease:
         Read the lock, and so notice a change that no heartbeat has noticed yet.
         """
         if os.getpid() != self._pid:
-            raise LockLost(self.task_id, f"The lease of {self.task_id} belongs to the process that forked this one.")
+            raise LockLost(
+                self.task_id,
+                f"The lease of {self.task_id} belongs to the process that forked this one.",
+            )
         if self._lost is None:
             self._compare_with_store()
         if self._lost is not None:
@@ -181,7 +193,9 @@ class Lease:
         self._is_detached = True
 
     def _acquire(self) -> Lock:
-        return self._table.acquire(self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait)
+        return self._table.acquire(
+            self.task_id, self.worker, self.ttl, bound=True, group=self._group, wait=self._wait
+        )
 
     def _begin(self, lock: Lock) -> None:
         """Count the lease from this state of the lock.
@@ -215,7 +229,9 @@ class Lease:
         with self._guard:
             if self._stopping.is_set():
                 return
-            thread = threading.Thread(target=self._send_heartbeats, name=f"lease of {self.task_id}", daemon=True)
+            thread = threading.Thread(
+                target=self._send_heartbeats, name=f"lease of {self.task_id}", daemon=True
+            )
             try:
                 thread.start()
                 self._thread = thread
@@ -274,7 +290,11 @@ class Lease:
         """
         if self._time_left() <= 0:
             return False
-        call = _start_call(self._refresh_lock, f"heartbeat of {self.task_id}", undo=self._release_after_takeover_time)
+        call = _start_call(
+            self._refresh_lock,
+            f"heartbeat of {self.task_id}",
+            undo=self._release_after_takeover_time,
+        )
         if not self._ends_in_time(call) or self._lost is not None:
             call.abandon()
             return False
@@ -310,7 +330,9 @@ class Lease:
         elif status is None or status.is_held_by(self.worker, self.token):
             return  # without an answer: no other worker can have taken it over yet
         elif status.lock is not None and status.lock.belongs_to(self.worker, self.token):
-            self._lose(f"The lock for {self.task_id} was edited, and has expired by its new content.")
+            self._lose(
+                f"The lock for {self.task_id} was edited, and has expired by its new content."
+            )
         else:
             self._lose(f"The lock for {self.task_id} was removed, or taken by another worker.")
 
@@ -339,7 +361,9 @@ class Lease:
                 self._lost.add_note(f"on_lost was called, and raised {error!r}")
 
     def _ran_out(self) -> str:
-        return f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
+        return (
+            f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
+        )
 
     # Times ----------------------------------------------------------------------------
 
@@ -354,7 +378,9 @@ class Lease:
         return self._began + self.ttl
 
 
-def _start_call(work: Callable[[], R], name: str, undo: Callable[[R], object] | None = None) -> BackgroundCall[R]:
+def _start_call(
+    work: Callable[[], R], name: str, undo: Callable[[R], object] | None = None
+) -> BackgroundCall[R]:
     """Start a call to the store.
 
     Raise StoreError if the system allows no more threads.

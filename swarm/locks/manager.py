@@ -24,7 +24,15 @@ from swarm.stores.default import DefaultStore
 
 DEFAULT_TTL = DEFAULT_LOCK_TTL
 
-__all__ = ["DEFAULT_TTL", "HEARTBEAT_INTERVAL", "Lease", "LockHeld", "LockInfo", "LockLost", "TaskLockManager"]
+__all__ = [
+    "DEFAULT_TTL",
+    "HEARTBEAT_INTERVAL",
+    "Lease",
+    "LockHeld",
+    "LockInfo",
+    "LockLost",
+    "TaskLockManager",
+]
 
 
 @dataclass
@@ -77,7 +85,9 @@ class TaskLockManager:
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
         try:
-            self._table().release(task_id, self.worker_id, known.token if known else None, known=known)
+            self._table().release(
+                task_id, self.worker_id, known.token if known else None, known=known
+            )
         except NotYours:
             return False
         self._locks.pop(task_id, None)
@@ -92,7 +102,9 @@ class TaskLockManager:
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
         try:
-            lock = self._table().heartbeat(task_id, self.worker_id, known.token if known else None, known=known)
+            lock = self._table().heartbeat(
+                task_id, self.worker_id, known.token if known else None, known=known
+            )
         except LockLost:
             return False
         # Another thread may have released it meanwhile.
@@ -144,7 +156,9 @@ class TaskLockManager:
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
         self._locks.pop(task_id, None)  # of an earlier acquisition
-        return Lease(self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost)
+        return Lease(
+            self._table(), task_id, self.worker_id, ttl, wait=check_wait(wait), on_lost=on_lost
+        )
 
     def token(self, task_id: str) -> int | None:
         """Return the fencing token of the lock that this object acquired for the task.

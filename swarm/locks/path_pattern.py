@@ -55,7 +55,10 @@ def names_of(path: str, root: str, directory: str) -> list[str]:
     real = os.path.realpath(path)
     names = [in_project(path, root, directory), in_project(real, os.path.realpath(root), directory)]
     for found in (os.path.abspath(path), real):
-        names += [in_project(found, around, directory) for around in _projects_around(os.path.dirname(found))]
+        names += [
+            in_project(found, around, directory)
+            for around in _projects_around(os.path.dirname(found))
+        ]
     return list(dict.fromkeys(names))
 
 
@@ -66,8 +69,14 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
     if "\0" in text:
         raise BadInput("a pattern contains a NUL character. Paths cannot.")
     opening, closing = text.find("{"), text.rfind("}")
-    if 0 <= opening < text.find(",") < closing and not os.path.lexists(os.path.join(directory, text)):
-        raise BadInput(f"{text[:80]!r} is not a pattern: braces are not supported. Pass each pattern as an argument of its own.")
+    if 0 <= opening < text.find(",") < closing and not os.path.lexists(
+        os.path.join(directory, text)
+    ):
+        raise BadInput(
+            f"{text[:80]!r} is not a pattern: braces are not supported. Pass each pattern as "
+            f"an "
+            f"argument of its own."
+        )
     pattern = _real(text, root, directory)
     while pattern.endswith("/**"):
         pattern = pattern.removesuffix("/**")
@@ -77,7 +86,11 @@ def checked_pattern(text: str, root: str, directory: str) -> str:
     except UnicodeEncodeError:
         raise BadInput(f"the pattern {text[:80]!a} is not valid UTF-8.") from None
     if size > MAX_NAME_BYTES:
-        raise BadInput(f"the pattern {text[:60]!r}… is too long. Reserve a directory above, or use * for a part of it.")
+        raise BadInput(
+            f"the pattern {text[:60]!r}… is too long. Reserve a directory above, or use * for "
+            f"a "
+            f"part of it."
+        )
     return pattern
 
 
@@ -125,7 +138,12 @@ def overlap(one: str, other: str) -> bool:
     """
     if one.startswith("/") != other.startswith("/"):
         return False  # one is in the project, the other outside
-    return _meet(_parts(one), _parts(other), _ANY_DEPTH, lambda a, b: a == b or _meet(a, b, "*", _same_character))
+    return _meet(
+        _parts(one),
+        _parts(other),
+        _ANY_DEPTH,
+        lambda a, b: a == b or _meet(a, b, "*", _same_character),
+    )
 
 
 def _parts(pattern: str) -> tuple[str, ...]:
@@ -140,7 +158,9 @@ def _same_character(one: str, other: str) -> bool:
     return one == other or "?" in (one, other)
 
 
-def _meet(one: Sequence[str], other: Sequence[str], gap: str, same: Callable[[str, str], bool]) -> bool:
+def _meet(
+    one: Sequence[str], other: Sequence[str], gap: str, same: Callable[[str, str], bool]
+) -> bool:
     """Return whether two sequences can be equal. A `gap` matches any elements.
 
     `reached` holds each index N such that the first N elements of `other` can equal the
@@ -153,7 +173,11 @@ def _meet(one: Sequence[str], other: Sequence[str], gap: str, same: Callable[[st
         if element == gap:
             reached = set(range(min(reached), len(other) + 1))
         else:
-            steps = {at + 1 for at in reached if at < len(other) and other[at] != gap and same(element, other[at])}
+            steps = {
+                at + 1
+                for at in reached
+                if at < len(other) and other[at] != gap and same(element, other[at])
+            }
             stays = {at for at in reached if at < len(other) and other[at] == gap}
             reached = _past_gaps(steps | stays, other, gap)
     return len(other) in reached
@@ -173,7 +197,9 @@ def _past_gaps(reached: set[int], other: Sequence[str], gap: str) -> set[int]:
 def _as_name(pattern: str) -> str:
     """Return the pattern with characters that a name forbids escaped as in a URL."""
     name = "".join(
-        each if each.isprintable() and each not in "%/\\" else "".join(f"%{byte:02X}" for byte in each.encode())
+        each
+        if each.isprintable() and each not in "%/\\"
+        else "".join(f"%{byte:02X}" for byte in each.encode())
         for each in pattern
     )
     return f"%{ord(name[0]):02X}{name[1:]}" if name[0] in ".-" else name

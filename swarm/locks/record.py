@@ -36,7 +36,17 @@ class Lock:
     any, and the stamp.
     """
 
-    __slots__ = ("_encoded", "acquired_at", "expires_at", "heartbeat_at", "holder", "task_id", "token", "ttl", "worker")
+    __slots__ = (
+        "_encoded",
+        "acquired_at",
+        "expires_at",
+        "heartbeat_at",
+        "holder",
+        "task_id",
+        "token",
+        "ttl",
+        "worker",
+    )
 
     task_id: str
     worker: str
@@ -77,11 +87,15 @@ class Lock:
         raise AttributeError(f"the field {name} of a Lock cannot be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, ({name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"},)
+        return _rebuilt, (
+            {name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"},
+        )
 
     def replace(self, **changes: Any) -> Lock:
         """Return a copy of the lock with other values for the fields named."""
-        return Lock(**{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes)
+        return Lock(
+            **{name: getattr(self, name) for name in Lock.__slots__ if name != "_encoded"} | changes
+        )
 
     def fields(self) -> dict[str, Any]:
         """Return the record's fields, in their order in the file."""
@@ -140,7 +154,14 @@ class LockStatus:
 
     __slots__ = ("lock", "reason", "seconds_left", "state")
 
-    def __init__(self, state: str, lock: Lock | None = None, *, reason: str = "", seconds_left: float | None = None) -> None:
+    def __init__(
+        self,
+        state: str,
+        lock: Lock | None = None,
+        *,
+        reason: str = "",
+        seconds_left: float | None = None,
+    ) -> None:
         self.state = state
         self.lock = lock
         self.reason = reason
@@ -169,7 +190,12 @@ class LockStatus:
 
 
 def new_lock(
-    task_id: str, worker: str, ttl: float | None, token: int | None, clock: Clock, who: Mapping[str, object] | None = None
+    task_id: str,
+    worker: str,
+    ttl: float | None,
+    token: int | None,
+    clock: Clock,
+    who: Mapping[str, object] | None = None,
 ) -> Lock:
     """Return a lock that is acquired now.
 
@@ -191,7 +217,15 @@ def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
         who = {}
     beat = lock.holder.get("beat")
     who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _MAX_SECONDS else 1
-    return _dated(lock.task_id, lock.worker, lock.acquired_at, _length(lock, clock.now()), lock.token, clock, who)
+    return _dated(
+        lock.task_id,
+        lock.worker,
+        lock.acquired_at,
+        _length(lock, clock.now()),
+        lock.token,
+        clock,
+        who,
+    )
 
 
 def decode(data: bytes, task_id: str) -> Lock | None:
@@ -277,7 +311,13 @@ def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
 
 
 def _dated(
-    task_id: str, worker: str, acquired_at: str, ttl: float | None, token: int | None, clock: Clock, holder: dict[str, Any]
+    task_id: str,
+    worker: str,
+    acquired_at: str,
+    ttl: float | None,
+    token: int | None,
+    clock: Clock,
+    holder: dict[str, Any],
 ) -> Lock:
     """Return a lock whose lease begins now. An empty `acquired_at` means now."""
     # The stamp is read before the wall clock. So the lease ends for its holder, which
@@ -338,7 +378,11 @@ def _is_plain(value: object) -> bool:
     """Return whether swarm could have written this into `holder`: text, a finite
     number, or null.
     """
-    return value is None or isinstance(value, (str, int)) or (isinstance(value, float) and value - value == 0)
+    return (
+        value is None
+        or isinstance(value, (str, int))
+        or (isinstance(value, float) and value - value == 0)
+    )
 
 
 def _text(value: object) -> str:

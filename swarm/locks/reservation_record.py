@@ -93,9 +93,16 @@ def decode(data: bytes, pattern: str) -> ReservationRecord | None:
         return None
     if not isinstance(fields, dict) or fields.get("pattern") != pattern:
         return None
-    phase, task, token, request = (fields.get(name) for name in ("phase", "task", "token", "request"))
+    phase, task, token, request = (
+        fields.get(name) for name in ("phase", "task", "token", "request")
+    )
     lease = from_fields(fields.get("lease"), pattern)
-    if phase not in (ASKING, HELD) or not isinstance(task, str) or not isinstance(request, str) or lease is None:
+    if (
+        phase not in (ASKING, HELD)
+        or not isinstance(task, str)
+        or not isinstance(request, str)
+        or lease is None
+    ):
         return None
     if token is not None and type(token) is not int:
         return None

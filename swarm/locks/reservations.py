@@ -104,7 +104,9 @@ class Reservations:
         self._clock = store.clock
         self._tasks = LockTable(store)
 
-    def reserve_for_task(self, pattern: str, worker: str, task_id: str, token: int | None = None) -> Reservation:
+    def reserve_for_task(
+        self, pattern: str, worker: str, task_id: str, token: int | None = None
+    ) -> Reservation:
         """Reserve a pattern for as long as the worker holds the task.
 
         Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if
@@ -113,7 +115,9 @@ class Reservations:
         lock = self._task_lock(worker, task_id, token)
         return self._reserve(Terms(pattern, worker, task=task_id, token=lock.token))
 
-    def reserve(self, pattern: str, worker: str, ttl: float, process: Mapping[str, object] | None = None) -> Reservation:
+    def reserve(
+        self, pattern: str, worker: str, ttl: float, process: Mapping[str, object] | None = None
+    ) -> Reservation:
         """Reserve a pattern for `ttl` seconds.
 
         A second call for the same pattern starts the lease again.
@@ -148,7 +152,9 @@ class Reservations:
 
     def all(self) -> list[Reservation]:
         """Return the reservations that are held, sorted by pattern."""
-        return sorted((_reservation(entry.record) for entry in self._held()), key=lambda each: each.pattern)
+        return sorted(
+            (_reservation(entry.record) for entry in self._held()), key=lambda each: each.pattern
+        )
 
     def held_by_others(self, path: str, worker: str) -> Reservation | None:
         """Return another worker's reservation that overlaps with a path or pattern."""
@@ -166,7 +172,9 @@ class Reservations:
             if held:
                 return _reservation(held)
             time.sleep(_RETRY_INTERVAL)
-        raise StoreError(f"the record of {terms.pattern} keeps changing. Look at it with: swarm reserve --list")
+        raise StoreError(
+            f"the record of {terms.pattern} keeps changing. Look at it with: swarm reserve --list"
+        )
 
     def _find_own(self, terms: Terms) -> _Valid | None:
         """Return the record of this very pattern if it is the worker's.
@@ -205,7 +213,9 @@ class Reservations:
         try:
             if is_asking:
                 self._check_others(terms.pattern, terms.worker)
-            held = terms.record(HELD, own.record.request, self._clock, since=own.record.lease.acquired_at)
+            held = terms.record(
+                HELD, own.record.request, self._clock, since=own.record.lease.acquired_at
+            )
             return held if self._replace(own, held) else None
         except BaseException:
             if is_asking:
@@ -264,14 +274,18 @@ class Reservations:
         status = judge(record.lease if record else None, self._clock, lambda: self._store.age(key))
         if record is None:
             return _Entry(key, data, is_over=not status.is_held)
-        return _Valid(key, data, is_over=not (status.is_held and self._has_task(record)), record=record)
+        return _Valid(
+            key, data, is_over=not (status.is_held and self._has_task(record)), record=record
+        )
 
     def _has_task(self, record: ReservationRecord) -> bool:
         """Return whether the worker still has the task that it reserved for.
 
         True if it was for none.
         """
-        return not record.task or self._tasks.status(record.task).is_held_by(record.worker, record.token)
+        return not record.task or self._tasks.status(record.task).is_held_by(
+            record.worker, record.token
+        )
 
     def _replace(self, entry: _Entry, record: ReservationRecord) -> bool:
         return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
@@ -280,7 +294,10 @@ class Reservations:
         """Remove the record of a request, in either phase, unless that fails."""
         key = _key(record.pattern)
         try:
-            while isinstance(entry := self._read(key), _Valid) and entry.record.request == record.request:
+            while (
+                isinstance(entry := self._read(key), _Valid)
+                and entry.record.request == record.request
+            ):
                 if self._retry_while_busy(self._store.remove, key, entry.data):
                     return
         except StoreError:
@@ -294,7 +311,9 @@ class Reservations:
         lock = status.lock
         if lock is None or not status.is_held_by(worker, lock.token if token is None else token):
             holder = f"{status.holder} holds it" if lock and status.is_held else "it is free"
-            raise LockLost(task_id, f"{worker} does not hold the task {task_id}: {holder}. Stop working on it.")
+            raise LockLost(
+                task_id, f"{worker} does not hold the task {task_id}: {holder}. Stop working on it."
+            )
         return lock
 
 
@@ -319,7 +338,11 @@ def _reservation(record: ReservationRecord) -> Reservation:
 
 def _held_error(wanted: str, entry: _Entry) -> LockHeld:
     worker = entry.worker or "an unknown worker"
-    task = f", who works on {entry.record.task}" if isinstance(entry, _Valid) and entry.record.task else ""
+    task = (
+        f", who works on {entry.record.task}"
+        if isinstance(entry, _Valid) and entry.record.task
+        else ""
+    )
     also = "" if wanted == entry.pattern else f" (as {entry.pattern})"
     text = f"{wanted} is reserved{also} by {worker}{task}. Do not change it: work on other files."
     return LockHeld(entry.pattern, entry.worker, text)

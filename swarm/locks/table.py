@@ -61,14 +61,18 @@ class LockTable:
         deadline = self.clock.steady() + wait if wait else 0.0
         while True:
             try:
-                return self._acquire_now(task, worker, ttl, self._identity(group) if bound else None)
+                return self._acquire_now(
+                    task, worker, ttl, self._identity(group) if bound else None
+                )
             except LockHeld:
                 left = deadline - self.clock.steady() if wait else 0.0
                 if left <= 0:
                     raise
             self.await_change(task, left)
 
-    def release(self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None) -> Lock:
+    def release(
+        self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None
+    ) -> Lock:
         """Release the lock and return it as it was. Raise NotYours.
 
         `known`, here and below: the lock as this process wrote it last.  If the store
@@ -80,7 +84,15 @@ class LockTable:
                 return lock
             known = None
 
-    def heartbeat(self, task: str, worker: str, token: int | None = None, *, group: int = 0, known: Lock | None = None) -> Lock:
+    def heartbeat(
+        self,
+        task: str,
+        worker: str,
+        token: int | None = None,
+        *,
+        group: int = 0,
+        known: Lock | None = None,
+    ) -> Lock:
         """Start the lease again and return the new lock. Raise LockLost.
 
         From now on `group` works for the holder too.
@@ -143,14 +155,20 @@ class LockTable:
             timeout = min(timeout, _POLL_INTERVAL)
         self.store.watch(self._key(task), data, timeout)
 
-    def _acquire_now(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock:
+    def _acquire_now(
+        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
+    ) -> Lock:
         for _ in range(_MAX_ATTEMPTS):
             lock = self._try_to_acquire(task, worker, ttl, who)
             if lock:
                 return lock
-        raise StoreError(f"the lock for {task} changes all the time. Find the program that writes it.")
+        raise StoreError(
+            f"the lock for {task} changes all the time. Find the program that writes it."
+        )
 
-    def _try_to_acquire(self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None) -> Lock | None:
+    def _try_to_acquire(
+        self, task: str, worker: str, ttl: float | None, who: dict[str, object] | None
+    ) -> Lock | None:
         """Return the lock, None if the record changed after it was judged."""
         key = self._key(task)
         data = self.store.read(key)
@@ -222,7 +240,10 @@ class LockTable:
         elif lock.task_id != task:
             reason = f"The lock for {task} is not yours: its file names the task {lock.task_id}."
         elif token is not None and token != lock.token:
-            reason = f"The lock for {task} is not yours any more: it has token {lock.token}, yours was {token}."
+            reason = (
+                f"The lock for {task} is not yours any more: it has token {lock.token}, "
+                f"yours was {token}."
+            )
         else:
             return data, lock
         raise error(task, f"{reason} Stop working on the task." if error is LockLost else reason)

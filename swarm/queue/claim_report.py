@@ -33,9 +33,17 @@ def fields(claimed: Claim) -> dict[str, Any]:
         "task": task.fields(),
         "next": {
             "keep": f"swarm lock heartbeat {quoted(task.id)} {worker} --token {claimed.token}",
-            "when_done": f"swarm task done {quoted(task.id)} --worker {worker} --token {claimed.token} 'what you did'",
-            "if_it_fails": f"swarm task fail {quoted(task.id)} --worker {worker} --token {claimed.token} 'what went wrong'",
-            "to_release": f"swarm task release {quoted(task.id)} --worker {worker} --token {claimed.token}",
+            "when_done": (
+                f"swarm task done {quoted(task.id)} --worker {worker} --token "
+                f"{claimed.token} 'what you did'"
+            ),
+            "if_it_fails": (
+                f"swarm task fail {quoted(task.id)} --worker {worker} --token "
+                f"{claimed.token} 'what went wrong'"
+            ),
+            "to_release": (
+                f"swarm task release {quoted(task.id)} --worker {worker} --token {claimed.token}"
+            ),
         },
     }
 
@@ -51,7 +59,11 @@ def text(claimed: Claim) -> str:
         "",
     ]
     if task.spec.prompt:
-        lines += ["What to do:", *(f"  {shown(line)}" for line in task.spec.prompt.splitlines()), ""]
+        lines += [
+            "What to do:",
+            *(f"  {shown(line)}" for line in task.spec.prompt.splitlines()),
+            "",
+        ]
     if task.spec.command:
         lines += ["Command to run:", f"  {shown(command_line(task))}", ""]
     lines += [
@@ -81,7 +93,13 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
     else:
         wait = to_wait(max(300, round(ready_in or 0) + 1))
         advice = f"Stop: do not work on any task now. To wait for one: {wait}"
-    answer = {"claimed": False, "must_stop": True, "why": why, "reason": str(error), "held_by": holders}
+    answer = {
+        "claimed": False,
+        "must_stop": True,
+        "why": why,
+        "reason": str(error),
+        "held_by": holders,
+    }
     return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
 
 
@@ -91,8 +109,12 @@ def command_to_wait(worker: str) -> Callable[[int], str]:
 
 
 def refusal_text(fields: dict[str, Any]) -> str:
-    shown_holders = [(task, holder) for task, holder in fields["held_by"].items() if holder][:_MAX_HOLDERS]
-    held = "".join(f"  {shown(task)} is held by {shown(holder)}\n" for task, holder in shown_holders)
+    shown_holders = [(task, holder) for task, holder in fields["held_by"].items() if holder][
+        :_MAX_HOLDERS
+    ]
+    held = "".join(
+        f"  {shown(task)} is held by {shown(holder)}\n" for task, holder in shown_holders
+    )
     return f"Not claimed.\n{held}{fields['next']}\n"
 
 

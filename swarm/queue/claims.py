@@ -101,7 +101,13 @@ class Claims:
         return self._claim(entry, worker, ttl, bound=bound)
 
     def end(
-        self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
+        self,
+        op: str,
+        task_id: str,
+        worker: str,
+        token: int | None,
+        fields: Mapping[str, Any],
+        meta: Mapping[str, Any],
     ) -> Task:
         """End a claim: done, fail or release. Return the task after it.
 
@@ -146,7 +152,11 @@ class Claims:
         ready = state.best(clock.now(), ChainMap(tried, held), choices, commands_only=commands_only)
         if not ready or now - self._looked_at_running >= _POLL_INTERVAL:
             self._looked_at_running = now
-            running = [e for e in state.running.values() if e.id not in tried and (e.has_command or not commands_only)]
+            running = [
+                e
+                for e in state.running.values()
+                if e.id not in tried and (e.has_command or not commands_only)
+            ]
             dead = [entry for entry in running if self._log.is_dead(entry)]
             if dead:
                 best = max(dead, key=lambda entry: entry.priority)
@@ -164,7 +174,9 @@ class Claims:
         accepted = False
         try:
             self._check_lease(task_id, began, ttl)
-            accepted = log.append(event("claim", at=log.now(), id=task_id, worker=worker, token=lock.token))
+            accepted = log.append(
+                event("claim", at=log.now(), id=task_id, worker=worker, token=lock.token)
+            )
             entry = log.current(task_id)
             if not accepted:
                 if entry.state == FAILED and entry.token == lock.token:
@@ -174,7 +186,9 @@ class Claims:
             meta: dict[str, Any] = {"token": lock.token, "attempt": entry.attempts}
             if died:
                 meta["taken_over_from"] = died
-            log.status.append("START", worker, task_id, f"taken over from {died}" if died else "", meta)
+            log.status.append(
+                "START", worker, task_id, f"taken over from {died}" if died else "", meta
+            )
             self._check_lease(task_id, began, ttl)
         except BaseException:
             if accepted:
@@ -188,7 +202,10 @@ class Claims:
         already.
         """
         if self._log.clock.steady() - began >= ttl:
-            text = f"{task_id} was claimed, but its lease of {ttl:g} seconds ended before the claim was complete."
+            text = (
+                f"{task_id} was claimed, but its lease of {ttl:g} seconds ended before the "
+                f"claim was complete."
+            )
             raise WrongState(task_id, text)
 
     def _undo(self, task_id: str, worker: str, token: int) -> None:
@@ -197,7 +214,9 @@ class Claims:
         Ignore a StoreError.
         """
         try:
-            self._log.append(event("release", at=self._log.now(), id=task_id, worker=worker, token=token))
+            self._log.append(
+                event("release", at=self._log.now(), id=task_id, worker=worker, token=token)
+            )
         except StoreError:
             pass
 
@@ -207,25 +226,48 @@ class Claims:
         if not state.entries:
             return NoTask("empty", "The queue is empty: no task was ever added.")
         if state.is_finished():
-            return NoTask("finished", "Nothing is left to do: every task has ended, or waits for one that failed.")
+            return NoTask(
+                "finished",
+                "Nothing is left to do: every task has ended, or waits for one that failed.",
+            )
         if commands_only and state.is_finished(commands_only=True):
-            return NoTask("finished", "The tasks that are left have no command of their own: they need a worker with an agent.")
+            return NoTask(
+                "finished",
+                (
+                    "The tasks that are left have no command of their own: they need a worker with "
+                    "an agent."
+                ),
+            )
         holders = {entry.id: entry.worker for entry in state.running.values()} | {
             name: holder for name, (_, holder) in self._held.items()
         }
         due = state.next_due()
         if due is None:
             return NoTask(
-                "busy", "No task is free now: others hold the tasks that are ready, or those that must come first.", holders
+                "busy",
+                (
+                    "No task is free now: others hold the tasks that are ready, or those that must "
+                    "come first."
+                ),
+                holders,
             )
         seconds = max(0.0, due - self._log.clock.now())
-        text = f"No task is free now: the next attempt at a failed task may begin in {seconds:.0f} seconds."
+        text = (
+            f"No task is free now: the next attempt at a failed task may begin in "
+            f"{seconds:.0f} seconds."
+        )
         return NoTask("busy", text, holders, seconds)
 
     # Ending ---------------------------------------------------------------------------
 
     def _find(
-        self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
+        self,
+        op: str,
+        task_id: str,
+        worker: str,
+        token: int | None,
+        fields: Mapping[str, Any],
+        meta: Mapping[str, Any],
     ) -> _Ending:
         """Return the claim to end.
 
@@ -233,13 +275,19 @@ class Claims:
         NoTask.
         """
         if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
-            raise BadInput(f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and give its path.")
+            raise BadInput(
+                f"the text has more than {MAX_REASON_BYTES} bytes. Put it in a file, and give "
+                f"its "
+                f"path."
+            )
         known = self._log.state.entries.get(task_id)
         if token is not None and known is not None:
             # The event that ends it brings the latest state.
             return _Ending(op, task_id, worker, token, fields, meta)
         entry = self._log.entry(task_id)
-        if token is None and (entry.worker != worker or not (entry.state == RUNNING or entry.ended_by)):
+        if token is None and (
+            entry.worker != worker or not (entry.state == RUNNING or entry.ended_by)
+        ):
             raise self._refusal(op, entry, worker, None)
         return _Ending(op, task_id, worker, entry.token if token is None else token, fields, meta)
 
@@ -267,12 +315,22 @@ class Claims:
         is lost.
         """
         log, task_id = self._log, ending.task_id
-        line = event(ending.op, at=log.now(), id=task_id, worker=ending.worker, token=ending.token, **ending.fields)
+        line = event(
+            ending.op,
+            at=log.now(),
+            id=task_id,
+            worker=ending.worker,
+            token=ending.token,
+            **ending.fields,
+        )
         accepted = log.append(line)
         try:
             entry = log.current(task_id)
         except NoTask:
-            text = f"There is no task {task_id} any more: the queue was removed or replaced. Stop working on the task."
+            text = (
+                f"There is no task {task_id} any more: the queue was removed or replaced. Stop "
+                f"working on the task."
+            )
             raise LockLost(task_id, text) from None
         if not accepted and not self._is_repeated(ending, entry):
             raise self._refusal(ending.op, entry, ending.worker, ending.token)
@@ -281,14 +339,19 @@ class Claims:
     def _is_repeated(self, ending: _Ending, entry: TaskState) -> bool:
         return (entry.token, entry.ended_by) == (ending.token, ending.op)
 
-    def _refusal(self, op: str, entry: TaskState, worker: str, token: int | None, why: str = "") -> LockLost:
+    def _refusal(
+        self, op: str, entry: TaskState, worker: str, token: int | None, why: str = ""
+    ) -> LockLost:
         """Log that an end was refused, and return the error for its worker."""
         why = why or f"it is {_described(entry)}"
         named = "no token" if token is None else f"token {token}"
         what = {"done": "DONE", "fail": "ERROR", "release": "a release"}[op]
         text = f"{what} with {named} was refused: {why}"
         self._log.status.append("SKIP", worker, entry.id, text, refused(op, token, entry.token))
-        return LockLost(entry.id, f"{entry.id} is not {worker}'s any more ({named}): {why}. Stop working on the task.")
+        return LockLost(
+            entry.id,
+            f"{entry.id} is not {worker}'s any more ({named}): {why}. Stop working on the task.",
+        )
 
     def _is_logged(self, ending: _Ending) -> bool:
         """Return whether the status log has the record of this end."""
@@ -313,7 +376,9 @@ class Claims:
             reason, meta = f"released: {reason}" if reason else "released", {"token": ending.token}
         elif ending.op == "fail":
             reason = reason or "failed"
-            meta["attempts_left"] = 0 if entry.state == FAILED else entry.max_attempts - entry.attempts
+            meta["attempts_left"] = (
+                0 if entry.state == FAILED else entry.max_attempts - entry.attempts
+            )
             if ending.fields.get("delay") and entry.state == READY:
                 meta["retry_in"] = ending.fields["delay"]
         self._log.status.append(_STATUS[ending.op], ending.worker, ending.task_id, reason, meta)

@@ -32,9 +32,18 @@ ENDED = (DONE, FAILED, CANCELLED)
 # The longest text of a worker about a task. The status log has it too, twice.
 MAX_REASON_BYTES = 1 << 20
 
-_PYTHON_TYPES = {"string": (str,), "array": (list,), "integer": (int,), "number": (int, float), "object": (dict,)}
+_PYTHON_TYPES = {
+    "string": (str,),
+    "array": (list,),
+    "integer": (int,),
+    "number": (int, float),
+    "object": (dict,),
+}
 _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
-    **{field.name: sum((_PYTHON_TYPES[name] for name in field.kind.json_types), ()) for field in TASK_FIELDS},
+    **{
+        field.name: sum((_PYTHON_TYPES[name] for name in field.kind.json_types), ())
+        for field in TASK_FIELDS
+    },
     "at": (str,),
     "worker": (str,),
     "token": (int,),
@@ -48,10 +57,16 @@ def event(op: str, **fields: Any) -> bytes:
 
     Fields that are None or "" are left out. Raise BadInput if it is too long.
     """
-    given = {"op": op, **{name: value for name, value in fields.items() if value is not None and value != ""}}
+    given = {
+        "op": op,
+        **{name: value for name, value in fields.items() if value is not None and value != ""},
+    }
     line = json_codec.dumps(given).encode()
     if len(line) > MAX_RECORD_BYTES:
-        text = f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
+        text = (
+            f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put "
+            f"the text in a file."
+        )
         raise BadInput(text)
     return line
 

@@ -23,9 +23,13 @@ def parse(text: str, name: str) -> list[TaskSpec]:
     """
     ending = name.rpartition(".")[2].lower()
     begins = text.lstrip("\ufeff \t\r\n")[:1]
-    if ending in ("yaml", "yml") or (ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"):
+    if ending in ("yaml", "yml") or (
+        ending not in ("json", "jsonl", "ndjson") and begins and begins not in "[{"
+    ):
         return [spec_from(task, where) for where, task in _listed(_yaml(text, name), name)]
-    if ending in ("jsonl", "ndjson") or (ending != "json" and begins == "{" and _is_json_lines(text)):
+    if ending in ("jsonl", "ndjson") or (
+        ending != "json" and begins == "{" and _is_json_lines(text)
+    ):
         return [spec_from(task, where) for where, task in _json_lines(text, name)]
     return [spec_from(task, where) for where, task in _listed(_json(text, name), name)]
 

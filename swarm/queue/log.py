@@ -76,9 +76,15 @@ class QueueLog:
     def task(self, entry: TaskState) -> Task:
         """Return a task in its effective state."""
         task, state = entry.task(), self.effective_state(entry)
-        return task if state == task.state else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
+        return (
+            task
+            if state == task.state
+            else task.replace(state=state, reason=f"its worker {entry.worker} is gone")
+        )
 
-    def release_quietly(self, task_id: str, worker: str, token: int, known: Lock | None = None) -> None:
+    def release_quietly(
+        self, task_id: str, worker: str, token: int, known: Lock | None = None
+    ) -> None:
         """Release a lock if it is still this worker's.
 
         `known`: the lock as it was last seen.

@@ -57,7 +57,14 @@ class TaskQueue:
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
         if known:
-            raise TaskExists(task_id, f"The task {task_id} exists already. Choose another id, or see: swarm task show {task_id}")
+            raise TaskExists(
+                task_id,
+                (
+                    f"The task {task_id} exists already. Choose another id, or see: swarm task "
+                    f"show "
+                    f"{task_id}"
+                ),
+            )
         return self.get(task_id)
 
     def add_all(
@@ -83,10 +90,17 @@ class TaskQueue:
                 if count % 1000 == 0:
                     progress(count)
             state = log.read()
-            new = [name for name, line in lines.items() if name in state.entries and state.entries[name].line == line]
+            new = [
+                name
+                for name, line in lines.items()
+                if name in state.entries and state.entries[name].line == line
+            ]
             refused = [name for name in lines if name not in state.entries]
             if refused:
-                text = f"{refused[0]} was not added: another process has just added a task that makes a cycle. Try again."
+                text = (
+                    f"{refused[0]} was not added: another process has just added a task that "
+                    f"makes a cycle. Try again."
+                )
                 raise StoreError(text)
             for spec in fresh:
                 _check_same(spec, state)  # another process may have been faster
@@ -126,7 +140,9 @@ class TaskQueue:
 
         return self.retry_claim(claim_now, check_wait(wait))
 
-    def retry_claim(self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False) -> Claim:
+    def retry_claim(
+        self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False
+    ) -> Claim:
         """Call `claim` until it succeeds, for up to `wait` seconds, or until soon after
         it was `stopped`.
 
@@ -145,7 +161,9 @@ class TaskQueue:
             pause = _MAX_PAUSE if due is None else max(_MIN_PAUSE, min(due, _MAX_PAUSE))
             self.wait(min(left, pause))
 
-    def keep(self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None) -> Lease:
+    def keep(
+        self, claim: Claim, *, group: int = 0, on_lost: Callable[[LockLost], object] | None = None
+    ) -> Lease:
         """Return a context manager that sends heartbeats for the claim while its block
         runs.
 
@@ -153,12 +171,25 @@ class TaskQueue:
         release the task: `done`, `fail` and `release` do. Raise LockLost.
         """
         locks = self._log().locks
-        lock = locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group) if group else claim.lock
-        lease = Lease(locks, claim.task.id, claim.worker, lock.ttl or settings.lock_ttl(), on_lost=on_lost, taken=lock)
+        lock = (
+            locks.heartbeat(claim.task.id, claim.worker, claim.token, group=group)
+            if group
+            else claim.lock
+        )
+        lease = Lease(
+            locks,
+            claim.task.id,
+            claim.worker,
+            lock.ttl or settings.lock_ttl(),
+            on_lost=on_lost,
+            taken=lock,
+        )
         lease.detach()
         return lease
 
-    def done(self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any) -> Task:
+    def done(
+        self, task_id: str, worker: str, token: int | None = None, result: str = "", **meta: Any
+    ) -> Task:
         """End the claim: the task is done. `meta` goes to the status record.
 
         Raise LockLost if the task is not this worker's any more. That is logged, and
@@ -185,7 +216,9 @@ class TaskQueue:
         fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
         return self._end("fail", task_id, worker, token, fields, meta)
 
-    def release(self, task_id: str, worker: str, token: int | None = None, reason: str = "") -> Task:
+    def release(
+        self, task_id: str, worker: str, token: int | None = None, reason: str = ""
+    ) -> Task:
         """End the claim unfinished.
 
         The attempt does not count. Raise LockLost as `done` does.
@@ -205,7 +238,10 @@ class TaskQueue:
             entry = log.entry(task_id)
             state = log.effective_state(entry)
             if state not in (FAILED, CANCELLED):
-                raise WrongState(task_id, f"{task_id} is {state}: only a failed or cancelled task can be retried.")
+                raise WrongState(
+                    task_id,
+                    f"{task_id} is {state}: only a failed or cancelled task can be retried.",
+                )
             if entry.state == RUNNING:
                 self._claims().record_death(entry)
             log.append(event("retry", at=log.now(), id=task_id, worker=worker))
@@ -221,10 +257,16 @@ class TaskQueue:
         with self._mutex:
             log = self._log()
             log.entry(task_id)
-            if not log.append(event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)):
-                raise WrongState(task_id, f"{task_id} is {log.current(task_id).shown_state} already.")
+            if not log.append(
+                event("cancel", at=log.now(), id=task_id, worker=worker, reason=reason)
+            ):
+                raise WrongState(
+                    task_id, f"{task_id} is {log.current(task_id).shown_state} already."
+                )
             entry = log.current(task_id)
-            log.status.append("SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled")
+            log.status.append(
+                "SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled"
+            )
             if entry.token:
                 # The lock of its last claim, if that still holds it.
                 log.release_quietly(task_id, entry.worker, entry.token)
@@ -244,10 +286,16 @@ class TaskQueue:
         Raise BadInput.
         """
         if state is not None and state not in STATES:
-            raise BadInput(f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}.")
+            raise BadInput(
+                f"{state[:40]!r} is not a state of a task: use one of {' '.join(STATES)}."
+            )
         with self._mutex:
             log = self._log()
-            wanted = [entry for entry in log.read().entries.values() if state in (None, log.effective_state(entry))]
+            wanted = [
+                entry
+                for entry in log.read().entries.values()
+                if state in (None, log.effective_state(entry))
+            ]
             return [log.task(entry) for entry in wanted]
 
     def counts(self) -> dict[str, int]:
@@ -294,7 +342,13 @@ class TaskQueue:
     # Internals ------------------------------------------------------------------------
 
     def _end(
-        self, op: str, task_id: str, worker: str, token: int | None, fields: Mapping[str, Any], meta: Mapping[str, Any]
+        self,
+        op: str,
+        task_id: str,
+        worker: str,
+        token: int | None,
+        fields: Mapping[str, Any],
+        meta: Mapping[str, Any],
     ) -> Task:
         check_name(worker, "worker")
         with self._mutex:
@@ -325,14 +379,22 @@ def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
         _check_same(spec, state)
         for name in spec.after:
             if name not in asked and name not in state.entries:
-                text = f"{spec.id} comes after {name}, but there is no such task. Add that first, or import them together."
+                text = (
+                    f"{spec.id} comes after {name}, but there is no such task. Add that first, "
+                    f"or import them together."
+                )
                 raise BadInput(text)
     if cycle := state.find_cycle(asked):
         shown = cycle if len(cycle) < 20 else [*cycle[:8], "…", *cycle[-8:]]
-        raise BadInput(f"the tasks wait for each other in a cycle: {' after '.join(shown)}. Remove one of these.")
+        raise BadInput(
+            f"the tasks wait for each other in a cycle: {' after '.join(shown)}. Remove one of "
+            f"these."
+        )
 
 
 def _check_same(spec: TaskSpec, state: QueueState) -> None:
     entry = state.entries.get(spec.id)
     if entry is not None and entry.task().spec != spec:
-        raise TaskExists(spec.id, f"The task {spec.id} exists already, with other fields. Choose another id.")
+        raise TaskExists(
+            spec.id, f"The task {spec.id} exists already, with other fields. Choose another id."
+        )

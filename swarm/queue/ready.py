@@ -69,7 +69,8 @@ class ReadyList:
         for negative in self._priorities:
             sentinel = node = self._sentinels[-negative]
             while len(found) < among and node.next is not sentinel:
-                node = node.next  # type: ignore[assignment]  # who is is in the list has a next node
+                # who is is in the list has a next node
+                node = node.next  # type: ignore[assignment]
                 if fits(node):
                     found.append(node)
             if found:

@@ -20,7 +20,10 @@ _LINES_PER_CHUNK = 4096
 
 
 def pack(lines: Sequence[bytes]) -> list[str]:
-    return [_compress(b"\n".join(lines[start : start + _LINES_PER_CHUNK])) for start in range(0, len(lines), _LINES_PER_CHUNK)]
+    return [
+        _compress(b"\n".join(lines[start : start + _LINES_PER_CHUNK]))
+        for start in range(0, len(lines), _LINES_PER_CHUNK)
+    ]
 
 
 def unpack(portions: list[str]) -> Iterator[bytes]:
@@ -45,7 +48,9 @@ def expand(saved: list[Any] | str, count: int) -> Iterable[Any]:
         raise ValueError
     # States and workers are few: equal texts share their memory.
     words: dict[str, str] = {}
-    return [words.setdefault(value, value) if type(value) is str else _fixed(value) for value in values]
+    return [
+        words.setdefault(value, value) if type(value) is str else _fixed(value) for value in values
+    ]
 
 
 def _fixed(value: Any) -> Any:

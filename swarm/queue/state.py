@@ -219,7 +219,9 @@ class QueueState:
             found[state] = found.get(state, 0) + 1
         return found
 
-    def best(self, now: float, skip: Container[str], among: int, *, commands_only: bool = False) -> list[TaskState]:
+    def best(
+        self, now: float, skip: Container[str], among: int, *, commands_only: bool = False
+    ) -> list[TaskState]:
         """Return the next ready tasks, at most `among` of one priority.
 
         `skip` has ids to leave out.
@@ -243,7 +245,9 @@ class QueueState:
 
         Then the rest wait for failed tasks.
         """
-        delayed = [entry for _, name in self._delayed if (entry := self.entries[name]).state == READY]
+        delayed = [
+            entry for _, name in self._delayed if (entry := self.entries[name]).state == READY
+        ]
         if self.running or any(entry.has_command or not commands_only for entry in delayed):
             return False
         return not self._ready.best(lambda entry: entry.has_command or not commands_only)
@@ -284,7 +288,11 @@ class QueueState:
         that one.
         """
         found: dict[str, str] = {}
-        culprits = [n for n in self._dependents if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)]
+        culprits = [
+            n
+            for n in self._dependents
+            if n not in self.entries or self.entries[n].state in (FAILED, CANCELLED)
+        ]
         for culprit in culprits:
             stack = [culprit]
             while stack:
@@ -298,15 +306,26 @@ class QueueState:
 
     def dump(self) -> Any:
         entries = list(self.entries.values())
-        texts = pack([entry.id.encode() for entry in entries]), pack([entry.line for entry in entries])
-        return [len(entries), *texts, *(encode_column([getattr(entry, name) for entry in entries]) for name in _COLUMNS)]
+        texts = (
+            pack([entry.id.encode() for entry in entries]),
+            pack([entry.line for entry in entries]),
+        )
+        return [
+            len(entries),
+            *texts,
+            *(encode_column([getattr(entry, name) for entry in entries]) for name in _COLUMNS),
+        ]
 
     def load(self, data: Any) -> None:
         count, names, texts, *columns = data
         ids, lines = [line.decode() for line in unpack(names)], unpack(texts)
         values = [expand(values, count) for values in columns]
         self.entries = dict(zip(ids, map(TaskState, ids, lines, *values), strict=True))
-        if not count == len(ids) == len(self.entries) or next(lines, None) is not None or len(values) != len(_COLUMNS):
+        if (
+            not count == len(ids) == len(self.entries)
+            or next(lines, None) is not None
+            or len(values) != len(_COLUMNS)
+        ):
             raise ValueError
         for entry in self.entries.values():
             if entry.state == RUNNING:
@@ -320,11 +339,18 @@ class QueueState:
 
     def _add(self, record: dict[str, Any], line: bytes) -> bool:
         task_id, after = check_name(record["id"], "id"), record.get("after", ())
-        if task_id in self.entries or task_id in after or (task_id in self._dependents and self.find_cycle({task_id: after})):
+        if (
+            task_id in self.entries
+            or task_id in after
+            or (task_id in self._dependents and self.find_cycle({task_id: after}))
+        ):
             return False
         if not all(isinstance(name, str) for name in after):
             raise TypeError
-        priority, attempts = record.get("priority", 0), record.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        priority, attempts = (
+            record.get("priority", 0),
+            record.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
+        )
         entry = TaskState(task_id, line, "command" in record, priority, tuple(after), attempts)
         self.entries[task_id] = entry
         self._link(entry)
@@ -337,7 +363,9 @@ class QueueState:
             return False
         entry.token = token
         if entry.state == RUNNING and entry.is_last_attempt:
-            self._end(entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts))
+            self._end(
+                entry, FAILED, record, _DIED.format(worker=entry.worker, attempts=entry.attempts)
+            )
             return False
         self._ready.discard(entry)
         self.running[entry.id] = entry
@@ -400,7 +428,9 @@ class QueueState:
         self.running.pop(entry.id, None)
         self._move(entry, state, record, reason)
 
-    def _back(self, entry: TaskState, record: dict[str, Any], *, delay: float = 0.0, first: bool = False) -> None:
+    def _back(
+        self, entry: TaskState, record: dict[str, Any], *, delay: float = 0.0, first: bool = False
+    ) -> None:
         self.running.pop(entry.id, None)
         self._move(entry, READY, record)
         entry.delay = delay

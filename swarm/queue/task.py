@@ -82,7 +82,10 @@ class TaskField(Field):
     def schema(self) -> dict[str, Any]:
         """Its value in `Task.fields`, as JSON Schema."""
         types = [*self.kind.json_types, *(["null"] if self.default is None else [])]
-        found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types, "description": self.about}
+        found: dict[str, Any] = {
+            "type": types[0] if len(types) == 1 else types,
+            "description": self.about,
+        }
         if "array" in types:
             found["items"] = {"type": "string"}
         return found | ({"minimum": self.least, "maximum": self.most} if self.kind is WHOLE else {})
@@ -95,7 +98,9 @@ class TaskField(Field):
         return self.kind.check(value, f"{where}: {self.name}", self)
 
 
-def task_field(kind: Kind, about: str, *, default: Any = REQUIRED, least: int = 0, most: int = 0) -> Any:
+def task_field(
+    kind: Kind, about: str, *, default: Any = REQUIRED, least: int = 0, most: int = 0
+) -> Any:
     return TaskField(kind, about, default, least, most)
 
 
@@ -135,15 +140,24 @@ def _check_names(value: Any, what: str, _: TaskField) -> tuple[str, ...]:
 
 
 def _check_whole(value: object, what: str, field: TaskField) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not field.least <= value <= field.most:
-        text = f"{what} is {str(value)[:40]!r}, but must be a whole number from {field.least} to {field.most}."
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not field.least <= value <= field.most
+    ):
+        text = (
+            f"{what} is {str(value)[:40]!r}, but must be a whole number from {field.least} to "
+            f"{field.most}."
+        )
         raise BadInput(text)
     return value
 
 
 def _check_seconds(value: object, what: str, _: TaskField) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_TTL:
-        raise BadInput(f"{what} is {str(value)[:40]!r}, but must be a number of seconds, more than 0.")
+        raise BadInput(
+            f"{what} is {str(value)[:40]!r}, but must be a number of seconds, more than 0."
+        )
     return value
 
 
@@ -178,8 +192,12 @@ class TaskSpec(_Declared):
     """
 
     id: str = task_field(NAME, "its name, unique in the queue")
-    prompt: str | None = task_field(TEXT, "the prompt for the agent; - reads it from standard input", default=None)
-    command: str | tuple[str, ...] | None = task_field(COMMAND, "the command that does the task", default=None)
+    prompt: str | None = task_field(
+        TEXT, "the prompt for the agent; - reads it from standard input", default=None
+    )
+    command: str | tuple[str, ...] | None = task_field(
+        COMMAND, "the command that does the task", default=None
+    )
     priority: int = task_field(
         WHOLE,
         "tasks with a higher priority are claimed first; default 0",
@@ -187,7 +205,9 @@ class TaskSpec(_Declared):
         least=-MAX_PRIORITY,
         most=MAX_PRIORITY,
     )
-    after: tuple[str, ...] = task_field(NAMES, "the task is not ready before task ID is done", default=())
+    after: tuple[str, ...] = task_field(
+        NAMES, "the task is not ready before task ID is done", default=()
+    )
     max_attempts: int = task_field(
         WHOLE,
         f"give up after N failed attempts; default {DEFAULT_MAX_ATTEMPTS}",
@@ -195,12 +215,18 @@ class TaskSpec(_Declared):
         least=1,
         most=MAX_ATTEMPTS,
     )
-    timeout: float | None = task_field(SECONDS, "an attempt that takes longer than S seconds has failed", default=None)
+    timeout: float | None = task_field(
+        SECONDS, "an attempt that takes longer than S seconds has failed", default=None
+    )
     meta: Mapping[str, Any] = task_field(OBJECT, "a JSON object to keep with the task", default={})
 
     def fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in order."""
-        return {name: value for name, value in self.as_dict().items() if value != self._defaults.get(name)}
+        return {
+            name: value
+            for name, value in self.as_dict().items()
+            if value != self._defaults.get(name)
+        }
 
 
 TASK_FIELDS: tuple[TaskField, ...] = tuple(vars(TaskSpec)[name] for name in TaskSpec.field_names())
@@ -292,7 +318,10 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
     known = (*_NAMES, "attempts")
     unknown = [str(name) for name in fields if name not in known]
     if unknown:
-        text = f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields are: {' '.join(_NAMES)}."
+        text = (
+            f"{where} has a field {unknown[0][:40]!r} that a task does not have. Its fields "
+            f"are: {' '.join(_NAMES)}."
+        )
         raise BadInput(text)
     task_id = check_name(fields.get("id"), f"{where}: id")
     where = f"{where} ({task_id})" if where != "the task" else f"the task {task_id}"

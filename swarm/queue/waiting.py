@@ -140,7 +140,9 @@ class _TaskQuestion:
             return Answer(False, text, never=True)
         culprit = self._queue.blocked().get(task.id)
         if culprit:
-            return Answer(False, f"{task.id} comes after {culprit}, which will not be done", never=True)
+            return Answer(
+                False, f"{task.id} comes after {culprit}, which will not be done", never=True
+            )
         return Answer(False, f"{text}, by {task.worker}" if task.state == "running" else text)
 
     def _by_log(self) -> Answer:
@@ -151,7 +153,10 @@ class _TaskQuestion:
         if self._what in self._records.later:
             return Answer(True, f"{self._task} has got a record {self._what}")
         met = self._records.done if self._what == DONE else latest == self._what
-        return Answer(met, f"the latest record of {self._task} is {latest}, by {worker or 'an unknown worker'}")
+        return Answer(
+            met,
+            f"the latest record of {self._task} is {latest}, by {worker or 'an unknown worker'}",
+        )
 
 
 class _TaskRecords:
@@ -189,7 +194,11 @@ class _TaskRecords:
 
     def _apply(self, line: bytes) -> None:
         record = parse_record(line)
-        if record is None or record.get("task_id") != self._task or record.get("state") not in STATES:
+        if (
+            record is None
+            or record.get("task_id") != self._task
+            or record.get("state") not in STATES
+        ):
             return
         if is_informational(record):
             return

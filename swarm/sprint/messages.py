@@ -85,7 +85,9 @@ def answer(
 
 def failure(mode: str, error: str, detail: str = "", *, exists: bool = False) -> Answer:
     """Return the mapping for an operation that failed."""
-    return answer("failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error])
+    return answer(
+        "failure", mode, {"exists": exists}, error + (detail and f": {detail}"), errors=[error]
+    )
 
 
 def info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
@@ -95,7 +97,8 @@ def info(sprint: Sprint | None, verdict: Verdict) -> dict[str, object]:
         "session_id": sprint.session_id if sprint else None,
         "started_at": sprint.started_at if sprint else None,
         "epic_spec": sprint.epic_spec if sprint else None,
-        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1) + 0.0,  # no -0.0
+        # no -0.0
+        "age_hours": None if verdict.age_hours is None else round(verdict.age_hours, 1) + 0.0,
         "pid_alive": verdict.pid_alive,
         "is_zombie": verdict.is_zombie,
         "why": verdict.why,

@@ -20,7 +20,16 @@ import os
 
 from swarm.errors import BadInput, StoreError
 from swarm.sprint.messages import answer, failure, info, named, question, running, warnings_of
-from swarm.sprint.record import INVALID_FORMAT, LOCK_VERSION, ZOMBIE_THRESHOLD_HOURS, Sprint, Verdict, decode, judge, new_sprint
+from swarm.sprint.record import (
+    INVALID_FORMAT,
+    LOCK_VERSION,
+    ZOMBIE_THRESHOLD_HOURS,
+    Sprint,
+    Verdict,
+    decode,
+    judge,
+    new_sprint,
+)
 from swarm.stores.busy import retry_while_busy
 from swarm.stores.file.single_record import RenameFailed, SingleRecord
 from swarm.system import process
@@ -66,7 +75,9 @@ def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: 
         unknown = sorted(set(inputs) - set(_INPUTS))
         if unknown:
             raise BadInput(f"Unknown input: {', '.join(unknown)}")
-        mutex = SprintMutex(project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME), ask=inputs.pop("ask", None))
+        mutex = SprintMutex(
+            project_root, inputs.pop("lock_file_name", LOCK_FILE_NAME), ask=inputs.pop("ask", None)
+        )
         if mode == "check":
             return mutex.check()
         session_id = inputs.pop("session_id", None)
@@ -122,11 +133,16 @@ class SprintMutex:
         The lock is bound to `pid`, by default this process. `yes` answers every
         question.
         """
-        session_id, epic_spec = _checked_text(session_id, "session_id"), _checked_text(epic_spec, "epic_spec")
+        session_id, epic_spec = (
+            _checked_text(session_id, "session_id"),
+            _checked_text(epic_spec, "epic_spec"),
+        )
         pid = os.getpid() if pid is None else _checked_pid(pid)
         if not isinstance(force, bool) or not isinstance(yes, bool):
             raise BadInput("force and yes must be true or false")
-        return self._run("acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes)
+        return self._run(
+            "acquire", self._acquire, lambda: self._new(pid, session_id, epic_spec), force, yes
+        )
 
     def release(self, session_id: str | None = None) -> Answer:
         """Remove the lock, whichever session has it: `released` or `failure`.
@@ -161,7 +177,10 @@ class SprintMutex:
         return bool(mine) and self._undo(mine)
 
     def _run(self, mode: str, operation: Callable[[*Args], Answer], *args: *Args) -> Answer:
-        if not (os.path.isdir(self.project_root) and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)):
+        if not (
+            os.path.isdir(self.project_root)
+            and os.access(self.project_root, os.R_OK | os.W_OK | os.X_OK)
+        ):
             return failure(mode, "Project root not accessible", self.project_root)
         try:
             return operation(*args)
@@ -177,8 +196,14 @@ class SprintMutex:
             return answer("clean", "check", {"exists": False}, "No sprint is running")
         sprint, verdict = self._judged(data)
         status = "zombie-detected" if verdict.is_zombie else "blocked"
-        message = f"Zombie lock detected: {verdict.why} ({named(sprint)})" if verdict.is_zombie else running(sprint)
-        return answer(status, "check", info(sprint, verdict), message, warnings=warnings_of(verdict))
+        message = (
+            f"Zombie lock detected: {verdict.why} ({named(sprint)})"
+            if verdict.is_zombie
+            else running(sprint)
+        )
+        return answer(
+            status, "check", info(sprint, verdict), message, warnings=warnings_of(verdict)
+        )
 
     def _acquire(self, new: Callable[[], Sprint], force: bool, yes: bool) -> Answer:
         for _ in range(_MAX_TRIES):
@@ -191,11 +216,20 @@ class SprintMutex:
             sprint, verdict = self._judged(data)
             refusal = self._refusal(sprint, verdict, force, yes)
             if refusal:
-                return answer("blocked", "acquire", info(sprint, verdict), refusal, warnings=warnings_of(verdict))
+                return answer(
+                    "blocked",
+                    "acquire",
+                    info(sprint, verdict),
+                    refusal,
+                    warnings=warnings_of(verdict),
+                )
             mine = self._write(new, self._record.replace, data)
             if mine:
                 what = "zombie lock" if verdict.is_zombie else "lock of a running sprint"
-                return self._acquired(mine, [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"])
+                return self._acquired(
+                    mine,
+                    [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"],
+                )
         raise _Failed("Failed to write lock file", "it changes faster than it can be read")
 
     def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
@@ -203,14 +237,21 @@ class SprintMutex:
         if verdict.is_zombie:
             if force or yes or self._ask(question(sprint, verdict)):
                 return ""
-            return f"Zombie lock not overwritten ({named(sprint)}): {verdict.why}. To overwrite it, use --force or --yes"
+            return (
+                f"Zombie lock not overwritten ({named(sprint)}): {verdict.why}. To overwrite "
+                f"it, use --force or --yes"
+            )
         if not force:
             return running(sprint)
         if yes or self._ask(question(sprint, verdict)):
             return ""
-        return f"{running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
+        return (
+            f"{running(sprint)}. To overwrite the lock of a running sprint, use --force with --yes"
+        )
 
-    def _write(self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args) -> Sprint | None:
+    def _write(
+        self, new: Callable[[], Sprint], change: Callable[[*Args, bytes], bool], *judged: *Args
+    ) -> Sprint | None:
         """Write a lock, and read it back. Return None if another sprint was faster."""
         mine = b""
         try:
@@ -234,7 +275,8 @@ class SprintMutex:
         return sprint
 
     def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
-        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)  # it may have ended during the question
+        # it may have ended during the question
+        return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)
 
     def _undo(self, mine: bytes) -> bool:
         """Remove the lock if it is the one that we wrote, or may have written."""
@@ -247,7 +289,13 @@ class SprintMutex:
 
     def _acquired(self, sprint: Sprint, warnings: list[str]) -> Answer:
         message = f"Lock acquired successfully for session {sprint.session_id}"
-        return answer("acquired", "acquire", info(sprint, Verdict(True, 0.0, "it has just begun")), message, warnings=warnings)
+        return answer(
+            "acquired",
+            "acquire",
+            info(sprint, Verdict(True, 0.0, "it has just begun")),
+            message,
+            warnings=warnings,
+        )
 
     def _release(self, session_id: str | None) -> Answer:
         data = self._read()
@@ -256,7 +304,8 @@ class SprintMutex:
         warnings = self._doubts(data, session_id)
         try:
             removed = self._retried(self._record.remove, data)
-            _remove_file(f"{self.path}.tmp")  # left by a program that follows the workflow literally
+            # left by a program that follows the workflow literally
+            _remove_file(f"{self.path}.tmp")
         except (OSError, StoreError) as error:
             if isinstance(error, OSError) and error.errno in (errno.EPERM, errno.EACCES):
                 raise _Failed("Cannot delete lock file: permission denied") from error
@@ -265,7 +314,13 @@ class SprintMutex:
             self._mine = b""
         if not removed and self._read() is not None:
             warnings.append("Another sprint has acquired the lock meanwhile and keeps it")
-        return answer("released", "release", {"exists": False}, "Lock released successfully", warnings=warnings)
+        return answer(
+            "released",
+            "release",
+            {"exists": False},
+            "Lock released successfully",
+            warnings=warnings,
+        )
 
     def _doubts(self, data: bytes, session_id: str | None) -> list[str]:
         """Return warnings about a lock that is released in any case."""
@@ -290,7 +345,9 @@ class SprintMutex:
             sprint = decode(data)
             return sprint, judge(sprint, self._clock)
         except StoreError as error:
-            raise _Failed("Cannot read lock file", f"{error} To remove the lock: swarm sprint release") from error
+            raise _Failed(
+                "Cannot read lock file", f"{error} To remove the lock: swarm sprint release"
+            ) from error
 
     def _reason(self, error: Exception) -> str:
         """Return the system's reason, the file if it is not the lock, and what to do."""
@@ -299,7 +356,11 @@ class SprintMutex:
         if error.errno == errno.ELOOP:
             return "it is a symbolic link"
         where = f": {error.filename}" if error.filename not in (None, self.path) else ""
-        cure = f". Free some space, or remove {self.path} yourself" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        cure = (
+            f". Free some space, or remove {self.path} yourself"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else ""
+        )
         return f"{error.strerror or error}{where}{cure}"
 
     def _retried(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
@@ -330,12 +391,21 @@ def _checked_root(root: object) -> str:
 
 
 def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not name.isprintable() or "/" in name or name in ("", ".", ".."):
+    if (
+        not isinstance(name, str)
+        or not name.isprintable()
+        or "/" in name
+        or name in ("", ".", "..")
+    ):
         raise BadInput("lock_file_name must be the plain name of a file")
     if len(name.encode(errors="replace")) > _MAX_NAME:
         raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
     if name.endswith((".tmp", ".work")):
-        raise BadInput("lock_file_name must not end in .tmp or .work: files beside the lock have such names while it changes")
+        raise BadInput(
+            "lock_file_name must not end in .tmp or .work: files beside the lock have such "
+            "names "
+            "while it changes"
+        )
     return name
 
 

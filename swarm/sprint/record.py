@@ -76,7 +76,9 @@ class Verdict:
 
     __slots__ = ("age_hours", "pid_alive", "warning", "why")
 
-    def __init__(self, pid_alive: bool | None, age_hours: float | None, why: str, warning: str = "") -> None:
+    def __init__(
+        self, pid_alive: bool | None, age_hours: float | None, why: str, warning: str = ""
+    ) -> None:
         self.pid_alive = pid_alive
         self.age_hours = age_hours
         self.why = why
@@ -84,7 +86,9 @@ class Verdict:
 
     @property
     def is_zombie(self) -> bool:
-        return self.pid_alive is False or (self.age_hours is not None and self.age_hours > ZOMBIE_THRESHOLD_HOURS)
+        return self.pid_alive is False or (
+            self.age_hours is not None and self.age_hours > ZOMBIE_THRESHOLD_HOURS
+        )
 
 
 def new_sprint(pid: int, session_id: str, epic_spec: str, clock: Clock) -> Sprint:
@@ -117,7 +121,9 @@ def decode(data: bytes) -> Sprint | None:
         return None
     if not _is_number(pid) or int(pid) <= 0 or from_iso(started_at) is None:
         return None
-    who: dict[str, object] = {name: text for name in _TEXTS if (text := found.get(name)) is not None}
+    who: dict[str, object] = {
+        name: text for name in _TEXTS if (text := found.get(name)) is not None
+    }
     start = found.get("start")
     if start is not None and _is_number(start):
         who["start"] = int(start)
@@ -138,9 +144,18 @@ def judge(sprint: Sprint | None, clock: Clock) -> Verdict:
     age = _age(sprint, clock) / 3600
     found = process.probe(sprint.who, *clock.identity())
     if found == process.ELSEWHERE:
-        verdict = Verdict(None, age, f"PID {sprint.pid} belongs to another host or pid namespace: age alone decides")
+        verdict = Verdict(
+            None,
+            age,
+            f"PID {sprint.pid} belongs to another host or pid namespace: age alone decides",
+        )
     elif found == process.UNKNOWN:
-        verdict = Verdict(False, age, "its process could not be looked up", f"PID check failed for PID {sprint.pid}")
+        verdict = Verdict(
+            False,
+            age,
+            "its process could not be looked up",
+            f"PID check failed for PID {sprint.pid}",
+        )
     else:
         verdict = Verdict(found == process.ALIVE, age, _REASONS[found])
     if verdict.pid_alive is not False and verdict.is_zombie:
@@ -164,7 +179,9 @@ def _age(sprint: Sprint, clock: Clock) -> float:
     """
     started_at, _, at = sprint.stamp.partition(" ")
     if started_at == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():
-        passed = clock.since({"at": float(at), "boot": sprint.who.get("boot"), "time_ns": sprint.who.get("time_ns")})
+        passed = clock.since(
+            {"at": float(at), "boot": sprint.who.get("boot"), "time_ns": sprint.who.get("time_ns")}
+        )
         if passed is not None:
             return passed
     return clock.now() - (from_iso(sprint.started_at) or 0.0)

@@ -48,12 +48,19 @@ class Rows:
             return
         self.records += 1
         task, state = record.get("task_id"), record.get("state")
-        if not isinstance(task, str) or not task or not isinstance(state, str) or state not in STATES:
+        if (
+            not isinstance(task, str)
+            or not task
+            or not isinstance(state, str)
+            or state not in STATES
+        ):
             return
         if is_informational(record):
             self.informational.add(len(self.rows))
         worker, text = _text(record.get("worker"))[:NAME_LIMIT], _text(record.get("message"))
-        self.rows.append((_text(record.get("timestamp")), state, worker, _text(task)[:NAME_LIMIT], text))
+        self.rows.append(
+            (_text(record.get("timestamp")), state, worker, _text(task)[:NAME_LIMIT], text)
+        )
 
 
 class BlockSummary(FrozenRecord):
@@ -110,7 +117,11 @@ def _parse_fast(text: str) -> Rows:
 
 def summarise(parsed: Rows) -> BlockSummary:
     rows, informational = parsed.rows, parsed.informational
-    changing = [row for index, row in enumerate(rows) if index not in informational] if informational else rows
+    changing = (
+        [row for index, row in enumerate(rows) if index not in informational]
+        if informational
+        else rows
+    )
     last = {row[TASK]: row for row in changing}
     return BlockSummary(
         records=parsed.records,

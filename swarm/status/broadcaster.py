@@ -46,7 +46,11 @@ class StatusBroadcaster:
         self._last: StatusLog | None = None
 
     def broadcast(
-        self, state: BroadcastState | str, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+        self,
+        state: BroadcastState | str,
+        task_id: str,
+        message: str = "",
+        meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Append a record and return it.
 
@@ -57,29 +61,43 @@ class StatusBroadcaster:
             raise BadInput(f"message must be text, not {type(message).__name__}.")
         return self._log().add(str(state), self.worker_id, task_id, message, meta)[1]
 
-    def broadcast_start(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_start(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.START, task_id, message, meta)
 
-    def broadcast_done(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_done(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.DONE, task_id, message, meta)
 
-    def broadcast_wait(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_wait(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.WAIT, task_id, message, meta)
 
-    def broadcast_error(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_error(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.ERROR, task_id, message, meta)
 
-    def broadcast_help(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_help(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.HELP, task_id, message, meta)
 
-    def broadcast_skip(self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def broadcast_skip(
+        self, task_id: str, message: str = "", meta: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         return self.broadcast(BroadcastState.SKIP, task_id, message, meta)
 
     def tail(self, count: int = 10) -> list[dict[str, Any]]:
         """Return the last records of all workers, the oldest first."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise BadInput(f"count is {count!r}, but must be a whole number, 0 or more.")
-        return [record for line in self._log().tail(count) if (record := parse_record(line)) is not None]
+        return [
+            record for line in self._log().tail(count) if (record := parse_record(line)) is not None
+        ]
 
     def query(self, task_id: str) -> list[dict[str, Any]]:
         """Return every record of a task, in order."""
@@ -112,7 +130,12 @@ class StatusBroadcaster:
         log = self._log()
         # Now, and not at the first call of next().
         start = log.end() if since is None else since
-        return (record for _, record, _ in log.follow(start, task_id, None if state is None else str(state), timeout))
+        return (
+            record
+            for _, record, _ in log.follow(
+                start, task_id, None if state is None else str(state), timeout
+            )
+        )
 
     def _get_status_log_path(self) -> str:
         return os.path.join(settings.state_dir()[0], "status.log")

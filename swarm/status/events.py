@@ -57,10 +57,14 @@ def is_informational(record: Mapping[str, Any]) -> bool:
     state, meta = record.get("state"), record.get("meta")
     if state not in ("START", "DONE", "SKIP") or not isinstance(meta, dict):
         return False
-    return meta.get("from") == "output" or (state == "SKIP" and any(key in meta for key in INFORMATIONAL_KEYS))
+    return meta.get("from") == "output" or (
+        state == "SKIP" and any(key in meta for key in INFORMATIONAL_KEYS)
+    )
 
 
-def log_break(store: Store, task: str, who: str, *, worker: str = "", token: int | None = None) -> None:
+def log_break(
+    store: Store, task: str, who: str, *, worker: str = "", token: int | None = None
+) -> None:
     """Log that `who` broke the lock of a task, so that its holder and all readers of
     the log see it.
 

@@ -39,12 +39,24 @@ class StatusLog:
         self.damaged = 0
         self._names: dict[str, str] = {}  # valid names, as JSON
 
-    def append(self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None) -> bytes:
+    def append(
+        self,
+        state: str,
+        worker: str,
+        task: str,
+        reason: str = "",
+        meta: Mapping[str, Any] | None = None,
+    ) -> bytes:
         """Append a record. Return its line. Raise BadInput, with nothing written."""
         return self._write(state, worker, task, reason, meta)[0]
 
     def add(
-        self, state: str, worker: str, task: str, reason: str = "", meta: Mapping[str, Any] | None = None
+        self,
+        state: str,
+        worker: str,
+        task: str,
+        reason: str = "",
+        meta: Mapping[str, Any] | None = None,
     ) -> tuple[bytes, dict[str, Any]]:
         """Append a record.
 
@@ -54,19 +66,30 @@ class StatusLog:
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
             return line, parse_record(line) or {}
-        record = {"timestamp": now, "type": str(state), "state": str(state), "worker": worker, "task_id": task}
+        record = {
+            "timestamp": now,
+            "type": str(state),
+            "state": str(state),
+            "worker": worker,
+            "task_id": task,
+        }
         if reason:
             record["reason"] = record["message"] = reason
         return line, record
 
-    def _write(self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None) -> tuple[bytes, str]:
+    def _write(
+        self, state: str, worker: str, task: str, reason: str, meta: Mapping[str, Any] | None
+    ) -> tuple[bytes, str]:
         """Append a record. Return its line and its time."""
         if state not in STATES:
             raise BadInput(f"{state[:40]!r} is not a status: use one of {' '.join(STATES)}.")
         clock, named = self.store.clock, _QUOTED[state]
         now = clock.written(clock.now())
         quoted_worker, quoted_task = self._quoted(worker, "worker"), self._quoted(task, "task_id")
-        text = f'{{"timestamp": "{now}", "type": {named}, "state": {named}, "worker": {quoted_worker}, "task_id": {quoted_task}'
+        text = (
+            f'{{"timestamp": "{now}", "type": {named}, "state": {named}, '
+            f'"worker": {quoted_worker}, "task_id": {quoted_task}'
+        )
         if reason:
             quoted = json_codec.dumps(reason)
             text += f', "reason": {quoted}, "message": {quoted}'
@@ -76,7 +99,11 @@ class StatusLog:
             text += f', "meta": {json_codec.dumps(meta)}'
         line = (text + "}").encode()
         if len(line) > MAX_RECORD_BYTES:
-            raise BadInput(f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file.")
+            raise BadInput(
+                f"the record has {len(line)} bytes, at most {MAX_RECORD_BYTES} are allowed. "
+                f"Put "
+                f"the text in a file."
+            )
         self.store.append(LOG, line)
         return line, now
 
@@ -95,7 +122,9 @@ class StatusLog:
         """Return the cursor after the last record."""
         return self.store.tail(LOG, 0)[1]
 
-    def read(self, cursor: str = "", *, one: bool = False) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
+    def read(
+        self, cursor: str = "", *, one: bool = False
+    ) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
         """Return some records after the cursor, each as line and parsed, and the cursor
         after them.
 
@@ -144,7 +173,9 @@ class StatusLog:
                 away(error)
                 continue
             for line, record in found:
-                if (task is None or record.get("task_id") == task) and (state is None or record.get("state") == state):
+                if (task is None or record.get("task_id") == task) and (
+                    state is None or record.get("state") == state
+                ):
                     yield line, record, cursor
             if not more and silence is not None:
                 return

@@ -39,7 +39,9 @@ def plain_rows(text: str) -> list[Row] | None:
 
 def split_rows(text: str) -> Iterator[tuple[Row | None, str]]:
     """Yield each line: its row and "" if it is plain, else None and the line."""
-    for at, state, worker, task, message, other in re.compile(_ANY_LINE, re.MULTILINE).findall(text):
+    for at, state, worker, task, message, other in re.compile(_ANY_LINE, re.MULTILINE).findall(
+        text
+    ):
         yield ((at, state, worker, task, message), "") if task else (None, other)
 
 
@@ -55,7 +57,8 @@ def _pattern(inside: str, states: Sequence[str], key: str) -> str:
     return (
         rf'^\{{"timestamp": "({inside}*+)", "type": "({"|".join(states)})", "state": "\2", '
         rf'"worker": "{name}", "task_id": "{name}"'
-        rf'(?>, "reason": "({inside}*+)", "message": "\5"|)(?>, "meta": \{{{number}(?:, {number})*+\}}|)\}}' + "\n"
+        rf'(?>, "reason": "({inside}*+)", "message": "\5"|)(?>, "meta": '
+        rf"\{{{number}(?:, {number})*+\}}|)\}}" + "\n"
     )
 
 

@@ -59,7 +59,12 @@ class StatusSummary:
         self.records = 0
         self.damaged = 0
         self.dropped = 0
-        self._by_state = {"START": self.started, "WAIT": self.waiting, "HELP": self.waiting, "ERROR": self.errors}
+        self._by_state = {
+            "START": self.started,
+            "WAIT": self.waiting,
+            "HELP": self.waiting,
+            "ERROR": self.errors,
+        }
 
     def __len__(self) -> int:
         return len(self.started) + len(self.waiting) + len(self.errors) + len(self.workers)
@@ -90,13 +95,20 @@ class StatusSummary:
         """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
-        columns = [[[getattr(message, name) for message in table.values()] for name in names] for table in tables]
+        columns = [
+            [[getattr(message, name) for message in table.values()] for name in names]
+            for table in tables
+        ]
         return [*columns, self.states, [self.records, self.damaged, self.dropped]]
 
     def load(self, data: Any) -> None:
         *tables, states, (self.records, self.damaged, self.dropped) = data
-        for table, columns in zip((self.started, self.waiting, self.errors, self.workers), tables, strict=True):
-            if len(columns) != len(LastMessage.field_names()) or any(set(map(type, column)) - {str} for column in columns):
+        for table, columns in zip(
+            (self.started, self.waiting, self.errors, self.workers), tables, strict=True
+        ):
+            if len(columns) != len(LastMessage.field_names()) or any(
+                set(map(type, column)) - {str} for column in columns
+            ):
                 raise TypeError
             for values in zip(*columns, strict=True):
                 message = LastMessage(*values)

@@ -30,7 +30,12 @@ class Address:
         self.hosts, slash, self.path = host_and_path.partition("/")
         self.path = slash + self.path
         self.user, _, self.password = (unquote(part) for part in login.partition(":"))
-        if "#" in url or "/" in login or (at and not self.hosts and not self.path) or (not at and "@" in query):
+        if (
+            "#" in url
+            or "/" in login
+            or (at and not self.hosts and not self.path)
+            or (not at and "@" in query)
+        ):
             raise BadInput(
                 f"this {self.scheme}:// address is invalid. In a user name or password, "
                 "write / ? # @ and : as %2F %3F %23 %40 %3A."
@@ -38,7 +43,9 @@ class Address:
         pairs = parse_qsl(query, keep_blank_values=True)
         self.options = dict(pairs)
         if len(self.options) < len(pairs):
-            raise BadInput(f"this {self.scheme}:// address has an option twice. Write each option once.")
+            raise BadInput(
+                f"this {self.scheme}:// address has an option twice. Write each option once."
+            )
         self.namespace = self._own_namespace()
         self.timeout = self._own_timeout()
 
@@ -56,7 +63,11 @@ class Address:
 
     def url(self, scheme: str) -> str:
         """Return the URL for the server's own client: without swarm's own options."""
-        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}" if self.password else quote(self.user, safe="")
+        login = (
+            f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+            if self.password
+            else quote(self.user, safe="")
+        )
         query = f"?{urlencode(self.options, quote_via=quote)}" if self.options else ""
         return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
 
@@ -71,7 +82,10 @@ class Address:
             if not colon:
                 host, digits = text, str(port)
             if not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536) or not host:
-                raise BadInput(f"{text!r} in {self.shown} is not a host and port. Write them like db.example:{port}.")
+                raise BadInput(
+                    f"{text!r} in {self.shown} is not a host and port. Write them like "
+                    f"db.example:{port}."
+                )
             found.append((host.strip("[]"), int(digits)))
         return found
 
@@ -111,7 +125,8 @@ def refuse_secret(url: str, what: str) -> None:
     if Address(url).has_secret:
         raise BadInput(
             f"{what} contains a password. All users of this machine can read it while the command "
-            "runs (ps). Use a variable instead: the whole address in SWARM_STORE, or the password in "
+            "runs (ps). Use a variable instead: the whole address in SWARM_STORE, or the "
+            "password in "
             "the variable of the server's own tools (PGPASSWORD, REDISCLI_AUTH, ETCDCTL_PASSWORD)."
         )
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _PAUSE = 0.002  # seconds
 
 
-def retry_while_busy(clock: Clock, timeout: float, change: Callable[[*Args], bool], *args: *Args) -> bool:
+def retry_while_busy(
+    clock: Clock, timeout: float, change: Callable[[*Args], bool], *args: *Args
+) -> bool:
     """Call `change` until it does not raise Busy. Raise Busy after `timeout` seconds."""
     deadline = None
     while True:

@@ -109,7 +109,8 @@ def choose_store(url: str) -> None:
     from swarm.stores.address import refuse_secret
 
     refuse_secret(url, "--store")
-    environ["SWARM_STORE"] = parse_store(url, "--store")  # absolute: a started process may have another directory
+    # absolute: a started process may have another directory
+    environ["SWARM_STORE"] = parse_store(url, "--store")
 
 
 def _file_cache(store: str) -> Cache:

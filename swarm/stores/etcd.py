@@ -51,7 +51,9 @@ _MAX_BACKOFF = 0.02  # seconds of random back-off after losing an append twice
 class EtcdStore(ServerStore[Connection]):
     """A namespace of a cluster."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
+    ) -> None:
         self._gateway = Gateway(address)
         super().__init__(
             address,
@@ -119,7 +121,9 @@ class EtcdStore(ServerStore[Connection]):
                     known = self._last_lines.pop((incarnation, log), None)
                     last = known or _last_line(self._ask_on(connection, self._head(log)))
                 again, unsure = unsure, True
-                done, head, there = self._try_append(connection, incarnation, log, last, own, look=again)
+                done, head, there = self._try_append(
+                    connection, incarnation, log, last, own, look=again
+                )
                 unsure = False  # now there is a line after `last`: ours, or another writer's
                 if done or there == own:
                     if not losses:
@@ -183,7 +187,9 @@ class EtcdStore(ServerStore[Connection]):
         if connection.member != self._timed_by:
             self._server_clock.forget()
             self._timed_by = connection.member
-        self._server_clock.learn(before, self._server_clock.steady(), connection.date, connection.date + 1)
+        self._server_clock.learn(
+            before, self._server_clock.steady(), connection.date, connection.date + 1
+        )
         return answer
 
     def _floor(self, namespace: str) -> int:
@@ -218,7 +224,8 @@ class EtcdStore(ServerStore[Connection]):
                     session.last_answer = answer
                 elif again:
                     raise StoreError(
-                        f"{self.address.shown} no longer knows whether {key} was changed. Look before you repeat it."
+                        f"{self.address.shown} no longer knows whether {key} was changed. Look "
+                        f"before you repeat it."
                     )
                 else:  # the server deleted the session
                     _renew_session(session, always=True)
@@ -226,7 +233,9 @@ class EtcdStore(ServerStore[Connection]):
 
         return self._pool.call(sent)
 
-    def _try_swap(self, session: Session[Connection], condition: Json, record: str, new: bytes | None) -> bytes:
+    def _try_swap(
+        self, session: Session[Connection], condition: Json, record: str, new: bytes | None
+    ) -> bytes:
         """Send the request, if the session's last answer is still the known one.
 
         Return the session's last answer after that.
@@ -285,7 +294,9 @@ class EtcdStore(ServerStore[Connection]):
         self._check_meta(incarnation, meta)
         return False, int(now or 0), there[0] if there else None
 
-    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+    def _fetch(
+        self, incarnation: str, log: str, after: Position, count: int
+    ) -> list[tuple[Position, bytes]]:
         # Both ends are named instead of a limit: with a limit, etcd counts all lines up
         # to the end. The numbers of lines have no gaps.
         first = after[0] + 1
@@ -355,7 +366,9 @@ class EtcdStore(ServerStore[Connection]):
         self._open_namespace(connection)
         if random.random() < _CLEANUP_SHARE:
             oldest = f"{_hour(connection) - 2:08d}"
-            self._ask_on(connection, delete(self._name("session", ""), self._name("session", oldest)))
+            self._ask_on(
+                connection, delete(self._name("session", ""), self._name("session", oldest))
+            )
 
     def _open_namespace(self, connection: Connection) -> None:
         """Create the namespace if it is missing.
@@ -366,7 +379,9 @@ class EtcdStore(ServerStore[Connection]):
         meta = value(self._ask_on(connection, get(name)))
         if meta is None:
             own = json.dumps({"version": LAYOUT, "incarnation": cursors.new_incarnation()}).encode()
-            answer = self._ask_on(connection, transaction([is_absent(name)], [put(name, own)], [get(name)]))
+            answer = self._ask_on(
+                connection, transaction([is_absent(name)], [put(name, own)], [get(name)])
+            )
             meta = own if answer.get("succeeded") else value(answer["responses"][0])
         try:
             fields = json.loads(meta or b"")

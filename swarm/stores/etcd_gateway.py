@@ -41,13 +41,19 @@ _TEMPORARY = "too many requests"  # has a code of a refusal that stays, and does
 _AUTH_OFF = "authentication is not enabled"
 # errors of a login token that is missing or too old
 _TOKEN_ERRORS = ("invalid auth token", "auth store is old", "user name is empty")
-_TOO_LARGE = "A record or line is larger than etcd takes, which is about 1.5 MB: shorten it, or raise its --max-request-bytes"
+_TOO_LARGE = (
+    "A record or line is larger than etcd takes, which is about 1.5 MB: shorten it, or "
+    "raise its --max-request-bytes"
+)
 _CHECK_LOGIN = "Check user, password and rights, also in ETCDCTL_USER and ETCDCTL_PASSWORD"
-_NO_GATEWAY = "It must be etcd 3.4 or newer with its JSON gateway on. If it uses TLS, write etcds://"
+_NO_GATEWAY = (
+    "It must be etcd 3.4 or newer with its JSON gateway on. If it uses TLS, write etcds://"
+)
 _ADVICE = {  # by a part of the error
     "too large": _TOO_LARGE,
     "larger than max": _TOO_LARGE,
-    "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm disarm. "
+    "space exceeded": "Its database is full: compact and defragment it, then run etcdctl alarm "
+    "disarm. "
     "With --auto-compaction-retention it does not fill up",
     "permission denied": _CHECK_LOGIN,
     "user": _CHECK_LOGIN,
@@ -135,7 +141,8 @@ class Connection:
             self._socket = self._http.sock
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
-                f"the certificate of {self._member_name} cannot be trusted: {error.verify_message}. Name the "
+                f"the certificate of {self._member_name} cannot be trusted: "
+                f"{error.verify_message}. Name the "
                 "authority that signed it with ?cacert=FILE in the address, or in ETCDCTL_CACERT."
             ) from None
         except OSError as error:
@@ -186,7 +193,9 @@ class Connection:
         """Close the connection at once, so that unsent data never arrive."""
         try:
             if self._socket is not None:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
             if self._stream is not None:
                 self._stream.close()
             self._http.close()
@@ -218,7 +227,8 @@ class Connection:
         moment = parsedate_tz(response.headers.get("Date", ""))
         if moment is None:
             raise StoreError(
-                f"the answer of {self._member_name} has no Date header, which swarm needs for the time. "
+                f"the answer of {self._member_name} has no Date header, which swarm needs for the "
+                f"time. "
                 "A proxy may have removed it: use an address without that proxy."
             )
         self.date = float(mktime_tz(moment))
@@ -282,11 +292,16 @@ def _tls(address: Address) -> ssl.SSLContext | None:
     if unknown or address.path not in ("", "/"):
         what = f"the option {min(unknown)!r}" if unknown else f"the path {address.path!r}"
         raise BadInput(
-            f"{address.shown} is invalid: {what} is unknown for etcd. The options are namespace, timeout, {', '.join(_FILES)}."
+            f"{address.shown} is invalid: {what} is unknown for etcd. The options are "
+            f"namespace, "
+            f"timeout, {', '.join(_FILES)}."
         )
     if address.scheme != "etcds":
         return None
-    cacert, cert, key = (address.options.get(name) or settings.variable(variable) or None for name, variable in _FILES.items())
+    cacert, cert, key = (
+        address.options.get(name) or settings.variable(variable) or None
+        for name, variable in _FILES.items()
+    )
     try:
         context = ssl.create_default_context(cafile=cacert)
         if cert:

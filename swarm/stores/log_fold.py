@@ -96,7 +96,10 @@ class LogFold(Generic[F]):
             self._count(len(lines))
             if line in lines:
                 return results[lines.index(line)]
-        text = f"the log of {self._log} was replaced just now, and the line written to it is lost. Try again."
+        text = (
+            f"the log of {self._log} was replaced just now, and the line written to it is "
+            f"lost. Try again."
+        )
         raise StoreError(text)
 
     def wait(self, timeout: float) -> bool:
@@ -179,7 +182,11 @@ class LogFold(Generic[F]):
         The store drops it if another process is saving one at this moment.
         """
         try:
-            saved = {"version": self.state.VERSION, "cursor": self.cursor, "state": self.state.dump()}
+            saved = {
+                "version": self.state.VERSION,
+                "cursor": self.cursor,
+                "state": self.state.dump(),
+            }
             self._store.cache_put(self._log, json_codec.dumps(saved).encode())
         except (StoreError, BadInput):
             # A read-only directory, a full disk, or a number that JSON lacks: the next

@@ -29,7 +29,9 @@ class MemoryStore(AtomicStore):
 
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
         with self._changed:
-            keys = sorted(key for key in self._records if key.startswith(namespace + "/") and key > after)
+            keys = sorted(
+                key for key in self._records if key.startswith(namespace + "/") and key > after
+            )
         return keys[:limit] if limit else keys
 
     def where(self, key: str) -> str:
@@ -51,7 +53,9 @@ class MemoryStore(AtomicStore):
 
     def highest_token(self, namespace: str) -> int:
         with self._changed:
-            tokens = [token for key, token in self._tokens.items() if key.startswith(namespace + "/")]
+            tokens = [
+                token for key, token in self._tokens.items() if key.startswith(namespace + "/")
+            ]
             return max(self._floors.get(namespace, 0), *tokens, 0)
 
     def advance_tokens(self, namespace: str, past: int) -> None:
@@ -82,7 +86,9 @@ class MemoryStore(AtomicStore):
 
     def wait(self, log: str, cursor: str, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._logs.get(log, [])) > _parse_cursor(cursor), timeout)
+            return self._changed.wait_for(
+                lambda: len(self._logs.get(log, [])) > _parse_cursor(cursor), timeout
+            )
 
     def continues(self, before: str, after: str) -> bool:
         return _parse_cursor(before) <= _parse_cursor(after)

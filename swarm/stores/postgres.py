@@ -157,7 +157,9 @@ from {0}.meta
 class PostgresStore(ServerStore[Connection]):
     """A namespace of a database."""
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
+    ) -> None:
         super().__init__(address, self._connect, abort, clock=clock, cache=cache)
         self._settings = _connection_settings(address)
         self._schema = f'"{address.namespace}"'
@@ -168,7 +170,10 @@ class PostgresStore(ServerStore[Connection]):
         return self._pool.call(lambda session: self._value(session.connection, key))
 
     def keys(self, namespace: str, after: str = "", limit: int = 0) -> list[str]:
-        page = f"select key from {self._schema}.records where key > %s and key < %s order by key limit %s"
+        page = (
+            f"select key from {self._schema}.records where key > %s and key < %s order by key "
+            f"limit %s"
+        )
         first = max(after, f"{namespace}/")
         last = f"{namespace}0"  # 0 comes right after /
         return [key for (key,) in self._ask(page, first, last, limit or None)]
@@ -189,7 +194,8 @@ class PostgresStore(ServerStore[Connection]):
         floor = f"coalesce((select floor from {self._schema}.floors where namespace = %s), 0)"
         count = (
             f"insert into {self._schema}.tokens as known values (%s, {floor} + 1) "
-            "on conflict (key) do update set last = greatest(known.last + 1, excluded.last) returning last"
+            "on conflict (key) do update set last = greatest(known.last + 1, excluded.last) "
+            "returning last"
         )
         return int(self._ask(count, key, key.partition("/")[0])[0][0])
 
@@ -217,7 +223,10 @@ class PostgresStore(ServerStore[Connection]):
         return cursors.format_cursor(incarnation, (int(ordinal),))
 
     def tail(self, log: str, count: int) -> tuple[list[bytes], str]:
-        last = f"select ordinal, line from {self._schema}.lines where log = %s order by ordinal desc limit %s"
+        last = (
+            f"select ordinal, line from {self._schema}.lines where log = %s order by ordinal "
+            f"desc limit %s"
+        )
         incarnation, found = self._lines_with_incarnation(last, log, max(1, count))
         end = (found[-1][0],) if found else self._BEGINNING
         lines = [line for _, line in found[max(0, len(found) - count) :]]
@@ -250,7 +259,11 @@ class PostgresStore(ServerStore[Connection]):
             "synchronous_standby_names",
         )
         found = self._ask(
-            "select current_setting(name) from unnest(%s::text[]) with ordinality as asked(name, number) order by number",
+            (
+                "select current_setting(name) from unnest(%s::text[]) with ordinality as "
+                "asked(name, "
+                "number) order by number"
+            ),
             list(names),
         )
         settings = {name: str(value) for name, (value,) in zip(names, found, strict=True)}
@@ -284,28 +297,40 @@ class PostgresStore(ServerStore[Connection]):
         found = ask(connection, f"select value from {self._schema}.records where key = %s", key)
         return found[0][0] if found else None
 
-    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
-        page = f"select ordinal, line from {self._schema}.lines where log = %s and ordinal > %s order by ordinal limit %s"
+    def _fetch(
+        self, incarnation: str, log: str, after: Position, count: int
+    ) -> list[tuple[Position, bytes]]:
+        page = (
+            f"select ordinal, line from {self._schema}.lines where log = %s and ordinal > %s "
+            f"order by ordinal limit %s"
+        )
         now, found = self._lines_with_incarnation(page, log, after[0], count)
         self._check_incarnation(incarnation, now)
         return [((ordinal,), line) for ordinal, line in found]
 
     def _lines_with_incarnation(self, query: str, *values: object) -> tuple[str, list[Row]]:
         """Return the incarnation, and the sorted ordinals and lines of a query."""
-        both = f"select incarnation, found.* from {self._schema}.meta left join ({query}) as found on true"
+        both = (
+            f"select incarnation, found.* from {self._schema}.meta left join ({query}) as "
+            f"found on true"
+        )
         rows = self._ask(both, *values)
         if not rows:
             raise self._foreign(f"the schema {self.address.namespace}")
         return rows[0][0], sorted(tuple(row) for _, *row in rows if row[0] is not None)
 
-    def _wait_for(self, channel: str, timeout: float, is_over: Callable[[Connection], bool]) -> bool:
+    def _wait_for(
+        self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
+    ) -> bool:
         """Wait until `is_over`, and return whether it is. It may return False early."""
 
         def waited(session: Session[Connection]) -> bool:
             connection = session.connection
             connection.notifications.clear()
             ask(connection, f"listen {channel}")  # first: a change after the look is then notified
-            over = is_over(connection) or (connection.wait_notification(min(timeout, self._max_wait)) and is_over(connection))
+            over = is_over(connection) or (
+                connection.wait_notification(min(timeout, self._max_wait)) and is_over(connection)
+            )
             ask(connection, f"unlisten {channel}")
             return over
 
@@ -343,7 +368,9 @@ class PostgresStore(ServerStore[Connection]):
         """
         deadline = time.monotonic() + timeout
         try:
-            attempts = conninfo_attempts({"tcp_user_timeout": int(timeout * 1000), **self._settings})
+            attempts = conninfo_attempts(
+                {"tcp_user_timeout": int(timeout * 1000), **self._settings}
+            )
         except psycopg.Error as error:  # the name of the host is unknown
             raise ConnectionLost(str(error)) from None
         reasons = []
@@ -360,7 +387,8 @@ class PostgresStore(ServerStore[Connection]):
     def _open_namespace(self, connection: Connection) -> None:
         """Create the schema if it is missing. Raise StoreError if it is not swarm's."""
         what = f"the schema {self.address.namespace}"
-        limit = int(connection.limit * 900)  # the server stops a statement before its client gives up
+        # the server stops a statement before its client gives up
+        limit = int(connection.limit * 900)
         open_ = _OPEN.format(self._schema, limit)
         try:
             try:
@@ -382,14 +410,16 @@ class PostgresStore(ServerStore[Connection]):
         user = connection.info.user
         return StoreError(
             f"{self.address.shown} refuses: {message_of(error)}. {user} needs a schema of its own. "
-            f'Ask an owner of the database to run CREATE SCHEMA {self.address.namespace} AUTHORIZATION "{user}", '
+            f"Ask an owner of the database to run CREATE SCHEMA {self.address.namespace} "
+            f'AUTHORIZATION "{user}", '
             "or choose another namespace."
         )
 
     def _refused(self, why: str) -> StoreError:
         return StoreError(
             f"{self.address.shown} refuses: {self.address.scrubbed(why)}. "
-            "Check user, password, database and rights, also in PGPASSWORD and the other PG* variables."
+            "Check user, password, database and rights, also in PGPASSWORD and the other PG* "
+            "variables."
         )
 
 
@@ -400,7 +430,9 @@ def _connection_settings(address: Address) -> ConnDict:
     try:
         settings = conninfo_to_dict(address.url("postgresql"))
     except psycopg.Error as error:
-        raise BadInput(f"{address.shown} is invalid: {address.scrubbed(str(error).strip())}.") from None
+        raise BadInput(
+            f"{address.shown} is invalid: {address.scrubbed(str(error).strip())}."
+        ) from None
     # the defaults include the PG* variables
     defaults = {option.keyword: option.val or b"" for option in pq.Conninfo.get_defaults()}
     hosts = str(settings.get("host") or defaults[b"host"].decode())

@@ -123,7 +123,9 @@ def translated(error: psycopg.Error) -> Exception:
     """
     if _is_temporary(error):
         return ConnectionLost(message_of(error))
-    return StoreError(f"the server refuses: {message_of(error)}. To check its settings, run: swarm doctor")
+    return StoreError(
+        f"the server refuses: {message_of(error)}. To check its settings, run: swarm doctor"
+    )
 
 
 def _is_temporary(error: psycopg.Error) -> bool:

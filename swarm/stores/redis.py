@@ -109,7 +109,9 @@ class RedisStore(ServerStore[Connection]):
 
     _BEGINNING = (0, 0)
 
-    def __init__(self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None) -> None:
+    def __init__(
+        self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
+    ) -> None:
         super().__init__(address, self._connect, _abort, clock=clock, cache=cache)
         self._settings = _connection_settings(address)
 
@@ -123,7 +125,10 @@ class RedisStore(ServerStore[Connection]):
         first = f"({after}" if after else f"[{namespace}/"
         last = f"({namespace}0"  # 0 comes right after /
         page = ("LIMIT", 0, limit) if limit else ()
-        return [key.decode() for key in self._ask("ZRANGEBYLEX", self._name("index"), first, last, *page)]
+        return [
+            key.decode()
+            for key in self._ask("ZRANGEBYLEX", self._name("index"), first, last, *page)
+        ]
 
     def where(self, key: str) -> str:
         return f"{self._name('record', key)} on {self.address.shown}"
@@ -193,7 +198,9 @@ class RedisStore(ServerStore[Connection]):
         info = dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
         engine = "valkey" if "valkey_version" in info else "redis"
         version = f"{engine.title()} {info[f'{engine}_version']}"
-        found = {name: info.get(name, "0") for name in ("maxmemory", "used_memory", "connected_slaves")}
+        found = {
+            name: info.get(name, "0") for name in ("maxmemory", "used_memory", "connected_slaves")
+        }
         for name in ("appendonly", "appendfsync", "maxmemory-policy"):
             found[name] = self._ask("CONFIG", "GET", name)[1].decode()
         return {"version": version, **found}
@@ -227,7 +234,9 @@ class RedisStore(ServerStore[Connection]):
 
         return self._pool.call(sent)
 
-    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+    def _fetch(
+        self, incarnation: str, log: str, after: Position, count: int
+    ) -> list[tuple[Position, bytes]]:
         page = ("XRANGE", self._name("log", log), f"({_entry_id(after)}", "+", "COUNT", count)
         now, found = self._ask_with_incarnation(*page)
         self._check_incarnation(incarnation, now)
@@ -284,7 +293,9 @@ class RedisStore(ServerStore[Connection]):
             raise self._foreign(meta) from None
         layout, incarnation = found
         is_number = layout is not None and layout.isdigit()
-        self._accept(meta, int(layout) if is_number else None, (incarnation or b"").decode(errors="replace"))
+        self._accept(
+            meta, int(layout) if is_number else None, (incarnation or b"").decode(errors="replace")
+        )
 
 
 class _EndSubscription(Exception):
@@ -298,9 +309,13 @@ def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, 
     """
     try:
         if address.hosts and not re.fullmatch("/?[0-9]*", address.path):
-            raise ValueError(f"the path must be the number of a database, such as /0, not {address.path}")
+            raise ValueError(
+                f"the path must be the number of a database, such as /0, not {address.path}"
+            )
         if not address.hosts and address.scheme.endswith("unix") and len(address.path) < 2:
-            raise ValueError("the path of a socket is missing, such as redis+unix:///run/redis.sock")
+            raise ValueError(
+                "the path of a socket is missing, such as redis+unix:///run/redis.sock"
+            )
         options: dict[str, Any] = dict(_parse_url(address.url(_CLIENT_SCHEMES[address.scheme])))
         kind = options.pop("connection_class", redis.Connection)
         if not options.get("password") and (password := settings.variable("REDISCLI_AUTH")):
@@ -329,12 +344,17 @@ def _ask_all(connection: Connection, *commands: tuple[object, ...]) -> list[Any]
         raise
     except redis.AuthenticationError as error:
         why = str(error).rstrip(".")
-        raise StoreError(f"the server refuses: {why}. Check user and password, in the address and in REDISCLI_AUTH.") from None
+        raise StoreError(
+            f"the server refuses: {why}. Check user and password, in the address and in "
+            f"REDISCLI_AUTH."
+        ) from None
     except redis.ResponseError as error:  # the server changed nothing
         if str(error).startswith(_TEMPORARY) or isinstance(error, redis.ReadOnlyError):
             raise ConnectionLost(str(error)) from None
         why = str(error).rstrip(".")
-        raise StoreError(f"the server refuses: {why}. To check its settings, run: swarm doctor") from None
+        raise StoreError(
+            f"the server refuses: {why}. To check its settings, run: swarm doctor"
+        ) from None
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         raise ConnectionLost(str(error) or type(error).__name__) from None
 

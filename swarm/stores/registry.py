@@ -103,7 +103,9 @@ def driver_of(scheme: str) -> ServerDriver:
         if scheme in driver.schemes:
             return driver
     known = ", ".join(f"{driver.schemes[0]}://…" for driver in SERVER_DRIVERS)
-    raise BadInput(f"{scheme[:40]}:// is not a store that swarm knows. Use a directory, or one of {known}.")
+    raise BadInput(
+        f"{scheme[:40]}:// is not a store that swarm knows. Use a directory, or one of {known}."
+    )
 
 
 def _load_server_store(driver: ServerDriver, scheme: str) -> Callable[..., Store]:

@@ -42,7 +42,9 @@ def _parentage_by_ps(pid: int) -> Parentage | None:
         return None
     command = ["ps", "-o", "ppid=", "-o", "stat=", "-o", "comm=", "-p", str(pid)]
     try:
-        output = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5).stdout
+        output = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=5
+        ).stdout
         parent, state, name = output.split(None, 2)
         return Parentage(os.path.basename(name.strip()), int(parent), "s" in state and "+" in state)
     except (OSError, ValueError, subprocess.TimeoutExpired):

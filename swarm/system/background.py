@@ -33,7 +33,9 @@ class BackgroundCall(Generic[R]):
     `undo` reverses the effect of a result that no caller received.
     """
 
-    def __init__(self, work: Callable[[], R], name: str, *, undo: Callable[[R], object] | None = None) -> None:
+    def __init__(
+        self, work: Callable[[], R], name: str, *, undo: Callable[[R], object] | None = None
+    ) -> None:
         self._work = work
         self._name = name
         self._undo = undo

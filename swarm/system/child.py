@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     Streams = tuple[int, int, int]
 
 _UNKNOWN_EXIT_CODE = 255  # another part of the program has reaped the process
-_SIGKILL_TIMEOUT = 5.0  # seconds; a process that survives it hangs in the kernel, or is another user's
+# seconds; a process that survives it hangs in the kernel, or is another user's
+_SIGKILL_TIMEOUT = 5.0
 _MIN_PAUSE, _MAX_PAUSE = 0.001, 0.1  # seconds between looks at a process that is ending
 
 
@@ -46,7 +47,13 @@ class GatedProcess:
     """
 
     def __init__(
-        self, *, group: bool = False, die_with_parent: bool = False, stdin: int = 0, stdout: int = 1, stderr: int = 2
+        self,
+        *,
+        group: bool = False,
+        die_with_parent: bool = False,
+        stdin: int = 0,
+        stdout: int = 1,
+        stderr: int = 2,
     ) -> None:
         """Create the process.
 
@@ -59,7 +66,8 @@ class GatedProcess:
         self._code: int | None = None
         self._has_command = self._over = False
         self._command_pipe = self._error_pipe = -1
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # as some daemons leave it: the exit code would be lost
+        # as some daemons leave it: the exit code would be lost
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             except ValueError:
@@ -68,15 +76,20 @@ class GatedProcess:
         bind_to_parent = child_side.binding(os.getpid()) if die_with_parent and fork else None
         streams = (stdin, stdout, stderr)
         command_end = error_end = -1  # the child's ends of the two pipes
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our handlers must not run in the child
+        # our handlers must not run in the child
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             command_end, self._command_pipe = os.pipe()
             self._error_pipe, error_end = os.pipe()
             pipes = (command_end, error_end)
             if fork:
-                self.pid = _fork(streams, pipes, group=group, bind_to_parent=bind_to_parent, mask=before)
+                self.pid = _fork(
+                    streams, pipes, group=group, bind_to_parent=bind_to_parent, mask=before
+                )
             else:
-                self.pid = _spawn(streams, pipes, group=group, die_with_parent=die_with_parent, mask=before)
+                self.pid = _spawn(
+                    streams, pipes, group=group, die_with_parent=die_with_parent, mask=before
+                )
         except OSError as error:
             self._close_pipes()
             raise CannotRun("another process", error) from error
@@ -87,7 +100,8 @@ class GatedProcess:
                     os.close(fd)
         if group:
             try:
-                os.setpgid(self.pid, self.pid)  # the child does it too: the first call wins, and both may rely on it
+                # the child does it too: the first call wins, and both may rely on it
+                os.setpgid(self.pid, self.pid)
             except OSError:
                 pass  # it has ended, or was spawned as a leader
 
@@ -102,7 +116,9 @@ class GatedProcess:
 
         Raises CannotRun; then the process has ended.
         """
-        data = marshal.dumps(_message(command, settings.environment() if environment is None else environment))
+        data = marshal.dumps(
+            _message(command, settings.environment() if environment is None else environment)
+        )
         self._has_command = True
         try:
             while data:
@@ -212,11 +228,17 @@ class GatedProcess:
         self._command_pipe = self._error_pipe = -1
 
 
-def _message(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[bytes], list[bytes], dict[bytes, bytes]]:
+def _message(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[bytes], list[bytes], dict[bytes, bytes]]:
     """Return the paths to try, the arguments and the environment, as bytes for execve."""
     try:
         name = command[0]
-        paths = [name] if os.path.dirname(name) else [os.path.join(folder, name) for folder in os.get_exec_path(environment)]
+        paths = (
+            [name]
+            if os.path.dirname(name)
+            else [os.path.join(folder, name) for folder in os.get_exec_path(environment)]
+        )
         variables = {os.fsencode(key): os.fsencode(value) for key, value in environment.items()}
         return [*map(os.fsencode, paths)], [*map(os.fsencode, command)], variables
     except ValueError:  # no file can have this name
@@ -224,7 +246,12 @@ def _message(command: Sequence[str], environment: Mapping[str, str]) -> tuple[li
 
 
 def _fork(
-    streams: Streams, pipes: tuple[int, int], *, group: bool, bind_to_parent: Callable[[], None] | None, mask: set[int]
+    streams: Streams,
+    pipes: tuple[int, int],
+    *,
+    group: bool,
+    bind_to_parent: Callable[[], None] | None,
+    mask: set[int],
 ) -> int:
     pid = os.fork()
     if pid == 0:
@@ -241,7 +268,9 @@ def _fork(
     return pid
 
 
-def _spawn(streams: Streams, pipes: tuple[int, int], *, group: bool, die_with_parent: bool, mask: set[int]) -> int:
+def _spawn(
+    streams: Streams, pipes: tuple[int, int], *, group: bool, die_with_parent: bool, mask: set[int]
+) -> int:
     """Start another interpreter as the child.
 
     Unlike fork, this is safe beside threads.
@@ -257,7 +286,9 @@ def _spawn(streams: Streams, pipes: tuple[int, int], *, group: bool, die_with_pa
         actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in pipes]  # onto itself: stays open
         command = [sys.executable, "-I", "-S", child_side.__file__, *arguments]
         own_group: dict[str, Any] = {"setpgroup": 0} if group else {}
-        return os.posix_spawn(sys.executable, command, settings.environment(), file_actions=actions, **own_group)
+        return os.posix_spawn(
+            sys.executable, command, settings.environment(), file_actions=actions, **own_group
+        )
     finally:
         for fd in moved.values():
             os.close(fd)

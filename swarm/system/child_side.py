@@ -65,7 +65,9 @@ def prepare(*, bind_to_parent: Callable[[], None] | None, mask: Collection[int])
 
 def arrange_streams(streams: tuple[int, ...]) -> None:
     """Make the descriptors the standard streams 0, 1 and 2."""
-    for target, fd in enumerate([fd if fd == target else os.dup(fd) for target, fd in enumerate(streams)]):
+    for target, fd in enumerate(
+        [fd if fd == target else os.dup(fd) for target, fd in enumerate(streams)]
+    ):
         if fd != target:
             os.dup2(fd, target)
 
@@ -106,7 +108,8 @@ def wait_and_exec(command_fd: int, error_fd: int) -> None:
     for path in paths:
         try:
             os.execve(path, command, environment)
-        except OSError as error:  # as a shell does: try the next, and report the first error but "not found"
+        # as a shell does: try the next, and report the first error but "not found"
+        except OSError as error:
             last = error.errno or last
             first_real = first_real or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)
         except ValueError:  # the name is empty or contains NUL

@@ -65,7 +65,9 @@ class Clock:
 
     def stamp(self) -> dict[str, object]:
         boot, time_ns = self.identity()
-        return {"boot": boot, "time_ns": time_ns, "at": round(float(self.steady()), 6)} if boot else {}
+        return (
+            {"boot": boot, "time_ns": time_ns, "at": round(float(self.steady()), 6)} if boot else {}
+        )
 
     def written(self, moment: float) -> str:
         """Return the same as `to_iso`, but faster for a second that was written before."""

@@ -22,7 +22,9 @@ MAX_IDLE = 8  # descriptors a pool keeps; the kernel allows a user 128 by defaul
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW = 0x400, 0x800, 0x8000, 0x4000
 _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
-_EVERYTHING = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+_EVERYTHING = (
+    _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+)
 _EVENT = struct.Struct("iIII")
 _READ_SIZE = 4096  # bytes; holds at least one event with the longest name
 
@@ -138,7 +140,8 @@ class Inotify:
         """
         watched: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _EVERYTHING)
         if self._watched not in (-1, watched):
-            self._libc.inotify_rm_watch(self._fd, self._watched)  # an error means that the path is gone
+            # an error means that the path is gone
+            self._libc.inotify_rm_watch(self._fd, self._watched)
         self._watched = watched
         while self.is_ready(0.0):
             os.read(self._fd, _READ_SIZE)
@@ -208,4 +211,8 @@ def _libc() -> Any:
 
 
 def _open_descriptor(libc: Any) -> int:
-    return int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)) if hasattr(libc, "inotify_init1") else -1
+    return (
+        int(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        if hasattr(libc, "inotify_init1")
+        else -1
+    )

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from swarm.system.child import GatedProcess
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 _NEEDS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 _TYPED = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to its whole foreground group
@@ -135,7 +142,8 @@ class Foreground:
         os.killpg(0, number if number in stops else signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP, signal.SIGTTOU})
         if number in _NEEDS_TERMINAL and signal.SIGCONT not in signal.sigpending():
-            self._child.send(signal.SIGHUP)  # we were not stopped: it would wait for the terminal for ever
+            # we were not stopped: it would wait for the terminal for ever
+            self._child.send(signal.SIGHUP)
         return True
 
     def _pass_on(self, awaited: set[signal.Signals]) -> bool:

@@ -34,13 +34,25 @@ def own_command(version: str, *, shared: bool) -> OwnCommand:
     if found is None or not _is_this(found, version):
         words = (sys.executable, "-P", _MAIN)
         which = f"{found} is another program or version" if found else "there is no `swarm` on PATH"
-        cure = "Install swarm and run this again, or use --user to leave the project alone." if shared else ""
-        return OwnCommand(words, f"{which}, so the command names the Python and the directory of this machine. {cure}".strip())
+        cure = (
+            "Install swarm and run this again, or use --user to leave the project alone."
+            if shared
+            else ""
+        )
+        return OwnCommand(
+            words,
+            (
+                f"{which}, so the command names the Python and the directory of this machine. "
+                f"{cure}"
+            ).strip(),
+        )
     if os.path.dirname(found) != os.path.join(sys.prefix, "bin") or sys.prefix == sys.base_prefix:
         return OwnCommand(("swarm",), "")
     if not shared:
         return OwnCommand((found,), "")
-    return OwnCommand(("swarm",), f"`swarm` is {found}: start the agent where that virtual environment is active.")
+    return OwnCommand(
+        ("swarm",), f"`swarm` is {found}: start the agent where that virtual environment is active."
+    )
 
 
 def swarm_command(*args: str) -> list[str]:
@@ -50,7 +62,11 @@ def swarm_command(*args: str) -> list[str]:
 
 def environment_with(state_dir: str) -> dict[str, str]:
     """Return our environment with this state directory as swarm's only variable."""
-    kept = {name: value for name, value in settings.environment().items() if not name.startswith(("SWARM_", "AI_SWARM_"))}
+    kept = {
+        name: value
+        for name, value in settings.environment().items()
+        if not name.startswith(("SWARM_", "AI_SWARM_"))
+    }
     return {**kept, "SWARM_STATE_DIR": state_dir}
 
 
@@ -77,7 +93,11 @@ def is_own_server(server: Any) -> bool:
 def _is_this(program: str, version: str) -> bool:
     try:
         done = subprocess.run(
-            [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=_VERSION_TIMEOUT, check=False
+            [program, "--version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

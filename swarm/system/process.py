@@ -51,7 +51,11 @@ def age() -> float:
     stat = _stat("self")
     if not stat:
         return 0.0
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[_START_TICKS]) / os.sysconf("SC_CLK_TCK"))
+    return max(
+        0.0,
+        time.clock_gettime(time.CLOCK_BOOTTIME)
+        - int(stat[_START_TICKS]) / os.sysconf("SC_CLK_TCK"),
+    )
 
 
 def has_one_thread() -> bool:
@@ -67,7 +71,9 @@ def has_one_thread() -> bool:
     return threading.active_count() == 1
 
 
-def has_ended(who: Mapping[str, object], boot: str, time_ns: str, *, boot_change_proves_it: bool = True) -> bool:
+def has_ended(
+    who: Mapping[str, object], boot: str, time_ns: str, *, boot_change_proves_it: bool = True
+) -> bool:
     """Return whether the process and its `group`, if it names one, have provably ended.
 
     `boot` and `time_ns` are the caller's. `boot_change_proves_it`: another boot of a
@@ -75,7 +81,13 @@ def has_ended(who: Mapping[str, object], boot: str, time_ns: str, *, boot_change
     one machine have the same name.
     """
     pid, its_boot = who.get("pid"), who.get("boot")
-    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or not isinstance(its_boot, str) or not (boot and its_boot):
+    if (
+        isinstance(pid, bool)
+        or not isinstance(pid, int)
+        or pid <= 0
+        or not isinstance(its_boot, str)
+        or not (boot and its_boot)
+    ):
         return False
     fate = probe(who, boot, time_ns)
     if fate == RESTARTED:
@@ -92,8 +104,14 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
     pid, its_boot, here = who["pid"], who.get("boot"), os.uname().nodename
     assert isinstance(pid, int)
     if its_boot and its_boot != boot:
-        machine = _machine()  # no process survives another boot of this machine; another machine is out of sight
-        return RESTARTED if boot and machine and (who.get("machine"), who.get("host")) == (machine, here) else ELSEWHERE
+        # no process survives another boot of this machine; another machine is out of
+        # sight
+        machine = _machine()
+        return (
+            RESTARTED
+            if boot and machine and (who.get("machine"), who.get("host")) == (machine, here)
+            else ELSEWHERE
+        )
     if (its_boot or "pid_ns" in who) and who.get("pid_ns") != namespace("pid"):
         return ELSEWHERE
     if not its_boot and who.get("host", here) != here:
@@ -148,7 +166,9 @@ def boot_id() -> str:
         # Not "": the answer is cached for the life of the process, so one EMFILE would
         # turn boot checks off for good.
         cure = "Close some files, or raise the limit with ulimit -n."
-        raise StoreError(f"cannot read the boot id: {_BOOT_ID}: {error.strerror}. {cure}") from error
+        raise StoreError(
+            f"cannot read the boot id: {_BOOT_ID}: {error.strerror}. {cure}"
+        ) from error
 
 
 def namespace(kind: str) -> str:

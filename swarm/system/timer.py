@@ -43,7 +43,8 @@ class Timer:
         Raises RuntimeError if no thread can be started.
         """
         if self._schedule.pid != os.getpid():
-            self._schedule = _Schedule()  # in a forked child the thread is gone, and it may have held the lock
+            # in a forked child the thread is gone, and it may have held the lock
+            self._schedule = _Schedule()
         return self._schedule.add(monotonic() + seconds, call)
 
 
@@ -79,7 +80,9 @@ class _Schedule:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait(self.entries[0][0] - monotonic() if self.entries else IDLE_TIMEOUT)
+                self._changed.wait(
+                    self.entries[0][0] - monotonic() if self.entries else IDLE_TIMEOUT
+                )
                 if not self.entries:
                     self._thread = None
                     return

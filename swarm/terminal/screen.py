@@ -37,7 +37,9 @@ class LiveScreen:
             signal.SIGWINCH: self._resized,
             signal.SIGTSTP: self._stopped,
         }
-        self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        self._before = {
+            number: signal.signal(number, handler) for number, handler in handlers.items()
+        }
         output.out(_ENTER)
         return self
 
@@ -92,7 +94,8 @@ class LiveScreen:
             sys.exit(self._exit_code)
 
     def _resized(self, *_: object) -> None:
-        if self._pausing:  # elsewhere it could interrupt a read; the next drawing asks for the size anyway
+        # elsewhere it could interrupt a read; the next drawing asks for the size anyway
+        if self._pausing:
             self._pausing = False
             raise _Resized
 

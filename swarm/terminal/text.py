@@ -69,7 +69,11 @@ def shown(text: str) -> str:
 
     Characters that could move the cursor or forge a line are escaped.
     """
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    )
 
 
 def quoted(text: str) -> str:

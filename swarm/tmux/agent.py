@@ -55,9 +55,13 @@ def agent_in(pane: Pane) -> AgentPane:
     code = int(pane.dead_status) if pane.dead_status.isdigit() else None
     number = _signal_number(pane.dead_signal)
     # tmux calls a pane dead once its terminal is closed. Its process may live on.
-    alive = not pane.dead or (code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE)
+    alive = not pane.dead or (
+        code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE
+    )
     if alive:
-        return AgentPane(pane.agent, AgentStatus.RUNNING, pane.pane_id, pane.window_id, pane.pid, pane.command)
+        return AgentPane(
+            pane.agent, AgentStatus.RUNNING, pane.pane_id, pane.window_id, pane.pid, pane.command
+        )
     status = AgentStatus.EXITED if code == 0 else AgentStatus.DEAD
     return AgentPane(pane.agent, status, pane.pane_id, pane.window_id, pane.pid, "", code, number)
 
@@ -67,7 +71,11 @@ def agent_name(name: str | int) -> str:
     text = str(name)
     wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
     if isinstance(name, bool) or not NAME.fullmatch(wanted):
-        raise BadInput(f"{text[:40]!r} is not the name of an agent. Use master, or a worker such as worker-3 or 3.")
+        raise BadInput(
+            f"{text[:40]!r} is not the name of an agent. Use master, or a worker such as "
+            f"worker-3 "
+            f"or 3."
+        )
     return wanted
 
 

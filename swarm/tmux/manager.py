@@ -26,10 +26,27 @@ from swarm.stores.file.state_dir import StateDir
 from swarm.system import process
 from swarm.system.own_command import swarm_command
 from swarm.tmux.agent import MASTER, NAME, AgentPane, AgentStatus, agent_in, agent_name, describe
-from swarm.tmux.panes import PID_NAMESPACE, Pane, encode_input, list_panes, new_pane, rerun, setting, start_options
+from swarm.tmux.panes import (
+    PID_NAMESPACE,
+    Pane,
+    encode_input,
+    list_panes,
+    new_pane,
+    rerun,
+    setting,
+    start_options,
+)
 from swarm.tmux.server import TmuxServer
 
-__all__ = ["AgentPane", "AgentStatus", "AgentUnavailable", "StartReport", "StoppedAgent", "TmuxSwarmError", "TmuxSwarmManager"]
+__all__ = [
+    "AgentPane",
+    "AgentStatus",
+    "AgentUnavailable",
+    "StartReport",
+    "StoppedAgent",
+    "TmuxSwarmError",
+    "TmuxSwarmManager",
+]
 
 MAX_WORKERS = 64
 GRACE = 20.0  # seconds for a worker to release its task
@@ -66,7 +83,9 @@ class TmuxSwarmManager:
     """
 
     def __init__(self, state_dir: str | None = None) -> None:
-        path, chosen = settings.state_dir() if state_dir is None else (os.path.abspath(state_dir), True)
+        path, chosen = (
+            settings.state_dir() if state_dir is None else (os.path.abspath(state_dir), True)
+        )
         self.state_dir = path
         self._trusted = chosen
         self._tmux = TmuxServer(path)
@@ -92,10 +111,14 @@ class TmuxSwarmManager:
         `worker_command` and `master_command` replace swarm's own commands.
         """
         _check_number(workers)
-        commands: dict[str, Command] = {MASTER: master_command or swarm_command("status", "--watch")}
+        commands: dict[str, Command] = {
+            MASTER: master_command or swarm_command("status", "--watch")
+        }
         for number in range(1, workers + 1):
             commands[f"worker-{number}"] = (
-                worker_command(number) if worker_command else _worker_command(number, agent, until_empty=until_empty)
+                worker_command(number)
+                if worker_command
+                else _worker_command(number, agent, until_empty=until_empty)
             )
         with self._tmux.alone():
             StateDir(self.state_dir, trusted=self._trusted).make(self.state_dir)
@@ -124,7 +147,9 @@ class TmuxSwarmManager:
                 return agent
         if not known:
             raise AgentUnavailable("no swarm is up here. Start one with: swarm up --workers N")
-        raise AgentUnavailable(f"this swarm has no {wanted}. It has: {' '.join(agent.name for agent in known)}.")
+        raise AgentUnavailable(
+            f"this swarm has no {wanted}. It has: {' '.join(agent.name for agent in known)}."
+        )
 
     def send(self, name: str | int, text: str, *, enter: bool = True) -> None:
         """Type text into an agent's pane, exactly, and then press Enter.
@@ -135,11 +160,15 @@ class TmuxSwarmManager:
         data = encode_input(text)
         agent = self.agent(name)
         if agent.status is not AgentStatus.RUNNING:
-            raise AgentUnavailable(f"{agent.name} is not running: it is {describe(agent)}. Start it with: {_restart(agent)}")
+            raise AgentUnavailable(
+                f"{agent.name} is not running: it is {describe(agent)}. Start it with: "
+                f"{_restart(agent)}"
+            )
         off = self._tmux.run(["display-message", "-p", "-t", agent.pane_id, "#{pane_input_off}"])
         if off == ["1"]:
             raise AgentUnavailable(
-                f"the pane of {agent.name} takes no input. Allow it with: {self._tmux_command('select-pane -e', agent)}"
+                f"the pane of {agent.name} takes no input. Allow it with: "
+                f"{self._tmux_command('select-pane -e', agent)}"
             )
         target = ["-t", agent.pane_id]
         buffer = f"swarm-{os.getpid()}-{time.monotonic_ns()}"
@@ -148,9 +177,15 @@ class TmuxSwarmManager:
         commands = [["copy-mode", "-q", *target]]
         with self._tmux.private_file(data) as path:
             if data:
-                commands += [["load-buffer", "-b", buffer, path], ["paste-buffer", "-d", "-p", "-b", buffer, *target]]
+                commands += [
+                    ["load-buffer", "-b", buffer, path],
+                    ["paste-buffer", "-d", "-p", "-b", buffer, *target],
+                ]
             if enter:
-                commands += [["set-buffer", "-b", buffer, "\r"], ["paste-buffer", "-d", "-b", buffer, *target]]
+                commands += [
+                    ["set-buffer", "-b", buffer, "\r"],
+                    ["paste-buffer", "-d", "-b", buffer, *target],
+                ]
             self._tmux.run(*commands)
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
@@ -159,14 +194,23 @@ class TmuxSwarmManager:
         `lines`: return that many last lines, also lines that have scrolled away. Empty
         lines at the end are left out.
         """
-        if lines is not None and (isinstance(lines, bool) or not isinstance(lines, int) or lines < 1):
+        if lines is not None and (
+            isinstance(lines, bool) or not isinstance(lines, int) or lines < 1
+        ):
             raise BadInput(f"lines is {lines!r}, but must be a whole number, 1 or more.")
         agent = self.agent(name)
         if agent.status is AgentStatus.GONE:
-            raise AgentUnavailable(f"the pane of {agent.name} was closed. Start it again with: {_restart(agent)}")
+            raise AgentUnavailable(
+                f"the pane of {agent.name} was closed. Start it again with: {_restart(agent)}"
+            )
         shown = self._screen(agent, "0" if lines is None else "-")
-        if agent.status is not AgentStatus.RUNNING and shown and shown[-1].startswith("Pane is dead"):
-            shown = self._screen(agent, "-1" if lines is None else "-")[:-1]  # tmux before 3.3 scrolls by a line for it
+        if (
+            agent.status is not AgentStatus.RUNNING
+            and shown
+            and shown[-1].startswith("Pane is dead")
+        ):
+            # tmux before 3.3 scrolls by a line for it
+            shown = self._screen(agent, "-1" if lines is None else "-")[:-1]
         while shown and not shown[-1]:
             shown.pop()
         return "".join(f"{line}\n" for line in (shown if lines is None else shown[-lines:]))
@@ -181,7 +225,8 @@ class TmuxSwarmManager:
             if agent.status is AgentStatus.RUNNING:
                 if not force:
                     raise AgentUnavailable(
-                        f"{agent.name} is running. To end it first and start it again: {_restart(agent)} --force"
+                        f"{agent.name} is running. To end it first and start it again: "
+                        f"{_restart(agent)} --force"
                     )
                 agent = self._end([agent], grace)[0].agent
             self._ensure_running(agent.name, self._command(agent.name), agent)
@@ -212,7 +257,12 @@ class TmuxSwarmManager:
         raise AgentUnavailable("no swarm is up here. Start one with: swarm up --workers N")
 
     def _screen(self, agent: AgentPane, begin: str) -> list[str]:
-        return [line.rstrip() for line in self._tmux.run(["capture-pane", "-p", "-J", "-S", begin, "-t", agent.pane_id])]
+        return [
+            line.rstrip()
+            for line in self._tmux.run(
+                ["capture-pane", "-p", "-J", "-S", begin, "-t", agent.pane_id]
+            )
+        ]
 
     def _panes(self) -> list[Pane]:
         return list_panes(self._tmux)
@@ -228,15 +278,25 @@ class TmuxSwarmManager:
         try:
             return [str(word) for word in json.loads(text)]
         except (ValueError, TypeError):
-            raise TmuxSwarmError(f"tmux has no command for {name} any more. End the swarm with: swarm down") from None
+            raise TmuxSwarmError(
+                f"tmux has no command for {name} any more. End the swarm with: swarm down"
+            ) from None
 
     def _ensure_running(self, name: str, command: Command, known: AgentPane | None) -> str:
         if known and known.status is AgentStatus.RUNNING:
             return "running"
-        words = list(command) if len(command) > 1 else ["env", *command]  # tmux gives a single word to a shell
+        # tmux gives a single word to a shell
+        words = list(command) if len(command) > 1 else ["env", *command]
         with self._tmux.private_file(setting("SWARM_STORE", store_url())) as store:
             if not known or known.status is AgentStatus.GONE:
-                new_pane(self._tmux, name, words, self._environment(name), store, start_options(self.state_dir))
+                new_pane(
+                    self._tmux,
+                    name,
+                    words,
+                    self._environment(name),
+                    store,
+                    start_options(self.state_dir),
+                )
             else:
                 rerun(self._tmux, known.pane_id, words, self._environment(name), store)
         self._tmux.run(["set-option", "-s", _COMMAND + name, json.dumps(list(command))])
@@ -247,7 +307,11 @@ class TmuxSwarmManager:
 
     def _environment(self, name: str) -> Mapping[str, str]:
         worker = "" if name == MASTER else name
-        return {"SWARM_STATE_DIR": self.state_dir, "AI_SWARM_DIR": self.state_dir, "SWARM_WORKER": worker}
+        return {
+            "SWARM_STATE_DIR": self.state_dir,
+            "AI_SWARM_DIR": self.state_dir,
+            "SWARM_WORKER": worker,
+        }
 
     def _end(self, agents: Sequence[AgentPane], grace: float) -> list[StoppedAgent]:
         _check_grace(grace)
@@ -261,7 +325,10 @@ class TmuxSwarmManager:
         else:
             killed = set()
         now = {agent.name: agent for agent in self.agents()}
-        return [StoppedAgent(now.get(name, AgentPane(name, AgentStatus.GONE)), name in killed) for name in wanted]
+        return [
+            StoppedAgent(now.get(name, AgentPane(name, AgentStatus.GONE)), name in killed)
+            for name in wanted
+        ]
 
     def _check_namespace(self) -> None:
         """Refuse to signal agents of another pid namespace.
@@ -270,7 +337,10 @@ class TmuxSwarmManager:
         """
         theirs = "".join(self._tmux.ask(["show-options", "-svq", PID_NAMESPACE]) or [])
         if theirs and theirs != process.namespace("pid"):
-            raise TmuxSwarmError("this swarm was started in another container (pid namespace). Run this command there.")
+            raise TmuxSwarmError(
+                "this swarm was started in another container (pid namespace). Run this command "
+                "there."
+            )
 
     def _wait_for_end(self, agents: Sequence[AgentPane], timeout: float) -> list[AgentPane]:
         """Wait for agents to end. Return those that still run when time is up."""
@@ -278,7 +348,11 @@ class TmuxSwarmManager:
         names = {agent.name for agent in agents}
         pause = 0.01
         while names:
-            left = [agent for agent in self.agents() if agent.name in names and agent.status is AgentStatus.RUNNING]
+            left = [
+                agent
+                for agent in self.agents()
+                if agent.name in names and agent.status is AgentStatus.RUNNING
+            ]
             if not left or time.monotonic() >= deadline:
                 return left
             time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
@@ -309,7 +383,11 @@ class TmuxSwarmManager:
 
 def _worker_command(number: int, agent: str, *, until_empty: bool) -> Command:
     return swarm_command(
-        "worker", "--id", str(number), *(["--exec", agent] if agent else []), *(["--until-empty"] if until_empty else [])
+        "worker",
+        "--id",
+        str(number),
+        *(["--exec", agent] if agent else []),
+        *(["--until-empty"] if until_empty else []),
     )
 
 
@@ -319,7 +397,9 @@ def _restart(agent: AgentPane) -> str:
 
 def _check_number(workers: int) -> None:
     if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MAX_WORKERS:
-        raise BadInput(f"workers is {workers!r}, but must be a whole number from 1 to {MAX_WORKERS}.")
+        raise BadInput(
+            f"workers is {workers!r}, but must be a whole number from 1 to {MAX_WORKERS}."
+        )
 
 
 def _check_grace(grace: float) -> None:

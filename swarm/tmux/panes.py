@@ -81,7 +81,10 @@ def new_pane(
         make = [["source-file", settings], ["split-window", "-t", beside, ""]]
         after = [["select-layout", "tiled"], ["last-pane"]]
     elif any(pane.session == SESSION for pane in panes):
-        make = [["source-file", settings], ["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE]]
+        make = [
+            ["source-file", settings],
+            ["new-window", "-t", f"={SESSION}:", "-n", "workers", *_IDLE],
+        ]
         after = [["last-window"]]
     else:
         variables = _environment_options(environment, without="SWARM_WORKER")
@@ -92,7 +95,8 @@ def new_pane(
     tmux.run(
         *make,
         ["set-option", "-p", *at, "remain-on-exit", "on"],
-        ["set-option", "-qp", *at, "remain-on-exit-format", ""],  # from tmux 3.3 on; its message would scroll a line away
+        # from tmux 3.3 on; its message would scroll a line away
+        ["set-option", "-qp", *at, "remain-on-exit-format", ""],
         ["set-option", "-p", *at, mark, name],
         ["set-option", "-pF", *at, proof, "#{pane_id}"],
         ["respawn-pane", "-k", *at, *_environment_options(environment), "--", *command],
@@ -100,9 +104,18 @@ def new_pane(
     )
 
 
-def rerun(tmux: TmuxServer, pane_id: str, command: Sequence[str], environment: Mapping[str, str], settings: str) -> None:
+def rerun(
+    tmux: TmuxServer,
+    pane_id: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    settings: str,
+) -> None:
     """Run a command in a pane whose command has ended. tmux refuses if it has not."""
-    tmux.run(["source-file", settings], ["respawn-pane", "-t", pane_id, *_environment_options(environment), "--", *command])
+    tmux.run(
+        ["source-file", settings],
+        ["respawn-pane", "-t", pane_id, *_environment_options(environment), "--", *command],
+    )
 
 
 def setting(name: str, value: str) -> bytes:
@@ -112,18 +125,27 @@ def setting(name: str, value: str) -> bytes:
     secret.
     """
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
-    return (f'set-environment -g {name} "{quoted}"\n' if value else f"set-environment -gu {name}\n").encode()
+    return (
+        f'set-environment -g {name} "{quoted}"\n' if value else f"set-environment -gu {name}\n"
+    ).encode()
 
 
 def start_options(state_dir: str) -> list[list[str]]:
     """Return the tmux commands for the look and behaviour of a swarm's server."""
     name = "#{?@swarm-agent,#{@swarm-agent},#{pane_index}}"
-    how = "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with #{pane_dead_status},}}"
+    how = (
+        "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with "
+        "#{pane_dead_status},}}"
+    )
     ended = f"#{{?pane_dead,#[fg=red] ended{how}#[default],}}"
     # The directory is in an option of its own: its name may look like a format, and
     # formats show an option as it is.
     wanted = {
-        "-s": {"escape-time": "10", "@swarm-dir": state_dir, PID_NAMESPACE: process.namespace("pid")},
+        "-s": {
+            "escape-time": "10",
+            "@swarm-dir": state_dir,
+            PID_NAMESPACE: process.namespace("pid"),
+        },
         "-g": {
             "history-limit": "10000",
             "default-size": "200x50",
@@ -135,7 +157,11 @@ def start_options(state_dir: str) -> list[list[str]]:
         },
         "-gw": {"pane-border-status": "top", "pane-border-format": f" {name}{ended} "},
     }
-    return [["set-option", scope, key, value] for scope, options in wanted.items() for key, value in options.items()]
+    return [
+        ["set-option", scope, key, value]
+        for scope, options in wanted.items()
+        for key, value in options.items()
+    ]
 
 
 def encode_input(text: str) -> bytes:
@@ -144,14 +170,19 @@ def encode_input(text: str) -> bytes:
     Raises BadInput for text that would not arrive as it is.
     """
     if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
-        raise BadInput(f"the text contains the control character {found[0]!a}. Only newlines and tabs are allowed.")
+        raise BadInput(
+            f"the text contains the control character {found[0]!a}. Only newlines and tabs are "
+            f"allowed."
+        )
     try:
         data = text.rstrip("\n").encode()
     except UnicodeEncodeError:
         raise BadInput("the text is not valid UTF-8.") from None
     if len(data) > MAX_TEXT_BYTES:
         raise BadInput(
-            f"the text has {len(data)} bytes, but at most {MAX_TEXT_BYTES} are allowed. Put it in a file, and send its name."
+            f"the text has {len(data)} bytes, but at most {MAX_TEXT_BYTES} are allowed. Put "
+            f"it in "
+            f"a file, and send its name."
         )
     return data
 
@@ -162,13 +193,38 @@ def _read(tmux: TmuxServer) -> tuple[int, list[Pane]]:
     for line in tmux.ask(["list-panes", "-a", "-F", _SHOWN]) or []:
         if line.count(":") < 11:
             continue  # the rest of a command name with a line break
-        its, session_id, session, window, pane_id, pid, dead, status, number, own, agent, command = line.split(":", 11)
+        (
+            its,
+            session_id,
+            session,
+            window,
+            pane_id,
+            pid,
+            dead,
+            status,
+            number,
+            own,
+            agent,
+            command,
+        ) = line.split(":", 11)
         server = int(its)
         # A pane inherits options of its window and session. Its own id proves that the
         # mark is its own.
         name = agent if own == pane_id else ""
-        if pane_id not in panes or session == SESSION:  # a window may be linked into several sessions
-            panes[pane_id] = Pane(session_id, session, window, pane_id, int(pid), dead == "1", status, number, name, command)
+        # a window may be linked into several sessions
+        if pane_id not in panes or session == SESSION:
+            panes[pane_id] = Pane(
+                session_id,
+                session,
+                window,
+                pane_id,
+                int(pid),
+                dead == "1",
+                status,
+                number,
+                name,
+                command,
+            )
     return server, list(panes.values())
 
 
@@ -192,4 +248,9 @@ def _last_pane_with_space(panes: Sequence[Pane]) -> str:
 
 
 def _environment_options(environment: Mapping[str, str], *, without: str = "") -> list[str]:
-    return [word for key, value in environment.items() if key != without for word in ("-e", f"{key}={value}")]
+    return [
+        word
+        for key, value in environment.items()
+        if key != without
+        for word in ("-e", f"{key}={value}")
+    ]

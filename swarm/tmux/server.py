@@ -33,7 +33,9 @@ _NO_CONFIG = "/dev/null"
 class TmuxServer:
     """Runs tmux commands on a swarm's own server."""
 
-    def __init__(self, state_dir: str, *, base: str = "/tmp", timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self, state_dir: str, *, base: str = "/tmp", timeout: float = ANSWER_TIMEOUT
+    ) -> None:
         name = hashlib.sha256(os.fsencode(os.path.realpath(state_dir))).hexdigest()[:12]
         self._folder = f"{base}/tmux-{os.getuid()}"
         self.socket = f"{self._folder}/swarm-{name}"
@@ -70,16 +72,22 @@ class TmuxServer:
         Raises TmuxSwarmError, which names what is missing.
         """
         answer = " ".join(self.run(["-V"]))
-        version = re.search(r"^tmux (?:next-)?(\d+)\.(\d+)", answer)  # "tmux master" has no number to compare
+        # "tmux master" has no number to compare
+        version = re.search(r"^tmux (?:next-)?(\d+)\.(\d+)", answer)
         if version and (int(version[1]), int(version[2])) < MIN_VERSION:
             needed = ".".join(map(str, MIN_VERSION))
-            raise TmuxSwarmError(f"this is {answer}, but swarm needs tmux {needed} or newer. Install a newer tmux.")
+            raise TmuxSwarmError(
+                f"this is {answer}, but swarm needs tmux {needed} or newer. Install a newer tmux."
+            )
         try:
             os.mkdir(self._folder, 0o700)
         except FileExistsError:
             pass
         except OSError as error:
-            raise TmuxSwarmError(f"cannot create {self._folder} for tmux: {error.strerror}. Fix that, then try again.") from error
+            raise TmuxSwarmError(
+                f"cannot create {self._folder} for tmux: {error.strerror}. Fix that, then try "
+                f"again."
+            ) from error
         self._refuse_untrusted_folder()
 
     @contextmanager
@@ -94,7 +102,11 @@ class TmuxServer:
             deadline = time.monotonic() + self._timeout
             while not _try_lock(fd):
                 if time.monotonic() > deadline:
-                    raise TmuxSwarmError("another swarm up, down or restart is changing this swarm. Wait until it has finished.")
+                    raise TmuxSwarmError(
+                        "another swarm up, down or restart is changing this swarm. Wait "
+                        "until it "
+                        "has finished."
+                    )
                 time.sleep(_LOCK_POLL_INTERVAL)
             yield
         finally:
@@ -104,7 +116,9 @@ class TmuxServer:
     def private_file(self, data: bytes) -> Iterator[str]:
         """Provide a file for tmux that other users cannot read."""
         path = f"{self.socket}.{os.getpid()}-{threading.get_ident()}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             with open(fd, "wb") as file:
                 file.write(data)
@@ -126,10 +140,13 @@ class TmuxServer:
             )
         except subprocess.TimeoutExpired:
             raise TmuxSwarmError(
-                f"tmux does not answer on {self.socket} (waited {self._timeout:g} s). Check whether its server is stopped: ps -ef"
+                f"tmux does not answer on {self.socket} (waited {self._timeout:g} s). Check "
+                f"whether its server is stopped: ps -ef"
             ) from None
         except FileNotFoundError:
-            raise TmuxSwarmError("there is no tmux in PATH. Install tmux, for example with: apt-get install tmux") from None
+            raise TmuxSwarmError(
+                "there is no tmux in PATH. Install tmux, for example with: apt-get install tmux"
+            ) from None
         except (OSError, ValueError) as error:  # ValueError: a word contains NUL
             raise TmuxSwarmError(f"tmux cannot be run: {error}. Try: tmux -V") from error
 
@@ -139,16 +156,25 @@ class TmuxServer:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise TmuxSwarmError(f"{self._folder} cannot be used: {error.strerror}. Fix that, then try again.") from error
+            raise TmuxSwarmError(
+                f"{self._folder} cannot be used: {error.strerror}. Fix that, then try again."
+            ) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise TmuxSwarmError(
-                f"{self._folder}, where tmux has its sockets, must be a directory that only you may enter. It is not used. "
-                f"If it is yours: chmod 700 {self._folder}. If another user put it there: remove it."
+                f"{self._folder}, where tmux has its sockets, must be a directory that only you "
+                f"may enter. It is not used. "
+                f"If it is yours: chmod 700 {self._folder}. If another user put it there: remove "
+                f"it."
             )
 
     def _failure(self, command: str, answer: subprocess.CompletedProcess[str]) -> TmuxSwarmError:
-        reason = "; ".join(filter(None, answer.stderr.split("\n"))) or f"exit code {answer.returncode}"
-        return TmuxSwarmError(f"tmux {command} failed: {reason}. List its panes with: tmux -S {self.socket} list-panes -a")
+        reason = (
+            "; ".join(filter(None, answer.stderr.split("\n"))) or f"exit code {answer.returncode}"
+        )
+        return TmuxSwarmError(
+            f"tmux {command} failed: {reason}. List its panes with: tmux -S {self.socket} "
+            f"list-panes -a"
+        )
 
 
 def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
@@ -167,7 +193,9 @@ def _lines(output: str) -> list[str]:
 
 
 def _says_no_server(stderr: str) -> bool:
-    return "no server running on" in stderr or ("error connecting to" in stderr and "(No such file or directory)" in stderr)
+    return "no server running on" in stderr or (
+        "error connecting to" in stderr and "(No such file or directory)" in stderr
+    )
 
 
 def _try_lock(fd: int) -> bool:

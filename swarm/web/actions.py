@@ -42,13 +42,23 @@ class Actions:
         if not isinstance(worker, str) or len(worker) > MAX_WORKER:
             raise BadInput("worker must be the worker that the page showed for the lock, as text.")
         if isinstance(token, bool) or not isinstance(token, int | None) or "token" not in fields:
-            raise BadInput("token must be the token that the page showed for the lock, a whole number or null.")
+            raise BadInput(
+                "token must be the token that the page showed for the lock, a whole number or null."
+            )
         who = self._who(fields)
         lock = LockTable(self._store).break_lock(task, (worker, token))
         try:
-            log_break(self._store, task, who, worker=lock.worker if lock else "", token=lock.token if lock else None)
+            log_break(
+                self._store,
+                task,
+                who,
+                worker=lock.worker if lock else "",
+                token=lock.token if lock else None,
+            )
         except StoreError as error:
-            raise StoreError(f"the lock of {task} was released, but that could not be logged: {error}") from None
+            raise StoreError(
+                f"the lock of {task} was released, but that could not be logged: {error}"
+            ) from None
         return {"done": "released", "task_id": task, "by": who}
 
     def retry(self, task: str, body: bytes) -> Done:
@@ -85,5 +95,7 @@ def _fields(body: bytes, shape: type) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadInput("the body must be a JSON object.")
     if unknown := [name for name in fields if name not in known]:
-        raise BadInput(f"the body has an unknown field {unknown[0][:40]!r}. Its fields are: {' '.join(known)}.")
+        raise BadInput(
+            f"the body has an unknown field {unknown[0][:40]!r}. Its fields are: {' '.join(known)}."
+        )
     return fields

@@ -17,12 +17,19 @@ from swarm.web.schema import Schema
 MAX_BY = 40  # characters of the name of the person who acts
 MAX_REASON = 2000  # characters
 MAX_WORKER = 800  # characters of the worker in a lock that a page shows
-NAME_PATTERN = r"^([^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029.-][^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029]*)?$"
+NAME_PATTERN = (
+    r"^([^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029.-]"
+    r"[^/\\\u0000-\u001f\u007f-\u009f\u2028\u2029]*)?$"
+)
 
 
 def _counts(*names: str) -> Schema:
     count: Schema = {"type": "integer", "minimum": 0}
-    return {"properties": dict.fromkeys(names, count), "required": list(names), "additionalProperties": False}
+    return {
+        "properties": dict.fromkeys(names, count),
+        "required": list(names),
+        "additionalProperties": False,
+    }
 
 
 SchemaVersion = Annotated[int, {"const": json_codec.SCHEMA_VERSION}]
@@ -149,7 +156,11 @@ class Error(TypedDict):
 class _Body(TypedDict, total=False):
     by: Annotated[
         str,
-        {"maxLength": MAX_BY, "pattern": NAME_PATTERN, "description": "who acts; by default the user who started the page"},
+        {
+            "maxLength": MAX_BY,
+            "pattern": NAME_PATTERN,
+            "description": "who acts; by default the user who started the page",
+        },
     ]
 
 

@@ -104,12 +104,20 @@ class WebApp:
 
     async def _tasks(self, request: Request) -> Response:
         given = _only(request, "state", "q", "after", "limit")
-        state, words, after = _one_of(given, "state", STATES), _text(given, "q"), _text(given, "after")
+        state, words, after = (
+            _one_of(given, "state", STATES),
+            _text(given, "q"),
+            _text(given, "after"),
+        )
         limit = _limit(given)
         snapshot = self._feed.snapshot
         require_board(snapshot)
         rows = snapshot.tasks or {}
-        return _json(await self._thread(lambda: queries.tasks(rows, state=state, words=words, after=after, limit=limit)))
+        return _json(
+            await self._thread(
+                lambda: queries.tasks(rows, state=state, words=words, after=after, limit=limit)
+            )
+        )
 
     async def _task(self, request: Request) -> Response:
         _only(request)
@@ -118,10 +126,20 @@ class WebApp:
 
     async def _log(self, request: Request) -> Response:
         given = _only(request, "task", "type", "worker", "q", "after", "limit")
-        wanted = {"task": _text(given, "task"), "kind": _one_of(given, "type", TYPES), "worker": _text(given, "worker")}
+        wanted = {
+            "task": _text(given, "task"),
+            "kind": _one_of(given, "type", TYPES),
+            "worker": _text(given, "worker"),
+        }
         words, limit = _text(given, "q"), _limit(given)
         after = _text(given, "after") if "after" in given else None
-        return _json(await self._thread(lambda: queries.records(self._store, after=after, limit=limit, words=words, **wanted)))
+        return _json(
+            await self._thread(
+                lambda: queries.records(
+                    self._store, after=after, limit=limit, words=words, **wanted
+                )
+            )
+        )
 
     async def _events(self, request: Request) -> Any:
         given = _only(request, "after")
@@ -159,14 +177,22 @@ class WebApp:
     async def _cancel(self, request: Request) -> Response:
         return await self._act(request, lambda actions: actions.cancel)
 
-    async def _act(self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], Done]]) -> Response:
+    async def _act(
+        self, request: Request, choose: Callable[[Actions], Callable[[str, bytes], Done]]
+    ) -> Response:
         _only(request)
         actions = self._actions
         if actions is None:
-            raise HTTPException(403, "This page may not act. To allow it, start it with: swarm web --allow-actions")
-        if request.headers.get(ACTION_HEADER) != "yes":  # no form and no page of another site can send it
+            raise HTTPException(
+                403, "This page may not act. To allow it, start it with: swarm web --allow-actions"
+            )
+        # no form and no page of another site can send it
+        if request.headers.get(ACTION_HEADER) != "yes":
             raise HTTPException(403, f"An action must carry the header {ACTION_HEADER}: yes.")
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        if (
+            request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            != "application/json"
+        ):
             raise HTTPException(415, "Send the body as application/json.")
         body = b""
         async for chunk in request.stream():
@@ -210,7 +236,10 @@ def _only(request: Request, *known: str) -> dict[str, str]:
     if len(given) < len(pairs):
         raise BadInput("a parameter is given twice.")
     if unknown := [name for name in given if name not in known]:
-        raise BadInput(f"there is no parameter {unknown[0][:40]!r}. The parameters are: {' '.join(known) or 'none'}.")
+        raise BadInput(
+            f"there is no parameter {unknown[0][:40]!r}. The parameters are: "
+            f"{' '.join(known) or 'none'}."
+        )
     return given
 
 

@@ -128,7 +128,9 @@ class Feed:
         is none.
         """
         board = require_board(self.snapshot)
-        return to_iso((from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at)
+        return to_iso(
+            (from_iso(board.generated_at) or 0.0) + time.monotonic() - self.snapshot.taken_at
+        )
 
     # Streams --------------------------------------------------------------------------
 
@@ -138,7 +140,9 @@ class Feed:
         Return None if the events after it are not known any more.
         """
         feed_id, _, number = event_id.partition(".")
-        if feed_id != self._feed_id or not (number.isascii() and number.isdigit() and len(number) < 16):
+        if feed_id != self._feed_id or not (
+            number.isascii() and number.isdigit() and len(number) < 16
+        ):
             return None
         oldest = self._events[0][0] if self._events else self._number + 1
         return int(number) if oldest - 1 <= int(number) <= self._number else None
@@ -181,8 +185,13 @@ class Feed:
                 self._end.wait(max(0.0, _MIN_INTERVAL - (time.monotonic() - begun)))
                 if not self._end.is_set():
                     viewer.wait(_POLL_INTERVAL)
-            except Exception as error:  # also a fault of ours: without this thread the page would stand still
-                self._set_store_error(str(error) if isinstance(error, SwarmError) else f"this is a fault in swarm: {error!r}")
+            # also a fault of ours: without this thread the page would stand still
+            except Exception as error:
+                self._set_store_error(
+                    str(error)
+                    if isinstance(error, SwarmError)
+                    else f"this is a fault in swarm: {error!r}"
+                )
                 self._end.wait(_POLL_INTERVAL)
 
     def _read(self, viewer: Viewer, begun: float) -> None:
@@ -191,7 +200,11 @@ class Feed:
         board = viewer.look()
         log = self._new_records()
         tasks = self._changed_tasks(viewer)
-        events = [*_log_events(log), *_task_events(tasks, before), *self._board_events(board, begun)]
+        events = [
+            *_log_events(log),
+            *_task_events(tasks, before),
+            *self._board_events(board, begun),
+        ]
         if log.replaced:
             events = [("reset", {})]
         records = before.records
@@ -271,7 +284,9 @@ class Feed:
 
     def _set_store_error(self, text: str) -> None:
         if text != self.snapshot.store_error:
-            self._publish([("store_error", {"text": text})], replace(self.snapshot, store_error=text))
+            self._publish(
+                [("store_error", {"text": text})], replace(self.snapshot, store_error=text)
+            )
 
     def _publish(self, events: list[Event], snapshot: Snapshot) -> None:
         """Add the events and set the snapshot, in one step of the event loop.
@@ -290,7 +305,9 @@ class Feed:
             for at, event in encoded:
                 self._events.append((at, event))
                 self._event_bytes += len(event)
-            while len(self._events) > _MAX_EVENTS or (self._event_bytes > _MAX_EVENT_BYTES and len(self._events) > 1):
+            while len(self._events) > _MAX_EVENTS or (
+                self._event_bytes > _MAX_EVENT_BYTES and len(self._events) > 1
+            ):
                 self._event_bytes -= len(self._events.popleft()[1])
             self.snapshot, self._number = snapshot, number
             self.events += len(encoded)
@@ -322,7 +339,10 @@ class Feed:
 def require_board(snapshot: Snapshot) -> Board:
     """Return the board of a snapshot. Raise StoreError if the store was never read."""
     if snapshot.board is None:
-        raise StoreError(snapshot.store_error or "the store is being read for the first time. Try again in a moment.")
+        raise StoreError(
+            snapshot.store_error
+            or "the store is being read for the first time. Try again in a moment."
+        )
     return snapshot.board
 
 
@@ -344,4 +364,5 @@ def _rows(lines: list[bytes] | deque[bytes]) -> list[Record]:
 
 
 def _encoded(name: str, data: Mapping[str, object], event_id: str) -> bytes:
-    return f"id: {event_id}\nevent: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+    text = json.dumps(data, separators=(",", ":"))
+    return f"id: {event_id}\nevent: {name}\ndata: {text}\n\n".encode()

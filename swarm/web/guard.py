@@ -26,8 +26,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+        "'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+        "'script'; trusted-types 'none'"
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -59,7 +61,9 @@ class AccessPolicy:
     port will do.
     """
 
-    def __init__(self, host: str, address: str, port: int, token: str = "", more: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, host: str, address: str, port: int, token: str = "", more: tuple[str, ...] = ()
+    ) -> None:
         self.port = port
         self.token = token
         self.cookie = f"swarm_web_{port}"
@@ -80,10 +84,14 @@ class AccessPolicy:
             name, port = host, "80"
         if host in self._more or name in self._more:
             return True
-        return port == str(self.port) and (name in self._names or (self._any_address and _is_address(name)))
+        return port == str(self.port) and (
+            name in self._names or (self._any_address and _is_address(name))
+        )
 
     def accepts_token(self, token: str) -> bool:
-        return bool(token) and hmac.compare_digest(token.encode(errors="replace"), self.token.encode())
+        return bool(token) and hmac.compare_digest(
+            token.encode(errors="replace"), self.token.encode()
+        )
 
 
 class Guard:
@@ -103,12 +111,24 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 present = {name.lower() for name, _ in message["headers"]}
-                more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+                more = [
+                    (n.encode(), v.encode())
+                    for n, v in HEADERS.items()
+                    if n.encode() not in present
+                ]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
-        if (refused := self._refusal(scope, headers)) is None and self._policy.token and scope["path"] != "/healthz":
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token") if scope["path"] == "/" else None
+        if (
+            (refused := self._refusal(scope, headers)) is None
+            and self._policy.token
+            and scope["path"] != "/healthz"
+        ):
+            given = (
+                parse_qs(scope["query_string"].decode("latin-1")).get("token")
+                if scope["path"] == "/"
+                else None
+            )
             if given and self._policy.accepts_token(given[0]):
                 await self._exchange(guarded)
                 return
@@ -124,13 +144,28 @@ class Guard:
     def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
         hosts = headers.get("host", [])
         if len(hosts) != 1 or not self._policy.accepts_host(hosts[0]):
-            return 403, "This server does not accept that host name. Use the address that swarm web printed, or see --allow-host."
+            return (
+                403,
+                (
+                    "This server does not accept that host name. Use the address that swarm web "
+                    "printed, or see --allow-host."
+                ),
+            )
         ours = f"{scope.get('scheme', 'http')}://{hosts[0]}".lower()
         origins = [origin.lower() for origin in headers.get("origin", [])]
-        if any(origin not in (ours, f"https://{hosts[0]}".lower()) for origin in origins) or len(origins) > 1:
+        if (
+            any(origin not in (ours, f"https://{hosts[0]}".lower()) for origin in origins)
+            or len(origins) > 1
+        ):
             return 403, "Requests from other sites are refused."
         if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
-            return 403, "Requests from other sites are refused. Paste the address into the browser's address bar."
+            return (
+                403,
+                (
+                    "Requests from other sites are refused. Paste the address into the browser's "
+                    "address bar."
+                ),
+            )
         if len(scope["query_string"]) > _MAX_QUERY:
             return 414, "The query is too long."
         return None

@@ -35,7 +35,12 @@ def exposition(feed: Feed) -> str:
         read_age = time.monotonic() - snapshot.taken_at
         metrics += [
             *_board_metrics(board),
-            ("swarm_look_duration_seconds", "gauge", "Duration of the last read.", _one(snapshot.seconds)),
+            (
+                "swarm_look_duration_seconds",
+                "gauge",
+                "Duration of the last read.",
+                _one(snapshot.seconds),
+            ),
             ("swarm_look_age_seconds", "gauge", "Age of the last read.", _one(read_age)),
         ]
     return "".join(line for metric in metrics for line in _lines(*metric))
@@ -49,18 +54,32 @@ def _board_metrics(board: Board) -> list[Metric]:
     for lock in board.locks:
         locks[lock.status.lower()] += 1
     now = from_iso(board.generated_at) or 0.0
-    waiting = [since for p in board.problems if p.kind == "waiting" and (since := from_iso(p.since)) is not None]
+    waiting = [
+        since
+        for p in board.problems
+        if p.kind == "waiting" and (since := from_iso(p.since)) is not None
+    ]
     longest_wait = max(0.0, now - min(waiting)) if waiting else 0.0
     left = [work.lease_left for work in board.workers if work.lease_left is not None]
     workers = {work.worker for work in board.workers}
     return [
         ("swarm_tasks", "gauge", "Tasks of the queue by state.", _labelled("state", board.queue)),
-        ("swarm_tasks_blocked", "gauge", "Tasks that wait for a task that will not be done.", _one(board.blocked)),
+        (
+            "swarm_tasks_blocked",
+            "gauge",
+            "Tasks that wait for a task that will not be done.",
+            _one(board.blocked),
+        ),
         ("swarm_workers", "gauge", "Workers that hold a task.", _one(len(workers))),
         ("swarm_locks", "gauge", "Locks by status.", _labelled("status", locks)),
         ("swarm_problems", "gauge", "Problems by kind.", _labelled("kind", kinds)),
         ("swarm_log_records_total", "counter", "Records in the status log.", _one(board.records)),
-        ("swarm_log_damaged_total", "counter", "Invalid lines in the status log.", _one(board.damaged)),
+        (
+            "swarm_log_damaged_total",
+            "counter",
+            "Invalid lines in the status log.",
+            _one(board.damaged),
+        ),
         (
             "swarm_waiting_oldest_seconds",
             "gauge",
@@ -88,7 +107,9 @@ def _lines(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[s
     lines = [f"# HELP {name} {text}\n", f"# TYPE {name} {kind}\n"]
     for labels, value in samples:
         named = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels.items())
-        lines.append(f"{name}{{{named}}} {_number(value)}\n" if named else f"{name} {_number(value)}\n")
+        lines.append(
+            f"{name}{{{named}}} {_number(value)}\n" if named else f"{name} {_number(value)}\n"
+        )
     return lines
 
 

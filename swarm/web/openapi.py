@@ -18,7 +18,8 @@ MAX_LIMIT = 1000  # tasks or records in one answer
 MAX_PARAMETER = 400  # characters of a parameter
 ACTION_HEADER = "x-swarm-action"
 
-_SCHEMAS: dict[type, dict[str, Schema]] = {  # record classes, with what their annotations do not say
+# record classes, with what their annotations do not say
+_SCHEMAS: dict[type, dict[str, Schema]] = {
     Problem: {"kind": {"enum": list(KINDS)}, "fix": {"description": "a command"}},
     ActiveTask: {},
     LockRow: {"status": {"enum": ["Active", "Expired", "Unknown"]}},
@@ -45,7 +46,11 @@ def description() -> Schema:
     schemas = {record.__name__: schema_of(record, **extra) for record, extra in _SCHEMAS.items()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "swarm", "version": __version__, "description": "The state of a swarm. See docs/reference/web.md."},
+        "info": {
+            "title": "swarm",
+            "version": __version__,
+            "description": "The state of a swarm. See docs/reference/web.md.",
+        },
         "paths": _paths(),
         "components": {
             "schemas": {**schemas, "Task": _task(), "Anything": {"type": "object"}},
@@ -60,20 +65,33 @@ def _task() -> Schema:
     text.
     """
     properties: Schema = {**task_schema(STATES), "command": {"type": ["string", "null"]}}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _paths() -> Schema:
     short = {"type": "string", "maxLength": MAX_PARAMETER}
     task = _parameter("task", {"type": "string", "minLength": 1}, "path", required=True)
-    limit = _parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 200})
+    limit = _parameter(
+        "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 200}
+    )
     words = _parameter("q", short, text="words that must all occur")
     state = _parameter("state", {"type": "string", "enum": list(STATES)})
     kind = _parameter("type", {"type": "string", "enum": list(TYPES)})
     task_filter, worker = _parameter("task", short), _parameter("worker", short)
     after_task = _parameter("after", short, text="a task id; the answer begins after it")
-    cursor = _parameter("after", short, text="a cursor; the answer has the records after it instead of the latest")
-    event = _parameter("after", short, text="the id of the last event received; the header Last-Event-ID does the same")
+    cursor = _parameter(
+        "after", short, text="a cursor; the answer has the records after it instead of the latest"
+    )
+    event = _parameter(
+        "after",
+        short,
+        text="the id of the last event received; the header Last-Event-ID does the same",
+    )
     common = {"400": "a parameter is invalid", "503": "the store cannot be read"}
     acted = {
         **common,
@@ -88,9 +106,21 @@ def _paths() -> Schema:
         "/api/board": {"get": _get("The board", "Board", common)},
         "/api/snapshot": {"get": _get("Everything a page needs to begin", "Snapshot", common)},
         "/api/tasks": {
-            "get": _get("Tasks", "Tasks", {**common, "404": "`after` names no task"}, state, words, after_task, limit)
+            "get": _get(
+                "Tasks",
+                "Tasks",
+                {**common, "404": "`after` names no task"},
+                state,
+                words,
+                after_task,
+                limit,
+            )
         },
-        "/api/tasks/{task}": {"get": _get("One task and its history", "TaskHistory", {**common, "404": "no such task"}, task)},
+        "/api/tasks/{task}": {
+            "get": _get(
+                "One task and its history", "TaskHistory", {**common, "404": "no such task"}, task
+            )
+        },
         "/api/log": {
             "get": _get(
                 "Status records",
@@ -101,13 +131,23 @@ def _paths() -> Schema:
         },
         "/api/events": {
             "get": {
-                "summary": "Changes as server-sent events: board, tasks, log, store_error, reset; `ping` when idle",
+                "summary": (
+                    "Changes as server-sent events: board, tasks, log, store_error, "
+                    "reset; `ping` when idle"
+                ),
                 "parameters": [event],
-                "responses": {"200": {"description": "a stream", "content": {"text/event-stream": text}}, **_errors(common)},
+                "responses": {
+                    "200": {"description": "a stream", "content": {"text/event-stream": text}},
+                    **_errors(common),
+                },
             }
         },
-        "/api/locks/{task}/release": {"post": _post("Release a lock that the page showed", "Release", acted, task)},
-        "/api/tasks/{task}/retry": {"post": _post("Make a failed or cancelled task ready again", "Retry", acted, task)},
+        "/api/locks/{task}/release": {
+            "post": _post("Release a lock that the page showed", "Release", acted, task)
+        },
+        "/api/tasks/{task}/retry": {
+            "post": _post("Make a failed or cancelled task ready again", "Retry", acted, task)
+        },
         "/api/tasks/{task}/cancel": {"post": _post("Cancel a task", "Cancel", acted, task)},
         "/openapi.json": {"get": _get("This description", "Anything", {"400": common["400"]})},
         "/healthz": {"get": _get("Whether the store can be read", "Health", common)},
@@ -124,7 +164,11 @@ def _paths() -> Schema:
 
 
 def _get(summary: str, answer: str, errors: dict[str, str], *parameters: Schema) -> Schema:
-    return {"summary": summary, "parameters": list(parameters), "responses": {"200": _answer(answer), **_errors(errors)}}
+    return {
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {"200": _answer(answer), **_errors(errors)},
+    }
 
 
 def _post(summary: str, body: str, errors: dict[str, str], *parameters: Schema) -> Schema:
@@ -132,20 +176,35 @@ def _post(summary: str, body: str, errors: dict[str, str], *parameters: Schema) 
     return {
         "summary": summary,
         "parameters": [*parameters, header],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": reference(body)}}},
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": reference(body)}},
+        },
         "responses": {"200": _answer("Done"), **_errors(errors)},
     }
 
 
 def _answer(schema: str) -> Schema:
-    return {"description": "the answer", "content": {"application/json": {"schema": reference(schema)}}}
+    return {
+        "description": "the answer",
+        "content": {"application/json": {"schema": reference(schema)}},
+    }
 
 
 def _errors(texts: dict[str, str]) -> Schema:
-    common = {"401": "the token is missing", "403": "the request comes from another site", "414": "the query is too long"}
-    return {code: {**_answer("Error"), "description": text} for code, text in {**common, **texts}.items()}
+    common = {
+        "401": "the token is missing",
+        "403": "the request comes from another site",
+        "414": "the query is too long",
+    }
+    return {
+        code: {**_answer("Error"), "description": text}
+        for code, text in {**common, **texts}.items()
+    }
 
 
-def _parameter(name: str, schema: Schema, where: str = "query", *, required: bool = False, text: str = "") -> Schema:
+def _parameter(
+    name: str, schema: Schema, where: str = "query", *, required: bool = False, text: str = ""
+) -> Schema:
     parameter = {"name": name, "in": where, "required": required, "schema": schema}
     return {**parameter, "description": text} if text else parameter

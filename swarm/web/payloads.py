@@ -36,7 +36,9 @@ def board_fields(board: boards.Board) -> Board:
         kinds[problem.kind] += 1
     totals = {name: len(fields[name]) for name in MAX_ROWS}
     for name, most in MAX_ROWS.items():
-        fields[name] = [{key: cut(value) for key, value in row.items()} for row in fields[name][:most]]
+        fields[name] = [
+            {key: cut(value) for key, value in row.items()} for row in fields[name][:most]
+        ]
     return cast(Board, {**fields, "totals": totals, "kinds": kinds})
 
 
@@ -94,7 +96,11 @@ def record_row(record: Mapping[str, Any]) -> Record:
 
 def record_matches(row: Record, *, task: str, kind: str, worker: str, words: str) -> bool:
     """Return whether a record passes all filters. An empty filter passes everything."""
-    if (task and row["task_id"] != task) or (kind and row["type"] != kind) or (worker and row["worker"] != worker):
+    if (
+        (task and row["task_id"] != task)
+        or (kind and row["type"] != kind)
+        or (worker and row["worker"] != worker)
+    ):
         return False
     return not words or has_words(words, row["message"], row["task_id"], row["worker"], row["type"])
 

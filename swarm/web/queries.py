@@ -55,7 +55,9 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> TaskHistory:
     locked = LockTable(store).status(task_id).is_held
     fields = found.fields()
     command = fields["command"]
-    fields["command"] = cut(json_codec.dumps(command) if isinstance(command, list) else command, _MAX_PROMPT)
+    fields["command"] = cut(
+        json_codec.dumps(command) if isinstance(command, list) else command, _MAX_PROMPT
+    )
     for name in ("prompt", "reason"):
         fields[name] = cut(fields[name], _MAX_PROMPT)
     if len(str(fields["meta"])) > _MAX_PROMPT:
@@ -91,7 +93,12 @@ def _latest(store: Store, limit: int, wanted: Mapping[str, str]) -> Records:
         found = _matching(lines, wanted)[-limit:]
         everything = len(lines) < count
         if len(found) == limit or everything or count >= _MAX_SEARCHED:
-            return {"records": found, "cursor": cursor, "searched": len(lines), "complete": everything}
+            return {
+                "records": found,
+                "cursor": cursor,
+                "searched": len(lines),
+                "complete": everything,
+            }
         count = min(_MAX_SEARCHED, 8 * count)
 
 
@@ -102,7 +109,8 @@ def _following(store: Store, cursor: str, limit: int, wanted: Mapping[str, str])
     while more and len(found) < limit and read < _MAX_READ:
         lines, next_cursor = store.read_log(LOG, cursor, size)
         matching = _matching(lines, wanted)
-        if len(found) + len(matching) > limit and size:  # read less: the cursor must follow the last record returned
+        # read less: the cursor must follow the last record returned
+        if len(found) + len(matching) > limit and size:
             size //= 2
             continue
         more, cursor, size = bool(lines), next_cursor, min(_MAX_BLOCK, 2 * size + 1024)
@@ -128,7 +136,14 @@ def _history(store: Store, task_id: str) -> list[Record]:
         if event.get("id") == task_id and event.get("op") in ("add", "retry"):
             kind = "ADDED" if event["op"] == "add" else "RETRY"
             found.append(
-                record_row({"timestamp": event.get("at"), "type": kind, "task_id": task_id, "worker": event.get("worker")})
+                record_row(
+                    {
+                        "timestamp": event.get("at"),
+                        "type": kind,
+                        "task_id": task_id,
+                        "worker": event.get("worker"),
+                    }
+                )
             )
     # A worker may claim a task in the millisecond in which it was added.
     found.sort(key=lambda row: (row["timestamp"], row["type"] != "ADDED"))

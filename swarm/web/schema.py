@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 Schema = dict[str, Any]
 
-_TYPES: dict[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_TYPES: dict[object, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 def schema_of(record: type, **extra: Schema) -> Schema:
@@ -28,7 +34,9 @@ def schema_of(record: type, **extra: Schema) -> Schema:
     required = getattr(record, "__required_keys__", hints)
     return {
         "type": "object",
-        "properties": {name: {**_schema(hint), **extra.get(name, {})} for name, hint in hints.items()},
+        "properties": {
+            name: {**_schema(hint), **extra.get(name, {})} for name, hint in hints.items()
+        },
         "required": [name for name in hints if name in required],
         "additionalProperties": False,
     }

@@ -36,7 +36,10 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise BadInput(f"--host {host[:80]!r} is not an address of this machine. Give another, such as 127.0.0.1.") from None
+        raise BadInput(
+            f"--host {host[:80]!r} is not an address of this machine. Give another, such as "
+            f"127.0.0.1."
+        ) from None
     family, kind, protocol, _, address = found[0]
     made = socket.socket(family, kind, protocol)
     try:
@@ -50,19 +53,30 @@ def bind(host: str, port: int) -> socket.socket:
                 f"port {port} of {host} is in use, perhaps by another swarm web. "
                 f"Try --port {port + 1}, or --port 0 for any free port."
             ) from None
-        raise BadInput(f"cannot listen on port {port} of {host}: {error.strerror}. Give another --port or --host.") from None
+        raise BadInput(
+            f"cannot listen on port {port} of {host}: {error.strerror}. Give another --port or "
+            f"--host."
+        ) from None
     return made
 
 
 def serve(
-    store: Store, listening: socket.socket, policy: AccessPolicy, actions: Actions | None, up: Callable[[], object]
+    store: Store,
+    listening: socket.socket,
+    policy: AccessPolicy,
+    actions: Actions | None,
+    up: Callable[[], object],
 ) -> None:
     """Serve until a signal ends it. Call `up` once the server answers."""
     asyncio.run(_serve(store, listening, policy, actions, up))
 
 
 async def _serve(
-    store: Store, listening: socket.socket, policy: AccessPolicy, actions: Actions | None, up: Callable[[], object]
+    store: Store,
+    listening: socket.socket,
+    policy: AccessPolicy,
+    actions: Actions | None,
+    up: Callable[[], object],
 ) -> None:
     feed = Feed(store)
     app = Guard(WebApp(store, feed, actions).application(), policy)

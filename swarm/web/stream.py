@@ -8,7 +8,8 @@ from swarm.web.feed import Feed
 from swarm.web.guard import Message, Receive, Scope, Send
 
 MAX_STREAMS = 256
-_PING_INTERVAL = 15.0  # seconds without an event until a `ping` is sent; app.js waits SILENCE_LIMIT for it
+# seconds without an event until a `ping` is sent; app.js waits SILENCE_LIMIT for it
+_PING_INTERVAL = 15.0
 _SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 
 
@@ -24,7 +25,10 @@ class EventStream:
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"x-accel-buffering", b"no"),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
             await send(_body(b"", more=False))
@@ -53,7 +57,9 @@ class EventStream:
                 data = b""
                 continue
             news = asyncio.ensure_future(feed.changed())
-            await asyncio.wait({news, gone}, timeout=_PING_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {news, gone}, timeout=_PING_INTERVAL, return_when=asyncio.FIRST_COMPLETED
+            )
             if not news.done():
                 data = b"event: ping\ndata: {}\n\n"
             news.cancel()

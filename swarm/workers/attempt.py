@@ -121,18 +121,29 @@ class Attempt:
                 stdin.write((self.claim.task.spec.prompt or "").encode())
                 stdin.seek(0)
                 return GatedProcess(
-                    group=True, die_with_parent=True, stdin=stdin.fileno(), stdout=output.stdout, stderr=output.stderr
+                    group=True,
+                    die_with_parent=True,
+                    stdin=stdin.fileno(),
+                    stdout=output.stdout,
+                    stderr=output.stderr,
                 )
         except OSError as error:
-            raise StoreError(f"cannot write the prompt to a temporary file: {error.strerror}. Free some space.") from error
+            raise StoreError(
+                f"cannot write the prompt to a temporary file: {error.strerror}. Free some space."
+            ) from error
 
     def _supervise(self, child: GatedProcess, command: list[str], output: AgentOutput) -> Task:
         """Run the command to its end, end its group, and record the result."""
         begun = time.monotonic()
         try:
-            with self._queue.keep(self.claim, group=child.pid, on_lost=self._on_lost) as self._lease:
+            with self._queue.keep(
+                self.claim, group=child.pid, on_lost=self._on_lost
+            ) as self._lease:
                 if self._lease.seconds_left <= 0:
-                    raise LockLost(self.claim.task.id, f"The lease of {self.claim.task.id} ended before its command was started.")
+                    raise LockLost(
+                        self.claim.task.id,
+                        f"The lease of {self.claim.task.id} ended before its command was started.",
+                    )
                 try:
                     child.exec(command, agent_command.environment_for(self.claim))
                 except CannotRun as error:
@@ -157,7 +168,11 @@ class Attempt:
 
         An agent that cannot be run would otherwise fail every task of the queue.
         """
-        return bool(self.claim.task.spec.command) or error.number == errno.E2BIG or "{" in self._agent[0]
+        return (
+            bool(self.claim.task.spec.command)
+            or error.number == errno.E2BIG
+            or "{" in self._agent[0]
+        )
 
     def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
         """Return the exit code of the command.
@@ -177,7 +192,9 @@ class Attempt:
                 now = time.monotonic()
                 self._escalate(child, ending, now, deadline)
                 next_event = ending.kill_at if ending.has_started else deadline
-                if changed in self._wakeup.sleep(0.0 if has_more else min(longest, next_event - now), ended, changed):
+                if changed in self._wakeup.sleep(
+                    0.0 if has_more else min(longest, next_event - now), ended, changed
+                ):
                     drain(changed)
         finally:
             for fd in (ended, changed):
@@ -210,7 +227,9 @@ class Attempt:
 
         It must have ended before another worker may take the task over.
         """
-        return math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
+        return (
+            math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
+        )
 
     def _end_group(self, child: GatedProcess) -> None:
         """End the rest of the group. Wait for processes that cannot be ended.
@@ -218,10 +237,15 @@ class Attempt:
         Such a process may be another user's. Raises LockLost if one is left when the
         lease is lost or the worker is stopped twice.
         """
-        while not child.end(self._grace_now(), self._at_most) and not self._lost and self._stops < 2:
+        while (
+            not child.end(self._grace_now(), self._at_most) and not self._lost and self._stops < 2
+        ):
             self._wakeup.sleep(_RETRY_INTERVAL)
         if not child.is_over():
-            raise LockLost(self.claim.task.id, f"Some processes of group {child.pid} cannot be ended and still run.")
+            raise LockLost(
+                self.claim.task.id,
+                f"Some processes of group {child.pid} cannot be ended and still run.",
+            )
 
     def _read_rest(self, output: AgentOutput) -> None:
         output.skip_to_the_end()
@@ -266,15 +290,25 @@ class Attempt:
                 self._wakeup.sleep(_RETRY_INTERVAL)
 
     def _settle(self, code: int, output: AgentOutput, seconds: float) -> Task:
-        about: dict[str, Any] = {"exit_code": code, "seconds": round(seconds, 3), "output": output.names()}
+        about: dict[str, Any] = {
+            "exit_code": code,
+            "seconds": round(seconds, 3),
+            "output": output.names(),
+        }
         if self._lost is not None:
             return self._note_loss(self._lost)
         if self._timed_out:
-            return self._fail(f"timed out after {self._timeout:g} seconds", last_lines=output.last_lines(_LAST_LINES), **about)
+            return self._fail(
+                f"timed out after {self._timeout:g} seconds",
+                last_lines=output.last_lines(_LAST_LINES),
+                **about,
+            )
         if self._interrupted:
             return self._release(_WORKER_STOPPED)  # also with exit code 0: it did not finish
         if code == 0:
-            return self._record(DONE, output.result(), partial(self._queue.done, result=output.result(), **about))
+            return self._record(
+                DONE, output.result(), partial(self._queue.done, result=output.result(), **about)
+            )
         number = code - 128
         is_signal = code > 128 and number in signal.valid_signals()
         reason = f"ended by {signal.Signals(number).name}" if is_signal else f"exit code {code}"
@@ -285,7 +319,9 @@ class Attempt:
         claim = self.claim
         about = events.lost(token=claim.token)
         try:
-            self._log.append("SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about)
+            self._log.append(
+                "SKIP", claim.worker, claim.task.id, f"the lease was lost: {lost}", about
+            )
         except StoreError:  # most likely the reason for the loss
             return claim.task
         return self._current_task()
@@ -300,7 +336,11 @@ class Attempt:
             pass  # the task is free when its lease ends
 
     def _fail(self, reason: str, *, final: bool = False, **meta: Any) -> Task:
-        return self._record(FAILED, reason, partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta))
+        return self._record(
+            FAILED,
+            reason,
+            partial(self._queue.fail, reason=reason, delay=self._delay, final=final, **meta),
+        )
 
     def _record(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
         """Record the outcome in the queue.

@@ -49,9 +49,15 @@ def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
     elif agent:
         words = _filled(claim, agent)
     else:
-        raise BadInput(f"{spec.id} has a prompt and no command, but this worker has no agent. Start the worker with --exec.")
+        raise BadInput(
+            f"{spec.id} has a prompt and no command, but this worker has no agent. Start the "
+            f"worker with --exec."
+        )
     if any(len(os.fsencode(word)) > _MAX_WORD for word in words):
-        raise BadInput("the prompt is too long for a command line. Leave {prompt} out: the prompt is on standard input too.")
+        raise BadInput(
+            "the prompt is too long for a command line. Leave {prompt} out: the prompt is on "
+            "standard input too."
+        )
     return words
 
 
@@ -73,7 +79,12 @@ def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
     """Return our environment with task, worker, token and state directory."""
     state_dir = settings.state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
-    return {**settings.environment(), **names, "SWARM_STATE_DIR": state_dir, "AI_SWARM_DIR": state_dir}
+    return {
+        **settings.environment(),
+        **names,
+        "SWARM_STATE_DIR": state_dir,
+        "AI_SWARM_DIR": state_dir,
+    }
 
 
 def _filled(claim: Claim, agent: Sequence[str]) -> list[str]:

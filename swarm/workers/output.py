@@ -147,7 +147,9 @@ def _open(path: str) -> int:
 
 def _as_store_error(error: OSError) -> StoreError:
     cure = "Check that directory, or free some space."
-    return StoreError(f"cannot write the agent's output: {error.filename}: {error.strerror}. {cure}")
+    return StoreError(
+        f"cannot write the agent's output: {error.filename}: {error.strerror}. {cure}"
+    )
 
 
 def _text(data: bytes) -> str:

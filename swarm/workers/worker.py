@@ -119,7 +119,11 @@ class SmartWorker:
         Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
         be written: then the task was released.
         """
-        self._on_event("start", claim.task.id, f"attempt {claim.task.attempts} of {claim.task.spec.max_attempts}")
+        self._on_event(
+            "start",
+            claim.task.id,
+            f"attempt {claim.task.attempts} of {claim.task.spec.max_attempts}",
+        )
         self._attempt = Attempt(
             self.queue,
             StatusLog(self._default_store.store()),
@@ -157,7 +161,9 @@ class SmartWorker:
 
     def _claim(self) -> Claim | None:
         try:
-            return self.queue.claim(self.worker_id, ttl=self._ttl, bound=True, commands_only=not self._agent)
+            return self.queue.claim(
+                self.worker_id, ttl=self._ttl, bound=True, commands_only=not self._agent
+            )
         except NoTask as no_task:
             self._nothing_left = no_task.why != "busy"
             self._others_at_work = bool(no_task.holders)
@@ -165,7 +171,10 @@ class SmartWorker:
 
     def _wait(self) -> None:
         due = self.queue.seconds_until_due()
-        timeout = min(_BUSY_WAIT if self._others_at_work else _IDLE_WAIT, _IDLE_WAIT if due is None else max(0.01, due))
+        timeout = min(
+            _BUSY_WAIT if self._others_at_work else _IDLE_WAIT,
+            _IDLE_WAIT if due is None else max(0.01, due),
+        )
         self.idle = True
         try:
             if not self._stopping:

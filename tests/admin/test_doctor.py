@@ -1,4 +1,6 @@
-"""`swarm doctor` in good and broken state directories: what it finds, and that it changes nothing and does not hang."""
+"""`swarm doctor` in good and broken state directories: what it finds, and that it
+changes nothing and does not hang.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def home(isolated_swarm_dir: Path) -> Path:
 
 
 def found(name: str, state: str = "") -> list[Check]:
-    return [check for check in examine() if check.name == name and (not state or check.state == state)]
+    return [
+        check for check in examine() if check.name == name and (not state or check.state == state)
+    ]
 
 
 def the(name: str) -> Check:
@@ -61,7 +65,9 @@ def everything(path: Path) -> list[str]:
 
 
 class TestGoodStateDirectory:
-    def test_doctor_finds_nothing_and_changes_nothing_in_a_good_state_directory(self, home: Path) -> None:
+    def test_doctor_finds_nothing_and_changes_nothing_in_a_good_state_directory(
+        self, home: Path
+    ) -> None:
         before = everything(home)
         checks = examine()
         assert {check.state for check in checks} == {OK}
@@ -82,7 +88,9 @@ class TestGoodStateDirectory:
         answer = run("doctor")
         assert answer.code == 0 and answer.out.endswith(b"No faults found.\n")
 
-    def test_doctor_does_not_create_a_missing_state_directory(self, isolated_swarm_dir: Path) -> None:
+    def test_doctor_does_not_create_a_missing_state_directory(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         before = everything(isolated_swarm_dir.parent)
         assert run("doctor").code == 0
         assert "does not exist yet" in the("state directory").text
@@ -102,22 +110,34 @@ class TestGoodStateDirectory:
 
 class TestDirectory:
     @pytest.mark.parametrize(("mode", "who"), [(0o770, "its group"), (0o777, "all users")])
-    def test_a_state_directory_that_other_users_may_write_to_is_a_warning(self, home: Path, mode: int, who: str) -> None:
+    def test_a_state_directory_that_other_users_may_write_to_is_a_warning(
+        self, home: Path, mode: int, who: str
+    ) -> None:
         home.chmod(mode)
         check = the("state directory")
         assert check.state == WARNING and who in check.text and check.fix == f"chmod go-w '{home}'"
         assert run("doctor").code == 0  # a warning is none to fail for
 
-    def test_a_file_in_place_of_the_state_directory_is_a_fault(self, isolated_swarm_dir: Path) -> None:
+    def test_a_file_in_place_of_the_state_directory_is_a_fault(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.write_text("x")
         answer = run("doctor")
-        assert answer.code == 1 and b"fault    state directory" in answer.out and b"1 fault" in answer.err
+        assert (
+            answer.code == 1
+            and b"fault    state directory" in answer.out
+            and b"1 fault" in answer.err
+        )
 
-    def test_a_state_directory_that_is_a_dangling_link_is_a_fault(self, isolated_swarm_dir: Path) -> None:
+    def test_a_state_directory_that_is_a_dangling_link_is_a_fault(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.symlink_to("nowhere")
         assert the("state directory").fix == f"rm '{isolated_swarm_dir}'"
 
-    def test_a_pipe_in_the_path_of_the_state_directory_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_pipe_in_the_path_of_the_state_directory_is_a_fault(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         os.mkfifo(tmp_path / "pipe")
         monkeypatch.setenv("SWARM_STATE_DIR", str(tmp_path / "pipe" / "state"))
         assert the("state directory").state == FAULT
@@ -129,7 +149,11 @@ class TestDirectory:
         (tmp_path / "default").symlink_to("real")
         monkeypatch.setattr(settings, "DEFAULT_STATE_DIR", str(tmp_path / "default"))
         check = the("state directory")
-        assert check.state == FAULT and "symbolic link" in check.text and check.fix.startswith("export SWARM_STATE_DIR=")
+        assert (
+            check.state == FAULT
+            and "symbolic link" in check.text
+            and check.fix.startswith("export SWARM_STATE_DIR=")
+        )
 
     def test_the_default_state_directory_is_refused_if_it_is_another_users(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,13 +184,22 @@ class TestFilesystem:
         assert any(said in check.text for check in faults)
         assert not list(home.glob(".doctor-*"))
 
-    @pytest.mark.parametrize("place", ["status.log", ".tasks/tasks.log", "locks", ".locks", ".tasks"])
-    def test_a_path_that_we_may_not_write_to_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    @pytest.mark.parametrize(
+        "place", ["status.log", ".tasks/tasks.log", "locks", ".locks", ".tasks"]
+    )
+    def test_a_path_that_we_may_not_write_to_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
         """As after one `sudo swarm`; the root that runs the tests may write everywhere."""
         access = os.access
-        monkeypatch.setattr(os, "access", lambda path, mode: str(path) != f"{home}/{place}" and access(path, mode))
+        monkeypatch.setattr(
+            os, "access", lambda path, mode: str(path) != f"{home}/{place}" and access(path, mode)
+        )
         (check,) = found("permissions", FAULT)
-        assert check.text == f"{home}/{place} may not be written to" and f"chown -R $(id -un) '{home}/{place}'" in check.fix
+        assert (
+            check.text == f"{home}/{place} may not be written to"
+            and f"chown -R $(id -un) '{home}/{place}'" in check.fix
+        )
 
     def test_results_that_are_not_a_directory_are_a_fault(self, home: Path) -> None:
         (home / "results").write_text("")
@@ -175,15 +208,28 @@ class TestFilesystem:
         subprocess.run(check.fix, shell=True, check=True)
         assert the("permissions").state == OK
 
-    def test_hard_links_that_replace_files_are_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_hard_links_that_replace_files_are_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(os, "link", lambda source, target: None)
-        assert any("hard link replaces an existing file" in check.text for check in found("permissions", FAULT))
+        assert any(
+            "hard link replaces an existing file" in check.text
+            for check in found("permissions", FAULT)
+        )
 
     @pytest.mark.parametrize(
         ("path", "kind"),
-        [("/", "ext4"), ("/home/ada", "nfs4"), ("/homes", "ext4"), ("/home/with space/x", "fuse.sshfs"), ("/mnt", "overlay")],
+        [
+            ("/", "ext4"),
+            ("/home/ada", "nfs4"),
+            ("/homes", "ext4"),
+            ("/home/with space/x", "fuse.sshfs"),
+            ("/mnt", "overlay"),
+        ],
     )
-    def test_the_filesystem_of_a_path_is_that_of_the_deepest_mount(self, tmp_path: Path, path: str, kind: str) -> None:
+    def test_the_filesystem_of_a_path_is_that_of_the_deepest_mount(
+        self, tmp_path: Path, path: str, kind: str
+    ) -> None:
         mounts = tmp_path / "mountinfo"
         mounts.write_text(
             "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
@@ -197,7 +243,15 @@ class TestFilesystem:
 
     @pytest.mark.parametrize(
         ("kind", "state"),
-        [("nfs4", WARNING), ("cifs", WARNING), ("fuse.sshfs", WARNING), ("9p", WARNING), ("overlay", OK), ("ext4", OK), ("", OK)],
+        [
+            ("nfs4", WARNING),
+            ("cifs", WARNING),
+            ("fuse.sshfs", WARNING),
+            ("9p", WARNING),
+            ("overlay", OK),
+            ("ext4", OK),
+            ("", OK),
+        ],
     )
     def test_a_filesystem_that_machines_share_is_a_warning(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, state: str
@@ -206,7 +260,10 @@ class TestFilesystem:
         assert the("filesystem").state == state
         assert kind in the("filesystem").text
 
-    @pytest.mark.parametrize(("free", "inodes", "state"), [(10**6, 10**6, FAULT), (10**8, 10**6, WARNING), (10**12, 3, FAULT)])
+    @pytest.mark.parametrize(
+        ("free", "inodes", "state"),
+        [(10**6, 10**6, FAULT), (10**8, 10**6, WARNING), (10**12, 3, FAULT)],
+    )
     def test_little_free_space_is_a_warning_or_a_fault(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, free: int, inodes: int, state: str
     ) -> None:
@@ -227,7 +284,9 @@ def test_a_full_disk_is_a_fault(tmp_path: Path, full: str) -> None:
         env = {**disk.environment, "PYTHONPATH": str(ROOT)}
         answer = disk.inside(sys.executable, "-m", "swarm", "doctor", env=env)
         assert answer.returncode == 1 and "Traceback" not in answer.stderr
-        assert "fault    permissions" in answer.stdout and "No space left on device" in answer.stdout
+        assert (
+            "fault    permissions" in answer.stdout and "No space left on device" in answer.stdout
+        )
         assert "fault    free space" in answer.stdout
         assert not list((disk.seen / "state").glob(".doctor-*"))
 
@@ -251,21 +310,34 @@ class TestDirectories:
         return home
 
     def test_the_table_has_every_directory_on_disk(self, used: Path) -> None:
-        part = re.compile(r"\.(status|tasks)/[0-9]{10}-[0-9a-f]{8}")  # of a rotated log: these are only read
+        # of a rotated log: these are only read
+        part = re.compile(r"\.(status|tasks)/[0-9]{10}-[0-9a-f]{8}")
         on_disk = [str(path.relative_to(used)) for path in used.rglob("*") if path.is_dir()]
-        made = {path for path in on_disk if not part.fullmatch(path) and os.path.dirname(path) not in scratch_parents(used)}
+        made = {
+            path
+            for path in on_disk
+            if not part.fullmatch(path) and os.path.dirname(path) not in scratch_parents(used)
+        }
         assert {"locks", "paths", "future", ".status", ".tasks", ".cache", "results"} < made
         assert made <= set(checked_directories(str(used)))
 
-    def test_every_directory_on_disk_is_checked_for_write_permission(self, used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_directory_on_disk_is_checked_for_write_permission(
+        self, used: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         access = os.access
         for name in checked_directories(str(used)):
             if (used / name).is_dir():
                 with monkeypatch.context() as patch:
                     patch.setattr(
-                        os, "access", lambda path, mode, name=name: str(path) != f"{used}/{name}" and access(path, mode)
+                        os,
+                        "access",
+                        lambda path, mode, name=name: (
+                            str(path) != f"{used}/{name}" and access(path, mode)
+                        ),
                     )
-                    assert [check.text for check in found("permissions", FAULT)] == [f"{used}/{name} may not be written to"]
+                    assert [check.text for check in found("permissions", FAULT)] == [
+                        f"{used}/{name} may not be written to"
+                    ]
 
     @pytest.mark.parametrize("namespace", ["locks", "paths", "future"])
     def test_leftovers_of_every_namespace_are_counted(self, used: Path, namespace: str) -> None:
@@ -298,20 +370,30 @@ class TestEnvironment:
         assert run("doctor").code == 1
 
     @pytest.mark.parametrize("name", ["AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES"])
-    def test_an_invalid_variable_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def test_an_invalid_variable_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
         monkeypatch.setenv(name, "soon")
-        assert [(check.state, check.fix) for check in found("environment")] == [(FAULT, f"unset {name}")]
+        assert [(check.state, check.fix) for check in found("environment")] == [
+            (FAULT, f"unset {name}")
+        ]
         assert found("locks") and found("log")  # the rest is looked at all the same
 
-    def test_a_system_without_a_boot_id_is_a_warning(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_system_without_a_boot_id_is_a_warning(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "boot_id", lambda: "")
         assert the("clock").state == WARNING
 
-    def test_a_clock_that_is_surely_wrong_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_clock_that_is_surely_wrong_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(time, "time", lambda: 86400.0)
         assert the("clock").state == FAULT
 
-    def test_missing_optional_parts_are_no_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_optional_parts_are_no_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setitem(sys.modules, "yaml", None)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -325,7 +407,9 @@ class TestEnvironment:
 
 
 class TestContents:
-    def test_a_lock_whose_process_is_gone_is_a_warning_with_the_command_that_frees_it(self, home: Path) -> None:
+    def test_a_lock_whose_process_is_gone_is_a_warning_with_the_command_that_frees_it(
+        self, home: Path
+    ) -> None:
         command = [sys.executable, "-c", HOLDER, str(home), "a b", "w9"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as holder:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
@@ -336,11 +420,15 @@ class TestContents:
         assert run("lock", "break", "a b", "--yes").code == 0
         assert the("locks").state == OK
 
-    def test_a_lease_that_ended_long_ago_is_a_warning_and_one_that_just_ended_is_not(self, home: Path) -> None:
+    def test_a_lease_that_ended_long_ago_is_a_warning_and_one_that_just_ended_is_not(
+        self, home: Path
+    ) -> None:
         now = time.time()
         for task, age in (("old", 9000), ("new", 700)):
             at = to_iso(now - age)
-            (home / "locks" / f"{task}.lock").write_text(f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}')
+            (home / "locks" / f"{task}.lock").write_text(
+                f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}'
+            )
         assert "the lock of old is left over: the lease of w ended 2 h" in the("locks").text
 
     def test_an_invalid_lock_is_a_warning_once_it_is_old(self, home: Path) -> None:
@@ -350,7 +438,9 @@ class TestContents:
         os.utime(path, (time.time() - 60, time.time() - 60))
         assert the("locks").state == WARNING
 
-    def test_a_task_that_ends_during_the_check_is_no_finding(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_task_that_ends_during_the_check_is_no_finding(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         queue = TaskQueue()
         queue.add("last", "x", max_attempts=1, priority=9)
         claim = queue.claim("w")
@@ -374,7 +464,9 @@ class TestContents:
 
     def test_times_in_the_future_are_warnings(self, home: Path) -> None:
         at = to_iso(time.time() + 7200)
-        (home / "locks" / "ahead.lock").write_text(f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}')
+        (home / "locks" / "ahead.lock").write_text(
+            f'{{"worker": "w", "acquired_at": "{at}", "ttl": 60}}'
+        )
         with (home / "status.log").open("a") as log:
             log.write(f'{{"timestamp": "{at}"}}\n{{"timestamp": ["x"]}}\n')
         assert "in the future" in the("locks").text and "in the future" in the("log").text
@@ -394,9 +486,14 @@ class TestContents:
         queue.add("fatal", "x", max_attempts=1)
         queue.claim("w", "fatal")
         LockTable(FileStore(str(home))).break_lock("fatal")
-        assert [check.fix for check in found("queue", WARNING)] == ["swarm task retry build", "swarm task retry fatal"]
+        assert [check.fix for check in found("queue", WARNING)] == [
+            "swarm task retry build",
+            "swarm task retry fatal",
+        ]
 
-    def test_many_leftovers_of_crashes_are_a_warning_whose_fix_removes_them(self, home: Path) -> None:
+    def test_many_leftovers_of_crashes_are_a_warning_whose_fix_removes_them(
+        self, home: Path
+    ) -> None:
         scratch = home / ".locks" / SCRATCH
         for number in range(250):
             (scratch / f"s{number:016x}").mkdir()
@@ -420,10 +517,21 @@ class TestContents:
 
 class TestBrokenStateDirectory:
     @pytest.mark.parametrize(
-        "place", ["status.log", ".tasks/tasks.log", "locks/t.lock", "locks", f".locks/{SCRATCH}", ".cache", ".status"]
+        "place",
+        [
+            "status.log",
+            ".tasks/tasks.log",
+            "locks/t.lock",
+            "locks",
+            f".locks/{SCRATCH}",
+            ".cache",
+            ".status",
+        ],
     )
     @pytest.mark.parametrize("thing", ["fifo", "directory", "file", "loop"])
-    def test_doctor_reaches_its_last_check_whatever_a_path_is(self, home: Path, place: str, thing: str) -> None:
+    def test_doctor_reaches_its_last_check_whatever_a_path_is(
+        self, home: Path, place: str, thing: str
+    ) -> None:
         path = home / place
         if path.exists():
             subprocess.run(["rm", "-rf", str(path)], check=True)
@@ -447,7 +555,9 @@ class TestBrokenStateDirectory:
         checks = [check for check in examine() if check.state != OK]
         assert checks and all(check.fix for check in checks)
 
-    def test_an_unexpected_error_of_a_check_is_a_fault(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unexpected_error_of_a_check_is_a_fault(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def broken(case: doctor.Case) -> Any:
             raise RecursionError("deep")
 

@@ -1,4 +1,6 @@
-"""Moving a swarm from one store to another: nothing is lost, nothing mixed, and no token comes twice."""
+"""Moving a swarm from one store to another: nothing is lost, nothing mixed, and no
+token comes twice.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,16 @@ def states(store: Store) -> dict[str, str]:
     return {task.id: task.state for task in TaskQueue(store).tasks()}
 
 
-def test_log_and_queue_are_copied_and_tokens_continue(old: FileStore, live_store: Store, tmp_path: Path) -> None:
+def test_log_and_queue_are_copied_and_tokens_continue(
+    old: FileStore, live_store: Store, tmp_path: Path
+) -> None:
     new = live_store if not isinstance(live_store, FileStore) else FileStore(str(tmp_path / "new"))
     last = old.highest_token("locks")
     moved = migrate(old, new)
-    assert (moved.status, moved.tasks) == (len(every_line(old, "status")), len(every_line(old, "tasks")))
+    assert (moved.status, moved.tasks) == (
+        len(every_line(old, "status")),
+        len(every_line(old, "tasks")),
+    )
     for log in ("status", "tasks"):
         assert every_line(new, log) == every_line(old, log)
     assert states(new) == states(old)
@@ -62,7 +69,9 @@ def test_log_and_queue_are_copied_and_tokens_continue(old: FileStore, live_store
     assert LockTable(back).acquire("c", "w", 60).token > last + 1  # type: ignore[operator]
 
 
-def test_a_late_token_of_the_old_store_is_refused_on_the_new_one(old: FileStore, tmp_path: Path) -> None:
+def test_a_late_token_of_the_old_store_is_refused_on_the_new_one(
+    old: FileStore, tmp_path: Path
+) -> None:
     claim = TaskQueue(old).claim("late", "c")
     LockTable(old).break_lock("c")
     new = FileStore(str(tmp_path / "new"))
@@ -72,7 +81,9 @@ def test_a_late_token_of_the_old_store_is_refused_on_the_new_one(old: FileStore,
 
 
 @pytest.mark.parametrize("where", ["old", "new"])
-def test_a_migration_is_refused_while_a_lock_is_held_and_copies_nothing(where: str, old: FileStore) -> None:
+def test_a_migration_is_refused_while_a_lock_is_held_and_copies_nothing(
+    where: str, old: FileStore
+) -> None:
     new = MemoryStore()
     LockTable(old if where == "old" else new).acquire("busy", "other", 60)
     with pytest.raises(LockHeld, match=r"busy is held by other, at .*busy.* Stop all workers"):
@@ -155,18 +166,26 @@ def test_the_token_of_a_lock_that_was_released_during_the_copy_is_exceeded(old: 
 
 
 class TestCommand:
-    def test_migrate_from_a_directory_to_a_server_and_back(self, old: FileStore, redis: Server, tmp_path: Path) -> None:
+    def test_migrate_from_a_directory_to_a_server_and_back(
+        self, old: FileStore, redis: Server, tmp_path: Path
+    ) -> None:
         url = redis.url("moved")
         done = run("migrate", old.root, url, "--json")
         assert done.code == 0, done.err
         told = done.json
-        assert told["migrated"] and told["tasks"] == len(every_line(old, "tasks")) and told["to"] == url
+        assert (
+            told["migrated"]
+            and told["tasks"] == len(every_line(old, "tasks"))
+            and told["to"] == url
+        )
         assert states(open_store(url)) == states(old)
         done = run("migrate", url, str(tmp_path / "back"))
         assert done.code == 0 and b"export SWARM_STORE=" in done.out
         assert states(FileStore(str(tmp_path / "back"))) == states(old)
 
-    def test_held_locks_are_exit_1_and_name_the_holder(self, old: FileStore, tmp_path: Path) -> None:
+    def test_held_locks_are_exit_1_and_name_the_holder(
+        self, old: FileStore, tmp_path: Path
+    ) -> None:
         LockTable(old).acquire("busy", "other", 60)
         done = run("migrate", old.root, str(tmp_path / "new"))
         assert done.code == 1 and b"busy is held by other" in done.err

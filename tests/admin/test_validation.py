@@ -1,4 +1,6 @@
-"""The checks give the verdicts of the schemas, and `swarm log validate` names each kind of fault."""
+"""The checks give the verdicts of the schemas, and `swarm log validate` names each kind
+of fault.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ def cases(of: dict[str, list[Any]]) -> list[tuple[str, Any]]:
     return [(name, value) for name, values in of.items() for value in values]
 
 
-# Our checks and the schemas ---------------------------------------------------------------------------------
+# Our checks and the schemas -----------------------------------------------------------
 
-TEXTS = some.sampled_from([*STATES, "", "start", "2026", "2026-02-02T10:30:00Z", "never", "٢٠٢٦", "\n2026"]) | some.text(
-    max_size=5
-)
+TEXTS = some.sampled_from(
+    [*STATES, "", "start", "2026", "2026-02-02T10:30:00Z", "never", "٢٠٢٦", "\n2026"]
+) | some.text(max_size=5)
 NUMBERS = (
     some.sampled_from([0, 1, 1.0, 0.5, -1, 315360000, 315360000.5, 315360001, 10**400])
     | some.integers()
@@ -37,13 +39,17 @@ NUMBERS = (
 )
 SCALARS = some.none() | some.booleans() | NUMBERS | TEXTS
 VALUES = some.recursive(
-    SCALARS, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(TEXTS, inner, max_size=3), max_leaves=6
+    SCALARS,
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
 )
 
 
 def nearly(valid: dict[str, Any]) -> some.SearchStrategy[dict[str, Any]]:
     """The record with some keys left out, and some values replaced by anything."""
-    return some.fixed_dictionaries({}, optional={key: some.just(value) | VALUES for key, value in valid.items()})
+    return some.fixed_dictionaries(
+        {}, optional={key: some.just(value) | VALUES for key, value in valid.items()}
+    )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -91,16 +97,26 @@ def test_every_property_of_a_schema_is_checked(name: str, valid: dict[str, Any])
         assert not expect_agreement(name, {**valid, key: ["nonsense"]})
 
 
-# swarm log validate -----------------------------------------------------------------------------------------
+# swarm log validate -------------------------------------------------------------------
 
 
 def line(**changes: object) -> bytes:
     """A record as a line; None leaves a key out."""
-    return json.dumps({key: value for key, value in {**RECORD, **changes}.items() if value is not None}).encode() + b"\n"
+    return (
+        json.dumps(
+            {key: value for key, value in {**RECORD, **changes}.items() if value is not None}
+        ).encode()
+        + b"\n"
+    )
 
 
 def lock_text(**changes: object) -> bytes:
-    return json.dumps({key: value for key, value in {**LOCK, **changes}.items() if value is not None}).encode() + b"\n"
+    return (
+        json.dumps(
+            {key: value for key, value in {**LOCK, **changes}.items() if value is not None}
+        ).encode()
+        + b"\n"
+    )
 
 
 def test_what_swarm_writes_itself_is_valid(lock: Run, log: Run) -> None:
@@ -108,7 +124,15 @@ def test_what_swarm_writes_itself_is_valid(lock: Run, log: Run) -> None:
     lock("acquire", "任务-1", "worker-0")
     lock("heartbeat", "task-001", "worker-0")
     log("append", "START", "worker-0", "task-001")
-    log("append", "WAIT", "worker-0", "任务-1", "line\nbreak \u2028 中文", "--meta", '{"a": [1, null]}')
+    log(
+        "append",
+        "WAIT",
+        "worker-0",
+        "任务-1",
+        "line\nbreak \u2028 中文",
+        "--meta",
+        '{"a": [1, null]}',
+    )
     log("rotate")
     lock("break", "任务-1", "--yes")
     with TaskLockManager("worker-1").hold("bound", ttl=1.5):
@@ -125,8 +149,12 @@ def test_nothing_there_is_valid_and_nothing_is_created(log: Run, isolated_swarm_
 def test_what_other_programs_may_write_is_valid(log: Run, isolated_swarm_dir: Path) -> None:
     (isolated_swarm_dir / "locks").mkdir(parents=True)
     for number, value in enumerate(VALID["lock"]):
-        (isolated_swarm_dir / "locks" / f"t{number}.lock").write_text(json.dumps({**value, "task_id": f"t{number}"}, indent=2))
-    (isolated_swarm_dir / "status.log").write_text("\n".join(map(json.dumps, VALID["status-record"])) + "\n\n \n")
+        (isolated_swarm_dir / "locks" / f"t{number}.lock").write_text(
+            json.dumps({**value, "task_id": f"t{number}"}, indent=2)
+        )
+    (isolated_swarm_dir / "status.log").write_text(
+        "\n".join(map(json.dumps, VALID["status-record"])) + "\n\n \n"
+    )
     done = log("validate")
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -144,12 +172,21 @@ FAULTY_LINES = {
     ),
     "unknown state": (line(type=None, state="wait"), "state is 'wait', but must be one of"),
     "no type": (line(type=None, state=None), "type or state is missing"),
-    "type is not state": (line(type="DONE"), "type is 'DONE' but state is 'WAIT': they must be equal"),
-    "reason is not message": (line(reason="a"), "reason is 'a' but message is 'needs a person': they must be equal"),
+    "type is not state": (
+        line(type="DONE"),
+        "type is 'DONE' but state is 'WAIT': they must be equal",
+    ),
+    "reason is not message": (
+        line(reason="a"),
+        "reason is 'a' but message is 'needs a person': they must be equal",
+    ),
     "no task_id": (line(task_id=None), "task_id is missing"),
     "empty task_id": (line(task_id=""), "task_id is '', but must be a text that is not empty"),
     "no timestamp": (line(timestamp=None), "timestamp is missing"),
-    "timestamp is no text": (line(timestamp=1770000000), "timestamp is 1770000000, but must be a time"),
+    "timestamp is no text": (
+        line(timestamp=1770000000),
+        "timestamp is 1770000000, but must be a time",
+    ),
     "timestamp is no time": (
         line(timestamp="2026-02-30T00:00:00Z"),
         "timestamp is '2026-02-30T00:00:00Z', which is not an ISO 8601 time",
@@ -160,7 +197,9 @@ FAULTY_LINES = {
 
 
 @pytest.mark.parametrize("fault", FAULTY_LINES)
-def test_a_fault_in_the_log_is_named_with_file_and_line(fault: str, log: Run, isolated_swarm_dir: Path) -> None:
+def test_a_fault_in_the_log_is_named_with_file_and_line(
+    fault: str, log: Run, isolated_swarm_dir: Path
+) -> None:
     bad, text = FAULTY_LINES[fault]
     isolated_swarm_dir.mkdir()
     path = isolated_swarm_dir / "status.log"
@@ -178,22 +217,42 @@ FAULTY_LOCKS = {
     "torn": (lock_text()[:-30], "not JSON: "),
     "not an object": (b'"worker-0"\n', "it is 'worker-0', but must be an object"),
     "no worker": (lock_text(worker=None, worker_id=None), "worker or worker_id is missing"),
-    "empty worker": (lock_text(worker="", worker_id=""), "worker is '', but must be a text that is not empty"),
-    "two workers": (lock_text(worker="worker-9"), "worker is 'worker-9' but worker_id is 'worker-0': they must be equal"),
+    "empty worker": (
+        lock_text(worker="", worker_id=""),
+        "worker is '', but must be a text that is not empty",
+    ),
+    "two workers": (
+        lock_text(worker="worker-9"),
+        "worker is 'worker-9' but worker_id is 'worker-0': they must be equal",
+    ),
     "no task_id": (lock_text(task_id=None), "task_id is missing"),
-    "of another task": (lock_text(task_id="task-999"), "task_id is 'task-999', but the file is named after 'task-001'"),
+    "of another task": (
+        lock_text(task_id="task-999"),
+        "task_id is 'task-999', but the file is named after 'task-001'",
+    ),
     "ttl of 0": (lock_text(ttl=0), "ttl is 0, but must be a number of seconds from 1 to 315360000"),
-    "ttl too long": (lock_text(ttl=315360001), "ttl is 315360001, but must be a number of seconds from 1 to 315360000"),
+    "ttl too long": (
+        lock_text(ttl=315360001),
+        "ttl is 315360001, but must be a number of seconds from 1 to 315360000",
+    ),
     "ttl as text": (lock_text(ttl="300"), "ttl is '300', but must be a number"),
-    "expires_at is no time": (lock_text(expires_at="2026-13-01"), "expires_at is '2026-13-01', which is not an ISO 8601 time"),
-    "heartbeat_at is no time": (lock_text(heartbeat_at="soon"), "heartbeat_at is 'soon', but must be a time"),
+    "expires_at is no time": (
+        lock_text(expires_at="2026-13-01"),
+        "expires_at is '2026-13-01', which is not an ISO 8601 time",
+    ),
+    "heartbeat_at is no time": (
+        lock_text(heartbeat_at="soon"),
+        "heartbeat_at is 'soon', but must be a time",
+    ),
     "token of 0": (lock_text(token=0), "token is 0, but must be a whole number from 1 on"),
     "holder is text": (lock_text(holder="me"), "holder is 'me', but must be an object"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTY_LOCKS)
-def test_a_fault_in_a_lock_is_named_with_its_file(fault: str, log: Run, isolated_swarm_dir: Path) -> None:
+def test_a_fault_in_a_lock_is_named_with_its_file(
+    fault: str, log: Run, isolated_swarm_dir: Path
+) -> None:
     bad, text = FAULTY_LOCKS[fault]
     path = isolated_swarm_dir / "locks" / "task-001.lock"
     path.parent.mkdir(parents=True)
@@ -206,7 +265,9 @@ def test_a_fault_in_a_lock_is_named_with_its_file(fault: str, log: Run, isolated
     assert any(text in fault for fault in shown)
 
 
-def test_a_lock_file_with_a_name_that_no_task_may_have_is_a_fault(log: Run, isolated_swarm_dir: Path) -> None:
+def test_a_lock_file_with_a_name_that_no_task_may_have_is_a_fault(
+    log: Run, isolated_swarm_dir: Path
+) -> None:
     path = isolated_swarm_dir / "locks" / "-x.lock"
     path.parent.mkdir(parents=True)
     path.write_bytes(lock_text(task_id="-x"))
@@ -214,28 +275,48 @@ def test_a_lock_file_with_a_name_that_no_task_may_have_is_a_fault(log: Run, isol
     assert (done.returncode, done.stdout.startswith(f"{path}: ")) == (1, True)
 
 
-def test_a_fault_in_a_part_that_was_put_aside_is_found_too(log: Run, isolated_swarm_dir: Path) -> None:
+def test_a_fault_in_a_part_that_was_put_aside_is_found_too(
+    log: Run, isolated_swarm_dir: Path
+) -> None:
     isolated_swarm_dir.mkdir()
     (isolated_swarm_dir / "status.log").write_bytes(line() + line(type="DONE"))
     log("rotate")
     log("append", "START", "w", "t")
     done = log("validate")
     (part,) = isolated_swarm_dir.glob(".status/*/part")
-    assert (done.returncode, done.stdout) == (1, f"{part}:2: type is 'DONE' but state is 'WAIT': they must be equal\n")
+    assert (done.returncode, done.stdout) == (
+        1,
+        f"{part}:2: type is 'DONE' but state is 'WAIT': they must be equal\n",
+    )
 
 
 def test_every_fault_is_told_not_only_the_first(log: Run, isolated_swarm_dir: Path) -> None:
     (isolated_swarm_dir / "locks").mkdir(parents=True)
-    (isolated_swarm_dir / "status.log").write_bytes(b"x\n" + line() + line(task_id=None, timestamp=None) + line()[:-1])
+    (isolated_swarm_dir / "status.log").write_bytes(
+        b"x\n" + line() + line(task_id=None, timestamp=None) + line()[:-1]
+    )
     (isolated_swarm_dir / "locks" / "task-001.lock").write_bytes(b"")
     done = log("validate")
-    places = [each.partition(": ")[0].removeprefix(f"{isolated_swarm_dir}/") for each in done.stdout.splitlines()]
-    assert places == ["status.log:1", "status.log:3", "status.log:3", "status.log:4", "locks/task-001.lock"]
+    places = [
+        each.partition(": ")[0].removeprefix(f"{isolated_swarm_dir}/")
+        for each in done.stdout.splitlines()
+    ]
+    assert places == [
+        "status.log:1",
+        "status.log:3",
+        "status.log:3",
+        "status.log:4",
+        "locks/task-001.lock",
+    ]
     assert (done.returncode, done.stderr) == (1, "5 faults found\n")
 
 
 def test_the_answer_for_a_program_is_one_object(log: Run, isolated_swarm_dir: Path) -> None:
-    assert json.loads(log("validate", "--json").stdout) == {"schema_version": 1, "valid": True, "faults": []}
+    assert json.loads(log("validate", "--json").stdout) == {
+        "schema_version": 1,
+        "valid": True,
+        "faults": [],
+    }
     isolated_swarm_dir.mkdir()
     path = isolated_swarm_dir / "status.log"
     path.write_bytes(line() + b"x\n")

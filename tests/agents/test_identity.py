@@ -16,12 +16,17 @@ from swarm.agents import identity
 from swarm.errors import BadInput
 from tests.conftest import ROOT
 
-_ASK = f"{sys.executable} -c 'from swarm.agents import identity as a; f = a.find(); print(f.pid, f.name, f.worker)'"
+_ASK = (
+    f"{sys.executable} -c 'from swarm.agents import identity as a; f = a.find(); print(f.pid, "
+    f"f.name, f.worker)'"
+)
 
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Path:
-    """A program that the system calls `claude`: it tells its pid, then runs each of its arguments."""
+    """A program that the system calls `claude`: it tells its pid, then runs each of its
+    arguments.
+    """
     (tmp_path / "claude").symlink_to(sys.executable)
     script = tmp_path / "agent.py"
     script.write_text(
@@ -35,7 +40,13 @@ def agent(tmp_path: Path) -> Path:
 
 def test_all_processes_of_an_agent_find_the_same_agent(agent: Path) -> None:
     ways = [_ASK, f"bash -c {_quoted(_ASK + '; true')}; true", f"env timeout 60 {_ASK}"]
-    done = subprocess.run([agent, agent.with_name("agent.py"), *ways], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [agent, agent.with_name("agent.py"), *ways],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     pid, *found = done.stdout.splitlines()
     assert found == [f"{pid} claude claude@{os.uname().nodename}-{pid}"] * 3, done
 
@@ -58,7 +69,10 @@ def test_a_shell_at_a_terminal_stands_for_its_user() -> None:
 
 def test_a_terminal_that_an_agent_gives_a_command_has_no_user(agent: Path) -> None:
     """Codex does so if its model asks for it."""
-    program = "import os, pty, sys; print(os.getpid(), flush=True); pty.spawn(['bash', '-lc', sys.argv[1]])"
+    program = (
+        "import os, pty, sys; print(os.getpid(), flush=True); pty.spawn(['bash', '-lc', "
+        "sys.argv[1]])"
+    )
     codex = agent.with_name("codex")
     codex.symlink_to(sys.executable)
     done = subprocess.run(
@@ -77,7 +91,9 @@ def test_a_terminal_that_an_agent_gives_a_command_has_no_user(agent: Path) -> No
 def test_orphaned_scripts_are_different_workers(tmp_path: Path) -> None:
     """They all have the same parent then: the process that adopts orphans."""
     for name in "ab":
-        late = f"sleep 0.3; {_ASK} > {tmp_path}/{name}.new; mv {tmp_path}/{name}.new {tmp_path}/{name}"
+        late = (
+            f"sleep 0.3; {_ASK} > {tmp_path}/{name}.new; mv {tmp_path}/{name}.new {tmp_path}/{name}"
+        )
         subprocess.run(["sh", "-c", f"sh -c {_quoted(late)} & true"], cwd=ROOT, check=True)
     deadline = time.monotonic() + 30
     while len(list(tmp_path.glob("?"))) < 2 and time.monotonic() < deadline:
@@ -89,17 +105,40 @@ def test_orphaned_scripts_are_different_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("proc", [["--mount-proc"], []])
 def test_an_agent_hidden_by_a_sandbox_is_not_guessed(proc: list[str]) -> None:
     """All sandboxes look alike from within: the agents in them would be one worker."""
-    command = ["unshare", "--pid", "--fork", "--kill-child", *proc, "sh", "-c", f"{sys.executable} swarm prime; true"]
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        *proc,
+        "sh",
+        "-c",
+        f"{sys.executable} swarm prime; true",
+    ]
     env = {name: value for name, value in os.environ.items() if name != "SWARM_WORKER"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=env)
     assert done.stdout == "" and "--worker NAME" in done.stderr and "SWARM_WORKER" in done.stderr
 
 
 def test_agents_in_containers_with_one_name_are_different_workers(agent: Path) -> None:
-    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(agent), str(agent.with_name("agent.py")), _ASK]
-    running = [subprocess.Popen([*command, "sleep 0.5"], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        str(agent),
+        str(agent.with_name("agent.py")),
+        _ASK,
+    ]
+    running = [
+        subprocess.Popen([*command, "sleep 0.5"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     one, other = (each.communicate(timeout=60)[0].splitlines() for each in running)
-    assert one[0] == other[0] == "1" and one[1].startswith("1 claude claude@") and one[1] != other[1]
+    assert (
+        one[0] == other[0] == "1" and one[1].startswith("1 claude claude@") and one[1] != other[1]
+    )
 
 
 def _quoted(text: str) -> str:
@@ -119,12 +158,16 @@ class TestWhoami:
         assert identity.whoami(fallback="user", pid=7).startswith(f"{settings.user()}@")
         assert identity.whoami(fallback="user", pid=7).endswith("-7")
 
-    def test_without_a_fallback_the_worker_must_be_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_fallback_the_worker_must_be_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delenv("SWARM_WORKER", raising=False)
         with pytest.raises(BadInput, match=r"Give --id N, or set SWARM_WORKER"):
             identity.whoami(fallback=None, option="--id N")
 
-    def test_an_invalid_name_is_refused_with_where_it_comes_from(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_name_is_refused_with_where_it_comes_from(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("SWARM_WORKER", "a/b")
         with pytest.raises(BadInput, match="SWARM_WORKER"):
             identity.whoami()

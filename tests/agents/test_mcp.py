@@ -1,4 +1,6 @@
-"""An agent over the Model Context Protocol, driven by real clients over standard input and output."""
+"""An agent over the Model Context Protocol, driven by real clients over standard input
+and output.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,13 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     anyio.run(bounded)
 
 
-# Clients of both protocols ------------------------------------------------------------------------------------------
+# Clients of both protocols ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")])
+@pytest.mark.parametrize(
+    ("mode", "version"),
+    [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")],
+)
 def test_a_client_of_each_protocol_works_through_the_queue(
     mode: str, version: str, queue: TaskQueue, isolated_swarm_dir: Path
 ) -> None:
@@ -71,23 +76,48 @@ def test_a_client_of_each_protocol_works_through_the_queue(
             )  # a client that skips the handshake gets no instructions
             assert [tool.name for tool in (await client.list_tools()).tools] == list(TOOLS)
             claimed = await ask(client, "claim")
-            assert (claimed["claimed"], claimed["must_stop"], claimed["task"]) == (True, False, "login")
-            assert (claimed["prompt"], claimed["meta"], claimed["attempt"]) == ("Fix the login bug", {"area": "web"}, "1 of 3")
+            assert (claimed["claimed"], claimed["must_stop"], claimed["task"]) == (
+                True,
+                False,
+                "login",
+            )
+            assert (claimed["prompt"], claimed["meta"], claimed["attempt"]) == (
+                "Fix the login bug",
+                {"area": "web"},
+                "1 of 3",
+            )
             ended = await ask(client, "done", task="login", result="12 tests pass")
             assert (ended["ended"], ended["state"]) == (True, "done")
             nothing = await ask(client, "claim", wait=0)
-            assert (nothing["claimed"], nothing["must_stop"], nothing["why"]) == (False, True, "finished")
+            assert (nothing["claimed"], nothing["must_stop"], nothing["why"]) == (
+                False,
+                True,
+                "finished",
+            )
 
     run(test)
     history = [record for _, record in StatusLog(default_store()).query("login")]
-    assert [(record["state"], record["worker"]) for record in history] == [("START", "w"), ("DONE", "w")]
+    assert [(record["state"], record["worker"]) for record in history] == [
+        ("START", "w"),
+        ("DONE", "w"),
+    ]
 
 
-def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_client_of_the_previous_sdk_works_through_the_queue(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     assert MCP1.is_dir(), "make test installs the previous major of the SDK"
     queue.add("login", "Fix the login bug")
-    calls = [["claim", {}], ["lock", {"name": "README"}], ["done", {"task": "login"}], ["claim", {"taks": "x"}], ["board", {}]]
-    inherited = f"env SWARM_STATE_DIR={isolated_swarm_dir} {' '.join(command('--worker', 'old'))}".split()
+    calls = [
+        ["claim", {}],
+        ["lock", {"name": "README"}],
+        ["done", {"task": "login"}],
+        ["claim", {"taks": "x"}],
+        ["board", {}],
+    ]
+    inherited = (
+        f"env SWARM_STATE_DIR={isolated_swarm_dir} {' '.join(command('--worker', 'old'))}".split()
+    )
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "support" / "mcp1_client.py"), str(ROOT), *inherited],
         input=json.dumps(calls),
@@ -98,7 +128,9 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, 
     )
     assert (done.returncode, done.stderr) == (0, "")
     answered = json.loads(done.stdout)
-    assert answered["sdk"].startswith("1.") and answered["opened"]["protocolVersion"] == "2025-11-25"
+    assert (
+        answered["sdk"].startswith("1.") and answered["opened"]["protocolVersion"] == "2025-11-25"
+    )
     assert [tool["name"] for tool in answered["tools"]["tools"]] == list(TOOLS)
     claimed, locked, ended, mistaken, board = answered["answers"]
     assert claimed["structuredContent"]["task"] == "login" and locked["structuredContent"]["locked"]
@@ -108,7 +140,7 @@ def test_a_client_of_the_previous_sdk_works_through_the_queue(queue: TaskQueue, 
     assert not LockTable(default_store()).status("README").exists
 
 
-# What an agent is shown -----------------------------------------------------------------------------------------------
+# What an agent is shown ---------------------------------------------------------------
 
 
 def listed() -> dict[str, dict[str, Any]]:
@@ -154,7 +186,9 @@ def test_swarm_mcp_without_the_sdk_says_what_to_install() -> None:
     assert "pip install 'swarm-coordination[mcp]'" in done.stderr
 
 
-def test_the_exchange_that_the_document_shows_is_what_agents_see(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_the_exchange_that_the_document_shows_is_what_agents_see(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("login", "Fix the login bug")
     (shown,) = (block.text for block in blocks("docs/reference/mcp.md") if " → " in block.text)
     steps = re.findall(r"^(\w+) → (\w+) (\{.*\})\n((?: .*\n)+)", shown, re.MULTILINE)
@@ -162,7 +196,9 @@ def test_the_exchange_that_the_document_shows_is_what_agents_see(queue: TaskQueu
     with Wire(isolated_swarm_dir, "ann") as ann, Wire(isolated_swarm_dir, "bob") as bob:
         for who, tool, arguments, expected in steps:
             answer = {"ann": ann, "bob": bob}[who].call(tool, **json.loads(arguments))
-            assert blurred(json.dumps(answer)) == blurred(json.dumps(json.loads(expected))), f"{who} → {tool} {arguments}"
+            assert blurred(json.dumps(answer)) == blurred(json.dumps(json.loads(expected))), (
+                f"{who} → {tool} {arguments}"
+            )
 
 
 def test_every_tool_is_documented_with_what_it_takes() -> None:
@@ -180,19 +216,31 @@ def test_the_documented_count_of_tokens_is_of_these_very_tools() -> None:
     assert int(counted.replace(",", "")) == answered
 
 
-# One task, one agent --------------------------------------------------------------------------------------------------
+# One task, one agent ------------------------------------------------------------------
 
 
-def test_of_two_agents_that_go_for_one_task_exactly_one_gets_it(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_of_two_agents_that_go_for_one_task_exactly_one_gets_it(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     async def test() -> None:
-        async with agent(isolated_swarm_dir, "w1") as first, agent(isolated_swarm_dir, "w2") as second:
+        async with (
+            agent(isolated_swarm_dir, "w1") as first,
+            agent(isolated_swarm_dir, "w2") as second,
+        ):
             for number in range(20):
                 task = f"t{number}"
                 queue.add(task, "x")
                 answers: dict[str, dict[str, Any]] = {}
 
-                async def go(name: str, client: Any, task: str = task, answers: dict[str, dict[str, Any]] = answers) -> None:
-                    answers[name] = await ask(client, "claim", **({"task": task} if int(task[1:]) % 2 else {}))
+                async def go(
+                    name: str,
+                    client: Any,
+                    task: str = task,
+                    answers: dict[str, dict[str, Any]] = answers,
+                ) -> None:
+                    answers[name] = await ask(
+                        client, "claim", **({"task": task} if int(task[1:]) % 2 else {})
+                    )
 
                 async with anyio.create_task_group() as both:
                     both.start_soon(go, "w1", first)
@@ -210,7 +258,9 @@ def test_of_two_agents_that_go_for_one_task_exactly_one_gets_it(queue: TaskQueue
     assert queue.counts() == {"done": 20}
 
 
-def test_everything_is_released_when_the_client_leaves(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_everything_is_released_when_the_client_leaves(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
 
     async def test() -> None:
@@ -260,7 +310,9 @@ def test_a_signal_to_another_thread_ends_the_server(isolated_swarm_dir: Path) ->
         assert wire.process.wait(30) == 0
 
 
-def test_a_server_that_is_killed_holds_nothing_any_more(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_server_that_is_killed_holds_nothing_any_more(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     with Wire(isolated_swarm_dir, "w") as wire:
         assert wire.call("claim")["claimed"] and wire.call("lock", name="README")["locked"]
@@ -270,10 +322,12 @@ def test_a_server_that_is_killed_holds_nothing_any_more(queue: TaskQueue, isolat
     assert LockTable(default_store()).acquire("README", "other", 60).worker == "other"
 
 
-# Leases ----------------------------------------------------------------------------------------------------------------
+# Leases -------------------------------------------------------------------------------
 
 
-def test_a_session_keeps_its_leases_and_the_next_answer_reports_a_lost_one(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_session_keeps_its_leases_and_the_next_answer_reports_a_lost_one(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
     locks = LockTable(default_store())
@@ -303,7 +357,9 @@ def test_a_session_keeps_its_leases_and_the_next_answer_reports_a_lost_one(queue
     assert queue.get("a").worker == "other"
 
 
-def test_a_server_that_was_stopped_for_longer_than_the_lease_reports_the_loss(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_server_that_was_stopped_for_longer_than_the_lease_reports_the_loss(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     with Wire(isolated_swarm_dir, "w", "--ttl", "1") as wire:
         assert wire.call("claim")["claimed"]
@@ -314,12 +370,15 @@ def test_a_server_that_was_stopped_for_longer_than_the_lease_reports_the_loss(qu
         wire.process.send_signal(signal.SIGCONT)
         answer = wire.read()
         assert answer["id"] == mistaken and answer["result"]["isError"]
-        assert "And stop working on a: The lease of a ran out" in answer["result"]["content"][0]["text"]
+        assert (
+            "And stop working on a: The lease of a ran out"
+            in answer["result"]["content"][0]["text"]
+        )
         assert wire.call("fail", task="a", reason="x")["must_stop"]
     assert queue.get("a").worker == "other"
 
 
-# Waiting ---------------------------------------------------------------------------------------------------------------
+# Waiting ------------------------------------------------------------------------------
 
 
 def test_many_waiting_calls_delay_no_other_call(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
@@ -350,14 +409,19 @@ def test_a_cancelled_call_takes_nothing(queue: TaskQueue, isolated_swarm_dir: Pa
 
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w") as client:
-            for tool, arguments in (("claim", {"wait": 50}), ("lock", {"name": "README", "wait": 50})):
+            for tool, arguments in (
+                ("claim", {"wait": 50}),
+                ("lock", {"name": "README", "wait": 50}),
+            ):
                 with anyio.move_on_after(0.7):
                     await client.call_tool(tool, arguments)
-            await ask(client, "board")  # which comes after what was cancelled, so that has been heard of
+            # which comes after what was cancelled, so that has been heard of
+            await ask(client, "board")
             queue.add("a", "x")
             locks.release("README", "other")
             await anyio.sleep(1)
-            while (await ask(client, "board"))["you_hold"]:  # a slow machine has not released them yet
+            # a slow machine has not released them yet
+            while (await ask(client, "board"))["you_hold"]:
                 await anyio.sleep(0.1)
             assert (queue.get("a").state, locks.status("README").exists) == ("ready", False)
 
@@ -379,11 +443,16 @@ def test_a_claim_that_is_cancelled_at_any_moment_takes_a_task_only_if_it_was_ans
             while (message := wire.read())["id"] != asked:
                 if "structuredContent" in message.get("result", {}):
                     answered.add(message["result"]["structuredContent"]["task"])
-        wait_until(lambda: set(wire.call("board")["you_hold"]) == answered, "what was not answered is released")
+        wait_until(
+            lambda: set(wire.call("board")["you_hold"]) == answered,
+            "what was not answered is released",
+        )
     assert sum(task.attempts for task in queue.tasks() if task.id not in answered) == 0
 
 
-def test_a_reservation_that_is_cancelled_at_any_moment_lasts_only_if_it_was_answered(isolated_swarm_dir: Path) -> None:
+def test_a_reservation_that_is_cancelled_at_any_moment_lasts_only_if_it_was_answered(
+    isolated_swarm_dir: Path,
+) -> None:
     files = Reservations(default_store())
     answered = {"first"}
     with Wire(isolated_swarm_dir, "w") as wire:
@@ -394,8 +463,13 @@ def test_a_reservation_that_is_cancelled_at_any_moment_lasts_only_if_it_was_answ
             wire.write({"method": "notifications/cancelled", "params": {"requestId": call}})
             asked = wire.begin("ping")
             while (message := wire.read())["id"] != asked:
-                answered.update(message.get("result", {}).get("structuredContent", {}).get("paths", []))
-        wait_until(lambda: {each.pattern for each in files.all()} == answered, "what was not answered is released")
+                answered.update(
+                    message.get("result", {}).get("structuredContent", {}).get("paths", [])
+                )
+        wait_until(
+            lambda: {each.pattern for each in files.all()} == answered,
+            "what was not answered is released",
+        )
 
 
 def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a_mistake(
@@ -409,11 +483,15 @@ def test_files_are_not_reserved_for_a_task_that_another_has_and_none_at_all_is_a
         assert (answer["reserved"], answer["must_stop"]) == (False, True)
         assert "Stop working on a" in answer["next"]
         for more in ({}, {"release": True}):
-            result = wire.request("tools/call", name="reserve", arguments={"paths": [], **more})["result"]
+            result = wire.request("tools/call", name="reserve", arguments={"paths": [], **more})[
+                "result"
+            ]
             assert result["isError"] and "paths is empty" in result["content"][0]["text"]
 
 
-def test_a_client_that_asks_for_progress_gets_it(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_client_that_asks_for_progress_gets_it(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     seen: list[float] = []
 
@@ -422,15 +500,21 @@ def test_a_client_that_asks_for_progress_gets_it(queue: TaskQueue, isolated_swar
 
     async def test() -> None:
         async with agent(isolated_swarm_dir, "w") as client:
-            result = await client.call_tool("wait", {"task": "a", "timeout": 2.5}, progress_callback=note)
+            result = await client.call_tool(
+                "wait", {"task": "a", "timeout": 2.5}, progress_callback=note
+            )
             answer = result.structured_content
-            assert (answer["met"], answer["never"], answer["next"]) == (False, False, "Not yet: call wait again.")
+            assert (answer["met"], answer["never"], answer["next"]) == (
+                False,
+                False,
+                "Not yet: call wait again.",
+            )
 
     run(test)
     assert seen == [2.0]
 
 
-# What agents get wrong ---------------------------------------------------------------------------------------------------
+# What agents get wrong ----------------------------------------------------------------
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("claim", {"task": ""}, "must not be empty"),
@@ -452,7 +536,9 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
 
@@ -467,10 +553,17 @@ def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(queue: TaskQueue
             busy = await ask(client, "claim", task="b")
             assert busy["claimed"]
             nothing = await ask(client, "claim")
-            assert nothing["must_stop"] and nothing["next"].endswith("Go on with what you have: a, b.")
-            assert (await ask(client, "fail", task="b", reason="not mine", then="release"))["state"] == "ready"
+            assert nothing["must_stop"] and nothing["next"].endswith(
+                "Go on with what you have: a, b."
+            )
+            assert (await ask(client, "fail", task="b", reason="not mine", then="release"))[
+                "state"
+            ] == "ready"
             again = await ask(client, "claim", task="a")
-            assert (again["claimed"], again["held_by"]) == (False, {"a": "w"}) and "claimed a already" in again["reason"]
+            assert (again["claimed"], again["held_by"]) == (
+                False,
+                {"a": "w"},
+            ) and "claimed a already" in again["reason"]
             assert (await ask(client, "done", task="b"))["must_stop"]
             assert (await ask(client, "unlock", name="a"))["unlocked"] is False
             assert (await ask(client, "board"))["you_hold"] == ["a"]
@@ -480,7 +573,9 @@ def test_an_invalid_call_gets_a_clear_error_and_changes_nothing(queue: TaskQueue
     assert queue.get("b").state == "ready"
 
 
-def test_an_invalid_line_ends_no_session_and_unusual_text_is_passed_on(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_an_invalid_line_ends_no_session_and_unusual_text_is_passed_on(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("任务 1", "⚡\x1b[2J\u2028 end", meta={"torn": "a\ud800"})
     with Wire(isolated_swarm_dir, "w") as wire:
         for line in (
@@ -496,14 +591,18 @@ def test_an_invalid_line_ends_no_session_and_unusual_text_is_passed_on(queue: Ta
         assert (claimed["task"], claimed["prompt"]) == ("任务 1", "⚡\x1b[2J\u2028 end")
         assert claimed["meta"] == {"torn": "a?"}
         assert wire.call("say", state="HELP", text="a\nb\x00")["said"]
-        cut = {"state": "HELP", "text": "cut \ud83d", "task": "t"}  # as JavaScript cuts a text in the middle of a 🙂
+        # as JavaScript cuts a text in the middle of a 🙂
+        cut = {"state": "HELP", "text": "cut \ud83d", "task": "t"}
         assert wire.call("say", **cut)["said"]
         assert wire.call("say", state="HELP", text="\\ud83d 🙂", task="t")["said"]
         assert wire.call("fail", task="任务 1", reason="\x07", then="release")["state"] == "ready"
-    assert [record["message"] for _, record in StatusLog(default_store()).query("t")] == ["cut \ufffd", "\\ud83d 🙂"]
+    assert [record["message"] for _, record in StatusLog(default_store()).query("t")] == [
+        "cut \ufffd",
+        "\\ud83d 🙂",
+    ]
 
 
-# Reports, and agents that a worker has started ----------------------------------------------------------------------------
+# Reports, and agents that a worker has started ----------------------------------------
 
 
 def test_say_writes_to_the_log_and_ends_no_task(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
@@ -515,7 +614,9 @@ def test_say_writes_to_the_log_and_ends_no_task(queue: TaskQueue, isolated_swarm
             await ask(client, "claim")
             await ask(client, "say", state="HELP", text="which database?")
             board = await ask(client, "board")
-            assert [(it["kind"], it["text"]) for it in board["problems"]] == [("waiting", "which database?")]
+            assert [(it["kind"], it["text"]) for it in board["problems"]] == [
+                ("waiting", "which database?")
+            ]
             await ask(client, "say", state="START", text="I go on")
             board = await ask(client, "board")
             assert board["problems"] == [] and board["workers"][0]["text"] == "I go on"
@@ -528,7 +629,9 @@ def test_say_writes_to_the_log_and_ends_no_task(queue: TaskQueue, isolated_swarm
     assert queue.get("a").state == "ready"
 
 
-def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     queue.add("b", "x")
     claim = queue.claim("worker-1", "a")
@@ -537,28 +640,40 @@ def test_an_agent_that_a_worker_started_leaves_its_task_to_the_worker(queue: Tas
     async def test() -> None:
         async with agent(isolated_swarm_dir, "worker-1", env=started) as client:
             no = await ask(client, "claim")
-            assert (no["claimed"], no["must_stop"]) == (False, True) and "Go on with a" in no["next"]
+            assert (no["claimed"], no["must_stop"]) == (False, True) and "Go on with a" in no[
+                "next"
+            ]
             for tool, arguments in (("done", {}), ("fail", {"reason": "x"})):
                 ended = await ask(client, tool, task="a", **arguments)
-                assert (ended["ended"], ended["must_stop"]) == (False, False) and "your exit" in ended["reason"]
+                assert (ended["ended"], ended["must_stop"]) == (
+                    False,
+                    False,
+                ) and "your exit" in ended["reason"]
             assert "your exit" in await refused(client, "say", state="DONE", text="")
             assert (await ask(client, "say", state="HELP", text="which one?"))["said"]
             assert (await ask(client, "board"))["you_hold"] == ["a"]
 
     run(test)
-    assert queue.get("a").state == "running" and queue.done("a", "worker-1", claim.token).state == "done"
+    assert (
+        queue.get("a").state == "running"
+        and queue.done("a", "worker-1", claim.token).state == "done"
+    )
 
 
-def test_an_agent_without_a_name_is_named_after_the_process_that_started_the_server(isolated_swarm_dir: Path) -> None:
+def test_an_agent_without_a_name_is_named_after_the_process_that_started_the_server(
+    isolated_swarm_dir: Path,
+) -> None:
     with Wire(isolated_swarm_dir, "") as wire:
         me = parentage(os.getpid())
         assert me and wire.call("board")["you"] == AgentProcess(os.getpid(), me.name).worker
 
 
-# Stores ------------------------------------------------------------------------------------------------------------------
+# Stores -------------------------------------------------------------------------------
 
 
-def test_the_board_tool_answers_briefly_in_a_large_swarm(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_the_board_tool_answers_briefly_in_a_large_swarm(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     log, locks = StatusLog(default_store()), LockTable(default_store())
     for number in range(60):
         locks.acquire(f"t{number}", f"w{number}", 60)
@@ -569,7 +684,9 @@ def test_the_board_tool_answers_briefly_in_a_large_swarm(queue: TaskQueue, isola
         assert len(json.dumps(board)) < 15_000
 
 
-def test_a_state_directory_that_is_removed_is_noticed_and_the_session_goes_on(queue: TaskQueue, isolated_swarm_dir: Path) -> None:
+def test_a_state_directory_that_is_removed_is_noticed_and_the_session_goes_on(
+    queue: TaskQueue, isolated_swarm_dir: Path
+) -> None:
     queue.add("a", "x")
     with Wire(isolated_swarm_dir, "w", "--ttl", "1") as wire:
         assert wire.call("claim")["claimed"]
@@ -599,7 +716,9 @@ def test_the_tools_work_on_a_server(redis: Server) -> None:
     assert queue.get("a").state == "done"
 
 
-def test_an_unreachable_store_is_an_error_of_a_call_and_does_not_delay_the_end(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_an_error_of_a_call_and_does_not_delay_the_end(
+    tmp_path: Path,
+) -> None:
     with running(ValkeyServer(tmp_path / "valkey")) as server:
         url = server.url("mcp", timeout="1")
         TaskQueue(open_store(url)).add("a", "x")

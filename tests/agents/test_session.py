@@ -28,7 +28,9 @@ def session(live_store: Store) -> Iterator[AgentSession]:
     made.close()
 
 
-def test_a_session_keeps_leases_beyond_their_ttl_and_releases_them_at_its_end(session: AgentSession, live_store: Store) -> None:
+def test_a_session_keeps_leases_beyond_their_ttl_and_releases_them_at_its_end(
+    session: AgentSession, live_store: Store
+) -> None:
     queue, locks = TaskQueue(live_store), LockTable(live_store)
     queue.add("login", "Fix it")
     claim, lease = session.claim(None), session.lock("README")
@@ -36,14 +38,19 @@ def test_a_session_keeps_leases_beyond_their_ttl_and_releases_them_at_its_end(se
     for name, token in (("login", claim.token), ("README", lease.token)):
         found = locks.status(name)
         assert found.lock and found.is_held and found.lock.token == token
-    assert [holding.name for holding in session.holds()] == ["login", "README"] and not session.news()
+    assert [holding.name for holding in session.holds()] == [
+        "login",
+        "README",
+    ] and not session.news()
     assert session.close(10)
     assert not locks.status("login").exists and not locks.status("README").exists
     task = queue.get("login")
     assert (task.state, task.attempts) == ("ready", 0)
 
 
-def test_a_lock_that_another_worker_took_is_reported_once_and_cannot_be_ended(session: AgentSession, live_store: Store) -> None:
+def test_a_lock_that_another_worker_took_is_reported_once_and_cannot_be_ended(
+    session: AgentSession, live_store: Store
+) -> None:
     queue, locks = TaskQueue(live_store), LockTable(live_store)
     queue.add("login", "Fix it")
     session.claim("login")
@@ -64,7 +71,9 @@ def test_a_lock_that_another_worker_took_is_reported_once_and_cannot_be_ended(se
     assert found.lock and found.lock.worker == "other"
 
 
-def test_a_task_can_be_ended_only_by_the_session_that_claimed_it_and_twice_does_no_harm(session: AgentSession) -> None:
+def test_a_task_can_be_ended_only_by_the_session_that_claimed_it_and_twice_does_no_harm(
+    session: AgentSession,
+) -> None:
     queue = session.queue
     queue.add("a", "x")
     queue.add("b", "x")
@@ -96,7 +105,9 @@ def test_a_waiting_session_gets_a_lock_that_becomes_free_and_gives_up_when_stopp
     assert time.monotonic() - begun < 5
 
 
-def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(session: AgentSession, live_store: Store) -> None:
+def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(
+    session: AgentSession, live_store: Store
+) -> None:
     queue, files = TaskQueue(live_store), Reservations(live_store)
     queue.add("login", "Fix it")
     session.claim("login")
@@ -109,7 +120,9 @@ def test_files_are_reserved_for_the_task_and_without_one_until_the_session_ends(
     time.sleep(1.5)  # longer than the lease
     assert [each.pattern for each in files.all()] == ["README.md", "docs"]
     session.unreserve(["README.md", "never had"])
-    assert [each.pattern for each in files.all()] == ["docs"] and [it.name for it in session.holds()] == ["files of agent"]
+    assert [each.pattern for each in files.all()] == ["docs"] and [
+        it.name for it in session.holds()
+    ] == ["files of agent"]
     session.unreserve(["docs"])
     assert session.holds() == [], "no lock is held without a reservation"
     session.reserve(["docs"])
@@ -143,7 +156,9 @@ def test_a_session_cannot_end_its_assigned_task(live_store: Store) -> None:
     session.close()
 
 
-def test_a_lease_that_ran_out_during_a_pause_is_lost_before_any_heartbeat(store: Store, clock: HandClock) -> None:
+def test_a_lease_that_ran_out_during_a_pause_is_lost_before_any_heartbeat(
+    store: Store, clock: HandClock
+) -> None:
     session = AgentSession(store, "agent", 300)
     session.lock("README")
     clock.pass_time(400)
@@ -172,7 +187,9 @@ class _Stuck(FileStore):
         return super().remove(key, old)
 
 
-def test_a_store_that_does_not_answer_does_not_delay_the_end_of_a_session_beyond_its_timeout(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_does_not_delay_the_end_of_a_session_beyond_its_timeout(
+    tmp_path: Path,
+) -> None:
     store = _Stuck(tmp_path / "swarm")
     session = AgentSession(store, "agent", 60.0)
     session.lock("README")

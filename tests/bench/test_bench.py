@@ -46,7 +46,9 @@ def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Goal("ours", at_most=0.0), False),
     ],
 )
-def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(goal: Goal, met: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(
+    goal: Goal, met: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = Report("locks")
     found.add("Locks", "µs", {"floor": 10.0, "ours": 30.0}, [goal])
     assert found.met is met
@@ -56,13 +58,15 @@ def test_a_goal_is_a_bound_on_a_ratio_or_on_a_figure(goal: Goal, met: bool, caps
 def test_the_document_shows_the_latest_figures_and_keeps_other_text(document: Path) -> None:
     for figure in (20.0, 40.0):
         found = Report("locks")
-        found.add("Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)])
+        found.add(
+            "Locks", "µs", {"floor": 10.0, "ours": figure}, [Goal("ours", "floor", at_most=3.0)]
+        )
         found.grown("Cost", {"acquire": {10: 0.0002, 1_000: 0.3}})
         found.store()
     text = document.read_text()
-    assert [line for line in text.splitlines() if line in ("before", "between", "after", "old figures")] == [
-        *("before", "between", "after")
-    ]
+    assert [
+        line for line in text.splitlines() if line in ("before", "between", "after", "old figures")
+    ] == [*("before", "between", "after")]
     assert "| Locks: ours, against: floor | 4× | ≤ 3× | **missed** |" in text
     assert "| ours | 40 | 4.00× |" in text and "| ours | 20 |" not in text
     assert "| acquire | 200 µs | 300 ms |" in text
@@ -73,7 +77,9 @@ def test_measuring_one_part_again_leaves_the_figures_of_others(document: Path) -
         found = Report(part)
         found.add(f"Of {part}", "µs", {"floor": 10.0}, [Goal("floor", at_most=20.0)])
         found.store()
-    assert document.read_text().count("| Of l") == 3, "a goal of each, and the figures of the one that has a block"
+    assert document.read_text().count("| Of l") == 3, (
+        "a goal of each, and the figures of the one that has a block"
+    )
 
 
 def test_candidates_are_measured_in_alternation() -> None:
@@ -90,4 +96,6 @@ def test_processes_of_a_crowd_start_together_and_report_their_work() -> None:
 def test_an_unknown_part_of_the_benchmark_is_refused() -> None:
     command = [sys.executable, "-m", "bench", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and done.stderr.startswith("nonsense is not measured: choose from startup locks log")
+    assert done.returncode == 1 and done.stderr.startswith(
+        "nonsense is not measured: choose from startup locks log"
+    )

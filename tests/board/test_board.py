@@ -1,4 +1,6 @@
-"""The board: what is a problem and what is not, who works on what, and the queue; on every store, on a clock moved by hand."""
+"""The board: what is a problem and what is not, who works on what, and the queue; on
+every store, on a clock moved by hand.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def the_problem(store: Store) -> Problem:
     return problem
 
 
-def say(store: Store, state: str, task: str = "t", text: str = "", worker: str = "w", **meta: Any) -> None:
+def say(
+    store: Store, state: str, task: str = "t", text: str = "", worker: str = "w", **meta: Any
+) -> None:
     StatusLog(store).append(state, worker, task, text, meta or None)
 
 
@@ -58,7 +62,9 @@ def test_an_empty_store_has_an_empty_board(store: Store, tmp_path: Path) -> None
 
 
 class TestWaitingForAPerson:
-    def test_a_waiting_problem_has_its_worker_time_and_reason(self, store: Store, clock: HandClock) -> None:
+    def test_a_waiting_problem_has_its_worker_time_and_reason(
+        self, store: Store, clock: HandClock
+    ) -> None:
         say(store, "START")
         clock.pass_time(5)
         say(store, "WAIT", text="which database?")
@@ -73,7 +79,9 @@ class TestWaitingForAPerson:
         assert problems(store) == [("waiting", "b"), ("waiting", "a"), ("waiting", "c")]
 
     @pytest.mark.parametrize("state", ["START", "DONE", "SKIP"])
-    def test_waiting_ends_when_the_task_is_started_done_or_skipped(self, store: Store, state: str) -> None:
+    def test_waiting_ends_when_the_task_is_started_done_or_skipped(
+        self, store: Store, state: str
+    ) -> None:
         say(store, "WAIT")
         say(store, state)
         assert not problems(store)
@@ -116,17 +124,28 @@ class TestErrors:
         queue.cancel("u", "ada")
         assert not problems(store)
 
-    def test_a_task_that_failed_is_one_problem_with_the_command_that_helps(self, store: Store) -> None:
+    def test_a_task_that_failed_is_one_problem_with_the_command_that_helps(
+        self, store: Store
+    ) -> None:
         queue = queue_with(store, "t", max_attempts=1)
         queue.fail("t", "w", queue.claim("w").token, "no database")
         problem = the_problem(store)
-        assert (problem.kind, problem.text, problem.fix) == ("failed", "no database (attempt 1 of 1)", "swarm task retry t")
+        assert (problem.kind, problem.text, problem.fix) == (
+            "failed",
+            "no database (attempt 1 of 1)",
+            "swarm task retry t",
+        )
 
 
 class TestHolders:
     def test_the_holder_is_gone_as_soon_as_its_process_is(self, tmp_path: Path) -> None:
         root = str(tmp_path / "s")
-        holder = subprocess.Popen([sys.executable, "-c", HOLDER, root, "t", "w"], stdout=subprocess.PIPE, cwd=ROOT, text=True)
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, root, "t", "w"],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
         with holder:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
             store = FileStore(root)
@@ -138,7 +157,9 @@ class TestHolders:
             assert "its process has ended" in problem.text and "the lock is free" in problem.text
             assert not look(store).workers
 
-    def test_the_holder_is_gone_when_its_lease_has_run_out(self, store: Store, clock: HandClock) -> None:
+    def test_the_holder_is_gone_when_its_lease_has_run_out(
+        self, store: Store, clock: HandClock
+    ) -> None:
         LockTable(store).acquire("t", "w", 60)
         clock.pass_time(100)
         assert "its lease ended 40 s ago" in the_problem(store).text
@@ -147,9 +168,18 @@ class TestHolders:
         queue_with(store, "t").claim("w")
         LockTable(store).break_lock("t")
         assert ("gone", "t") in problems(store)
-        assert look(store).queue == {"ready": 1, "waiting": 0, "running": 0, "done": 0, "failed": 0, "cancelled": 0}
+        assert look(store).queue == {
+            "ready": 1,
+            "waiting": 0,
+            "running": 0,
+            "done": 0,
+            "failed": 0,
+            "cancelled": 0,
+        }
 
-    def test_a_claim_that_died_at_its_last_attempt_has_failed(self, store: Store, clock: HandClock) -> None:
+    def test_a_claim_that_died_at_its_last_attempt_has_failed(
+        self, store: Store, clock: HandClock
+    ) -> None:
         queue = queue_with(store, "t", max_attempts=1)
         queue.claim("w", ttl=10)
         clock.pass_time(20)
@@ -157,7 +187,9 @@ class TestHolders:
         assert the_problem(store).text == "its worker w is gone (attempt 1 of 1)"
         assert look(store).queue["failed"] == queue.counts()["failed"] == 1
 
-    def test_a_lock_left_behind_by_a_task_that_is_done_is_no_problem(self, store: Store, clock: HandClock) -> None:
+    def test_a_lock_left_behind_by_a_task_that_is_done_is_no_problem(
+        self, store: Store, clock: HandClock
+    ) -> None:
         queue = queue_with(store, "t")
         queue.done("t", "w", queue.claim("w").token)
         LockTable(store).acquire("t", "w2", 10)
@@ -185,14 +217,18 @@ class TestHolders:
 
 class TestLeases:
     @pytest.mark.parametrize(("ttl", "passed"), [(300, 271), (60, 49), (3, 2.5), (3600, 3571)])
-    def test_a_lease_that_is_about_to_end_is_a_problem(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
+    def test_a_lease_that_is_about_to_end_is_a_problem(
+        self, store: Store, clock: HandClock, ttl: float, passed: float
+    ) -> None:
         LockTable(store).acquire("t", "w", ttl)
         clock.pass_time(passed)
         problem = the_problem(store)
         assert problem.kind == "lease" and problem.text.startswith("its lease ends in")
 
     @pytest.mark.parametrize("ttl", [3, 30, 300, 3600])
-    def test_a_lease_with_heartbeats_is_never_a_problem(self, store: Store, clock: HandClock, ttl: float) -> None:
+    def test_a_lease_with_heartbeats_is_never_a_problem(
+        self, store: Store, clock: HandClock, ttl: float
+    ) -> None:
         table = LockTable(store)
         table.acquire("t", "w", ttl, bound=True)
         for _ in range(12):
@@ -200,18 +236,26 @@ class TestLeases:
             assert not problems(store)
             table.heartbeat("t", "w")
 
-    def test_stopped_heartbeats_are_a_problem_long_before_the_lease_ends(self, store: Store, clock: HandClock) -> None:
+    def test_stopped_heartbeats_are_a_problem_long_before_the_lease_ends(
+        self, store: Store, clock: HandClock
+    ) -> None:
         LockTable(store).acquire("t", "w", 3600, bound=True)
         clock.pass_time(120)
         assert the_problem(store).text == "no heartbeat for 2 min 0 s; its lease ends in 58 min 0 s"
 
-    @pytest.mark.parametrize(("ttl", "passed"), [(300, 265), (60, 45), (3600, 3500), (86400, 86300)])
-    def test_a_lease_with_time_left_is_no_problem(self, store: Store, clock: HandClock, ttl: float, passed: float) -> None:
+    @pytest.mark.parametrize(
+        ("ttl", "passed"), [(300, 265), (60, 45), (3600, 3500), (86400, 86300)]
+    )
+    def test_a_lease_with_time_left_is_no_problem(
+        self, store: Store, clock: HandClock, ttl: float, passed: float
+    ) -> None:
         LockTable(store).acquire("t", "w", ttl)
         clock.pass_time(passed)
         assert not problems(store)
 
-    def test_missing_heartbeats_of_an_unbound_lock_are_no_problem(self, store: Store, clock: HandClock) -> None:
+    def test_missing_heartbeats_of_an_unbound_lock_are_no_problem(
+        self, store: Store, clock: HandClock
+    ) -> None:
         LockTable(store).acquire("t", "ada", 3600)
         LockTable(store).acquire("u", "ada", None)
         clock.pass_time(120)
@@ -232,7 +276,9 @@ class TestBlocked:
         assert board.blocked == 2
 
     def test_a_missing_task_blocks_the_tasks_after_it(self, store: Store) -> None:
-        store.append("tasks", b'{"op": "add", "at": "", "id": "t", "prompt": "x", "after": ["nowhere"]}')
+        store.append(
+            "tasks", b'{"op": "add", "at": "", "id": "t", "prompt": "x", "after": ["nowhere"]}'
+        )
         assert the_problem(store).text == "it comes after nowhere, which does not exist"
 
 
@@ -251,7 +297,9 @@ def test_problems_stand_in_the_order_of_their_kinds(store: Store, clock: HandClo
 
 
 class TestWork:
-    def test_an_active_task_has_its_times_and_its_latest_record(self, store: Store, clock: HandClock) -> None:
+    def test_an_active_task_has_its_times_and_its_latest_record(
+        self, store: Store, clock: HandClock
+    ) -> None:
         table = LockTable(store)
         table.acquire("t", "w", 300)
         say(store, "START", text="reading the code")
@@ -259,21 +307,41 @@ class TestWork:
         table.heartbeat("t", "w")
         clock.pass_time(20)
         (work,) = look(store).workers
-        assert (work.worker, work.task_id, work.held_for, work.lease_left, work.ttl) == ("w", "t", 120, 280, 300)
+        assert (work.worker, work.task_id, work.held_for, work.lease_left, work.ttl) == (
+            "w",
+            "t",
+            120,
+            280,
+            300,
+        )
         assert (work.state, work.text, work.said_at) == ("START", "reading the code", work.since)
 
-    def test_the_worker_that_holds_its_task_longest_comes_first(self, store: Store, clock: HandClock) -> None:
+    def test_the_worker_that_holds_its_task_longest_comes_first(
+        self, store: Store, clock: HandClock
+    ) -> None:
         for task in ("b", "a"):
             LockTable(store).acquire(task, "w", None)
             clock.pass_time(1)
-        assert [(work.task_id, work.lease_left) for work in look(store).workers] == [("b", None), ("a", None)]
+        assert [(work.task_id, work.lease_left) for work in look(store).workers] == [
+            ("b", None),
+            ("a", None),
+        ]
 
 
 def test_as_json_it_has_the_documented_keys(store: Store) -> None:
     queue_with(store, "t").claim("w")
     say(store, "WAIT", text="中文")
     fields = json.loads(json_codec.dumps(look(store).fields()))
-    assert list(fields) == ["schema_version", "generated_at", "problems", "workers", "locks", "queue", "seen", "log"]
+    assert list(fields) == [
+        "schema_version",
+        "generated_at",
+        "problems",
+        "workers",
+        "locks",
+        "queue",
+        "seen",
+        "log",
+    ]
     assert list(fields["problems"][0]) == ["kind", "task_id", "worker", "since", "text", "fix"]
     assert fields["queue"]["running"] == fields["queue"]["total"] == 1
     assert fields["seen"][0]["state"] == "WAIT"
@@ -299,7 +367,9 @@ def test_a_viewer_is_woken_by_a_record(store: Store) -> None:
     assert viewer.wait(5)
 
 
-def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from swarm.errors import StoreError
 
     table = LockTable(store)
@@ -314,9 +384,14 @@ def test_a_lock_that_may_not_be_read_is_a_problem_and_hides_nothing(store: Store
 
     monkeypatch.setattr(store, "read", refuse)
     board = look(store)
-    assert [(one.kind, one.task_id, one.fix) for one in board.problems] == [("unreadable", "secret", "swarm doctor")]
+    assert [(one.kind, one.task_id, one.fix) for one in board.problems] == [
+        ("unreadable", "secret", "swarm doctor")
+    ]
     assert [work.task_id for work in board.workers] == ["open"]
-    assert {lock.task_id: lock.status for lock in board.locks} == {"secret": "Unknown", "open": "Active"}
+    assert {lock.task_id: lock.status for lock in board.locks} == {
+        "secret": "Unknown",
+        "open": "Active",
+    }
 
 
 anything = st.recursive(
@@ -326,27 +401,77 @@ anything = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.sampled_from(
-        ["w", "t", "u", "WAIT", "ERROR", "2026-02-02T10:30:10.123Z", "9999-12-31T23:59:59.999Z", "0001-01-01", "output"]
+        [
+            "w",
+            "t",
+            "u",
+            "WAIT",
+            "ERROR",
+            "2026-02-02T10:30:10.123Z",
+            "9999-12-31T23:59:59.999Z",
+            "0001-01-01",
+            "output",
+        ]
     ),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=4,
 )
 
 
 def objects(*keys: str) -> st.SearchStrategy[bytes]:
-    made = st.dictionaries(st.sampled_from(keys), anything, max_size=len(keys)).map(lambda value: json.dumps(value).encode())
+    made = st.dictionaries(st.sampled_from(keys), anything, max_size=len(keys)).map(
+        lambda value: json.dumps(value).encode()
+    )
     return made | st.binary(max_size=20).map(lambda data: data.replace(b"\n", b""))
 
 
 @settings(max_examples=150)
 @given(
-    st.lists(objects("timestamp", "type", "state", "worker", "worker_id", "task_id", "reason", "message", "meta"), max_size=12),
+    st.lists(
+        objects(
+            "timestamp",
+            "type",
+            "state",
+            "worker",
+            "worker_id",
+            "task_id",
+            "reason",
+            "message",
+            "meta",
+        ),
+        max_size=12,
+    ),
     st.dictionaries(
         st.sampled_from(["t", "u", "任务"]),
-        objects("task_id", "worker", "acquired_at", "heartbeat_at", "ttl", "expires_at", "token", "holder"),
+        objects(
+            "task_id",
+            "worker",
+            "acquired_at",
+            "heartbeat_at",
+            "ttl",
+            "expires_at",
+            "token",
+            "holder",
+        ),
         max_size=3,
     ),
-    st.lists(objects("op", "id", "at", "after", "token", "worker", "priority", "max_attempts", "reason", "delay"), max_size=6),
+    st.lists(
+        objects(
+            "op",
+            "id",
+            "at",
+            "after",
+            "token",
+            "worker",
+            "priority",
+            "max_attempts",
+            "reason",
+            "delay",
+        ),
+        max_size=6,
+    ),
 )
 def test_whatever_others_have_written_there_is_a_board_and_it_can_be_shown(
     records: list[bytes], locks: dict[str, bytes], tasks: list[bytes]
@@ -354,7 +479,11 @@ def test_whatever_others_have_written_there_is_a_board_and_it_can_be_shown(
     store = MemoryStore(clock=HandClock())
     for line in records:
         store.append(LOG, line)
-    for line in (b'{"op": "add", "id": "t", "prompt": "x"}', b'{"op": "claim", "id": "t", "token": 1, "worker": "w"}', *tasks):
+    for line in (
+        b'{"op": "add", "id": "t", "prompt": "x"}',
+        b'{"op": "claim", "id": "t", "token": 1, "worker": "w"}',
+        *tasks,
+    ):
         store.append("tasks", line)
     for task, data in locks.items():
         store.create(f"locks/{task}", data)

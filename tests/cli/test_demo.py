@@ -25,7 +25,12 @@ COMMAND = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "demo"]
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """As on a fresh machine."""
-    return {"PATH": script_environment()["PATH"], "TMPDIR": str(tmp_path), "TERM": "xterm", "LANG": "C.UTF-8"}
+    return {
+        "PATH": script_environment()["PATH"],
+        "TMPDIR": str(tmp_path),
+        "TERM": "xterm",
+        "LANG": "C.UTF-8",
+    }
 
 
 def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_path: Path) -> None:
@@ -33,25 +38,36 @@ def test_the_demo_shows_what_its_summary_says(environment: dict[str, str], tmp_p
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "✔ 12 of 12 tasks were done exactly once" in done.stdout
     assert "✔ the queue agrees: 12 done" in done.stdout
-    assert re.search(r"✔ (worker-\d) was killed; (?!\1)worker-\d took over payments \(token \d+, then \d+\)", done.stdout)
+    assert re.search(
+        r"✔ (worker-\d) was killed; (?!\1)worker-\d took over payments \(token \d+, then \d+\)",
+        done.stdout,
+    )
     assert re.search(r"worker-\d  ▶ START  payments  taken over from worker-\d", done.stdout)
     assert "✘ " in done.stdout and done.stdout.count("✘") == 1, "the kill, and no check that fails"
     assert "\x1b" not in done.stdout and max(map(len, done.stdout.splitlines())) <= 80
     assert os.listdir(tmp_path) == []
 
 
-def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_on_a_terminal_shows_the_live_view(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     """Check the screens on a real terminal of 80 columns and 24 lines."""
     socket = tmp_path / "tmux"
 
     def tmux(*args: str) -> str:
         return subprocess.run(
-            ["tmux", "-S", str(socket), "-f", "/dev/null", *args], capture_output=True, text=True, timeout=20
+            ["tmux", "-S", str(socket), "-f", "/dev/null", *args],
+            capture_output=True,
+            text=True,
+            timeout=20,
         ).stdout
 
     seen = []
     (tmp_path / "demo").mkdir()
-    changes = [f"{name}={value}" for name, value in {**environment, "TMPDIR": str(tmp_path / "demo")}.items()]
+    changes = [
+        f"{name}={value}"
+        for name, value in {**environment, "TMPDIR": str(tmp_path / "demo")}.items()
+    ]
     tmux(
         "new-session",
         "-d",
@@ -80,12 +96,19 @@ def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str],
         end = tmux("capture-pane", "-p", "-t", "demo", "-S", "-100")
     finally:
         tmux("kill-server")
-    waits = [screen_text for screen_text in seen if "WAITS  drop-old-table" in screen_text and "At work" in screen_text]
+    waits = [
+        screen_text
+        for screen_text in seen
+        if "WAITS  drop-old-table" in screen_text and "At work" in screen_text
+    ]
     assert waits, "no screen showed the waiting agent"
     lines = waits[-1].splitlines()
     assert lines[0].startswith("swarm  ") and "at work" in lines[0]
     assert any(re.fullmatch(r"Queue  12 tasks · .*", line) for line in lines)
-    assert any(re.fullmatch(r"  worker-\d  drop-old-table .* may I really drop it\?", line) for line in lines)
+    assert any(
+        re.fullmatch(r"  worker-\d  drop-old-table .* may I really drop it\?", line)
+        for line in lines
+    )
     assert re.fullmatch("─{79}", lines[16]) and re.match(r" +\d+\.\d s  ", lines[17])
     assert any("taken over from worker-" in screen_text for screen_text in seen)
     assert "✔ 12 of 12 tasks were done exactly once" in end and "▶ START  schema" in end
@@ -93,10 +116,14 @@ def test_the_demo_on_a_terminal_shows_the_live_view(environment: dict[str, str],
 
 
 @pytest.mark.parametrize("place", ["o'neil", "{prompt} $HOME"])
-def test_the_demo_works_in_any_temporary_directory(environment: dict[str, str], tmp_path: Path, place: str) -> None:
+def test_the_demo_works_in_any_temporary_directory(
+    environment: dict[str, str], tmp_path: Path, place: str
+) -> None:
     (tmp_path / place).mkdir()
     surroundings = {**environment, "TMPDIR": str(tmp_path / place), "SWARM_LOG_MAX_BYTES": "abc"}
-    with subprocess.Popen([*COMMAND, "--plain"], stdout=subprocess.PIPE, text=True, env=surroundings) as demo:
+    with subprocess.Popen(
+        [*COMMAND, "--plain"], stdout=subprocess.PIPE, text=True, env=surroundings
+    ) as demo:
         assert demo.stdout is not None
         assert any("✔ DONE   schema" in line for line in demo.stdout)
         demo.terminate()
@@ -109,7 +136,11 @@ def test_a_demo_ended_by_two_signals_leaves_nothing_behind(
     environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     with subprocess.Popen(
-        [*COMMAND, "--plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*COMMAND, "--plain"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as demo:
         assert demo.stdout is not None
         begun = ""
@@ -129,7 +160,9 @@ def test_a_demo_ended_by_two_signals_leaves_nothing_behind(
 def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = subprocess.run([*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment)
+    done = subprocess.run(
+        [*COMMAND, "--keep", "--json"], capture_output=True, text=True, timeout=100, env=environment
+    )
     answer = json.loads(done.stdout)
     assert (answer["schema_version"], answer["ok"], len(answer["checks"])) == (1, True, 6), answer
     (home,) = tmp_path.iterdir()
@@ -137,7 +170,11 @@ def test_the_demo_with_json_prints_only_the_summary_and_keep_keeps_its_directory
     assert _processes_of(home) == []
     listed = [*COMMAND[:-1], "task", "list", "--state", "done", "--json"]
     kept = subprocess.run(
-        listed, capture_output=True, text=True, timeout=60, env={**environment, "SWARM_STATE_DIR": f"{home}/state"}
+        listed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**environment, "SWARM_STATE_DIR": f"{home}/state"},
     )
     assert json.loads(kept.stdout)["counts"] == {"done": 12}
 
@@ -159,24 +196,38 @@ def _processes_of(home: Path) -> list[str]:
 
 def test_the_demo_shows_itself_as_a_live_page(environment: dict[str, str], tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*COMMAND, "--web", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*COMMAND, "--web", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as demo:
         assert demo.stderr
         url = demo.stderr.readline().removeprefix("Live page: ").strip()
         board: dict[str, Any] = {}
         while board.get("queue", {}).get("done", 0) < 2:
             time.sleep(0.1)
-            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{url}api/board", timeout=10) as answer:
+            with (
+                contextlib.suppress(urllib.error.HTTPError),
+                urllib.request.urlopen(f"{url}api/board", timeout=10) as answer,
+            ):
                 board = json.load(answer)
         out, errors = demo.communicate(timeout=100)
     assert (demo.returncode, errors) == (0, "") and json.loads(out)["ok"]
     assert os.listdir(tmp_path) == []
 
 
-def test_the_demo_page_without_the_extra_names_the_install_command(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_page_without_the_extra_names_the_install_command(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
     environment = {**environment, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([*COMMAND, "--web"], capture_output=True, text=True, timeout=100, env=environment)
+    done = subprocess.run(
+        [*COMMAND, "--web"], capture_output=True, text=True, timeout=100, env=environment
+    )
     assert done.returncode == 3
-    assert done.stderr.startswith("Error: ") and "-m pip install 'swarm-coordination[web]'\n" in done.stderr
+    assert (
+        done.stderr.startswith("Error: ")
+        and "-m pip install 'swarm-coordination[web]'\n" in done.stderr
+    )
     assert os.listdir(tmp_path) == ["sitecustomize.py"]

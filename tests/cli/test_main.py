@@ -12,7 +12,9 @@ from swarm import __version__
 from tests.support.command_line import run
 
 
-@pytest.mark.parametrize("words", [["lock"], ["lock", "acquire"], ["worker"], ["up"], ["sprint", "run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["lock"], ["lock", "acquire"], ["worker"], ["up"], ["sprint", "run"]], ids=" ".join
+)
 def test_help_of_a_command_equals_its_help_option(words: list[str]) -> None:
     asked = run("help", *words)
     assert asked.code == 0 and asked.out.startswith(f"Usage: swarm {' '.join(words)}".encode())
@@ -32,7 +34,12 @@ def test_the_version_is_text_or_json(word: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [(["lok"], "swarm lock"), (["task", "ad"], "swarm task add"), (["statsu"], "swarm status"), (["help", "lok"], "swarm lock")],
+    [
+        (["lok"], "swarm lock"),
+        (["task", "ad"], "swarm task add"),
+        (["statsu"], "swarm status"),
+        (["help", "lok"], "swarm lock"),
+    ],
 )
 def test_a_misspelt_command_is_answered_with_a_suggestion(words: list[str], meant: str) -> None:
     answer = run(*words)
@@ -44,12 +51,20 @@ def test_an_unknown_command_gets_no_suggestion() -> None:
     assert answer.code == 2 and b"Did you mean" not in answer.err and b"swarm --help" in answer.err
 
 
-@pytest.mark.parametrize("words", [["--store"], ["--store="], ["lock", "list", "--store="]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["--store"], ["--store="], ["lock", "list", "--store="]], ids=" ".join
+)
 def test_a_store_option_without_a_value_is_wrong_usage(words: list[str]) -> None:
     answer = run(*words)
     assert answer.code == 2 and b"--store needs a value" in answer.err
 
 
-@pytest.mark.parametrize("words", [["hook", "--nonsense"], ["--store", "hook"], ["--store=nonsense", "hook"]], ids=" ".join)
-def test_wrong_usage_of_a_hook_never_exits_with_2_which_would_block_the_agent(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [["hook", "--nonsense"], ["--store", "hook"], ["--store=nonsense", "hook"]],
+    ids=" ".join,
+)
+def test_wrong_usage_of_a_hook_never_exits_with_2_which_would_block_the_agent(
+    words: list[str],
+) -> None:
     assert run(*words).code == 1

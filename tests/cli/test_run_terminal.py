@@ -52,7 +52,10 @@ class Shell:
         for name, text in _FILES.items():
             (place.root / f"{name}.py").write_text(text)
         run = f"alias run='{sys.executable} -m swarm run t --ttl 2 --worker me'\n"
-        settings = "PS1='prompt> '; PS2=; HISTFILE=; bind 'set enable-bracketed-paste off'; exec >/dev/tty; ulimit -c 0\n"
+        settings = (
+            "PS1='prompt> '; PS2=; HISTFILE=; bind 'set enable-bracketed-paste off'; exec "
+            ">/dev/tty; ulimit -c 0\n"
+        )
         (place.root / "rc").write_text(settings + run)
         tty.start("bash", "--rcfile", "rc", "-i", cwd=place.root, place="leader", env=place.env)
         self.prompts = 0
@@ -181,7 +184,9 @@ def test_a_job_stopped_past_its_lease_is_ended_and_does_nothing_more(shell: Shel
 def test_a_run_in_the_background_leaves_the_terminal_to_the_shell_until_fg(shell: Shell) -> None:
     shell.type(f"run -- {python('listen')} &\n")
     shell.prompt()
-    wait_until(lambda: _locked(shell.place) and state_of(shell.place.lock["holder"]["group"])[:1] == "T")
+    wait_until(
+        lambda: _locked(shell.place) and state_of(shell.place.lock["holder"]["group"])[:1] == "T"
+    )
     assert shell.code() == 0, "the shell reads on, and it is stopped as it wants to"
     shell.type("fg\n")
     wait_until(lambda: state_of(shell.place.lock["holder"]["group"])[:1] == "S")
@@ -245,7 +250,9 @@ def test_a_run_in_a_pipeline_gets_the_terminal_when_it_asks(shell: Shell) -> Non
 
 def test_another_program_in_the_pipeline_has_the_terminal_until_the_run_asks(shell: Shell) -> None:
     once_it_runs = "until [ -e running ]; do sleep 0.05; done; exec"
-    shell.type(f"run -- sh -c '> running; sleep 600; exit 1' | sh -c '{once_it_runs} {python('ask')}'\n")
+    shell.type(
+        f"run -- sh -c '> running; sleep 600; exit 1' | sh -c '{once_it_runs} {python('ask')}'\n"
+    )
     wait_until((shell.place.root / "running").exists)
     shell.type("an answer\n")
     shell.shows("got an answer")
@@ -285,7 +292,16 @@ def test_closing_the_terminal_window_ends_the_command(place: Place) -> None:
 def test_ctrl_z_does_nothing_where_no_shell_could_continue_the_run(place: Place) -> None:
     with terminal() as tty:
         words = place.command("sh", "-c", "echo is ready >&2; exec cat >&2")
-        tty.start("sh", "-c", 'exec "$@" >/dev/tty', "sh", *words, cwd=place.root, place="leader", env=place.env)
+        tty.start(
+            "sh",
+            "-c",
+            'exec "$@" >/dev/tty',
+            "sh",
+            *words,
+            cwd=place.root,
+            place="leader",
+            env=place.env,
+        )
         tty.wait_for("is ready\n")
         tty.type("\x1a")
         tty.type("on\n")
@@ -297,7 +313,11 @@ def test_ctrl_z_does_nothing_where_no_shell_could_continue_the_run(place: Place)
 
 def test_a_run_without_a_terminal_behaves_the_same(place: Place) -> None:
     done = subprocess.run(
-        ["setsid", "--wait", *place.command("cat")], input="in\n", capture_output=True, text=True, env=environment(**place.env)
+        ["setsid", "--wait", *place.command("cat")],
+        input="in\n",
+        capture_output=True,
+        text=True,
+        env=environment(**place.env),
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "in\n", "")
 

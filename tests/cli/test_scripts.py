@@ -86,7 +86,13 @@ def test_the_nine_checks_of_000_pass_as_written() -> None:
     default.mkdir(exist_ok=True)
     try:
         done = subprocess.run(
-            ["unshare", "-m" if os.geteuid() == 0 else "-rm", "bash", "-c", f"mount -t tmpfs none /tmp/ai_swarm\n{NINE_CHECKS}"],
+            [
+                "unshare",
+                "-m" if os.geteuid() == 0 else "-rm",
+                "bash",
+                "-c",
+                f"mount -t tmpfs none /tmp/ai_swarm\n{NINE_CHECKS}",
+            ],
             capture_output=True,
             text=True,
             timeout=60,
@@ -114,22 +120,30 @@ class TestMustHaves:
         for number in range(12):
             log("append", "START", "worker-0", f"task-{number}")
         lines = log("tail", "10").stdout.splitlines()
-        assert [json.loads(line)["task_id"] for line in lines] == [f"task-{number}" for number in range(2, 12)]
+        assert [json.loads(line)["task_id"] for line in lines] == [
+            f"task-{number}" for number in range(2, 12)
+        ]
         assert log("tail").stdout.splitlines() == lines
 
     def test_row_3_query_gives_a_tasks_records(self, log: Run) -> None:
         for state, task in (("START", "task-001"), ("START", "task-0010"), ("DONE", "task-001")):
             log("append", state, "worker-0", task)
-        assert [json.loads(line)["type"] for line in log("query", "task-001").stdout.splitlines()] == ["START", "DONE"]
+        assert [
+            json.loads(line)["type"] for line in log("query", "task-001").stdout.splitlines()
+        ] == ["START", "DONE"]
 
     def test_rows_4_to_7_the_life_of_a_lock(self, lock: Run, isolated_swarm_dir: Path) -> None:
         taken = lock("acquire", "task-001", "worker-0")
         assert taken.returncode == 0
         assert taken.stdout.startswith("Lock acquired: task-001\n")
-        assert all(field in taken.stdout for field in ("worker-0", "acquired_at", "expires_at", "token"))
+        assert all(
+            field in taken.stdout for field in ("worker-0", "acquired_at", "expires_at", "token")
+        )
         again = lock("acquire", "task-001", "worker-0")
         assert again.returncode == 1 and again.stdout == ""
-        assert again.stderr.startswith("Error: Lock already exists for task-001: held by worker-0 since 2")
+        assert again.stderr.startswith(
+            "Error: Lock already exists for task-001: held by worker-0 since 2"
+        )
         assert lock("release", "task-001", "worker-0").stdout == "Lock released: task-001\n"
         assert os.listdir(isolated_swarm_dir / "locks") == []
         assert lock("acquire", "task-001", "worker-0").returncode == 0
@@ -142,9 +156,17 @@ class TestMustHaves:
         assert log("append", "START", "worker-0", "task-001", env=environment).returncode == 0
         assert (custom / "locks" / "task-001.lock").exists() and (custom / "status.log").exists()
 
-    def test_row_9_running_the_scripts_changes_nothing_in_the_checkout(self, lock: Run, log: Run) -> None:
+    def test_row_9_running_the_scripts_changes_nothing_in_the_checkout(
+        self, lock: Run, log: Run
+    ) -> None:
         def status() -> str:
-            return subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            return subprocess.run(
+                ["git", "status", "--porcelain"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
 
         before = status()
         lock("acquire", "task-001", "worker-0")
@@ -155,7 +177,11 @@ class TestMustHaves:
 
 def test_the_end_to_end_run_passes() -> None:
     done = subprocess.run(
-        [ROOT / "scripts" / "swarm_e2e_test.sh"], capture_output=True, text=True, timeout=60, env=script_environment()
+        [ROOT / "scripts" / "swarm_e2e_test.sh"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=script_environment(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASS") == 10 and done.stdout.endswith("End-to-end test passed\n")
@@ -174,10 +200,25 @@ def test_a_script_works_from_any_directory_and_imports_nothing_from_it(
     for link in (trap / "scripts", trap / "tools"):
         link.symlink_to(ROOT / "scripts")
     command = "list" if "lock" in script else "tail"
-    files = (ROOT / "scripts" / script, "./direct", "./twice", trap / "twice", f"scripts/{script}", trap / "tools" / script)
-    for call in ([str(file)] for file in (*files, f"./tools/{script}", os.path.relpath(ROOT / "scripts" / script, trap))):
+    files = (
+        ROOT / "scripts" / script,
+        "./direct",
+        "./twice",
+        trap / "twice",
+        f"scripts/{script}",
+        trap / "tools" / script,
+    )
+    for call in (
+        [str(file)]
+        for file in (*files, f"./tools/{script}", os.path.relpath(ROOT / "scripts" / script, trap))
+    ):
         done = subprocess.run(
-            [*call, command], cwd=trap, capture_output=True, text=True, timeout=30, env=script_environment(PYTHONPATH=str(trap))
+            [*call, command],
+            cwd=trap,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=script_environment(PYTHONPATH=str(trap)),
         )
         assert (done.returncode, done.stderr) == (0, "")
     by_path = subprocess.run(
@@ -191,18 +232,32 @@ def test_a_script_works_from_any_directory_and_imports_nothing_from_it(
     assert by_path.returncode == 0, by_path.stderr
 
 
-def test_the_module_and_the_scripts_give_the_same_results(isolated_swarm_dir: Path, lock: Run) -> None:
+def test_the_module_and_the_scripts_give_the_same_results(
+    isolated_swarm_dir: Path, lock: Run
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "swarm", "lock", "acquire", "t", "w"], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "swarm", "lock", "acquire", "t", "w"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert done.returncode == 0
     assert "worker: w" in lock("list").stdout
-    version = subprocess.run([sys.executable, "-m", "swarm", "--version"], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    version = subprocess.run(
+        [sys.executable, "-m", "swarm", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert re.fullmatch(r"swarm \d+\.\d+\.\d+\n", version.stdout)
 
 
 class TestLockCommands:
-    def test_a_ttl_is_written_in_both_vocabularies(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_ttl_is_written_in_both_vocabularies(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         lock("acquire", "t", "w", "300")
         record = json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())
         assert record["ttl"] == 300 and record["expires_at"] > record["heartbeat_at"]
@@ -231,10 +286,15 @@ class TestLockCommands:
         assert lock("acquire", "t", "second", "--wait", "0.5").returncode == 1
         assert time.monotonic() - begun >= 0.5
 
-    def test_a_lock_whose_answer_cannot_be_written_is_released(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_whose_answer_cannot_be_written_is_released(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         script = ROOT / "scripts" / "swarm_lock.sh"
         done = subprocess.run(
-            ["bash", "-c", f"'{script}' acquire t w >/dev/full"], capture_output=True, timeout=30, env=script_environment()
+            ["bash", "-c", f"'{script}' acquire t w >/dev/full"],
+            capture_output=True,
+            timeout=30,
+            env=script_environment(),
         )
         assert done.returncode == 3
         assert lock("check", "t").stdout == "No lock for t\n"
@@ -251,10 +311,16 @@ class TestLockCommands:
     def test_heartbeat_prints_the_new_end_or_tells_the_worker_to_stop(self, lock: Run) -> None:
         lock("acquire", "t", "w", "60")
         beat = lock("heartbeat", "t", "w", "--token=1")
-        assert beat.returncode == 0 and re.fullmatch(r"Heartbeat: t expires_at 2\S+Z\n", beat.stdout)
+        assert beat.returncode == 0 and re.fullmatch(
+            r"Heartbeat: t expires_at 2\S+Z\n", beat.stdout
+        )
         for args in (("t", "x"), ("t", "w", "--token", "7"), ("other", "w")):
             lost = lock("heartbeat", *args)
-            assert lost.returncode == 4 and lost.stderr.startswith("Error: ") and "Stop working" in lost.stderr
+            assert (
+                lost.returncode == 4
+                and lost.stderr.startswith("Error: ")
+                and "Stop working" in lost.stderr
+            )
 
     def test_check_and_list_show_the_state_of_locks(self, lock: Run) -> None:
         assert lock("check", "t").stdout == "No lock for t\n"
@@ -279,7 +345,10 @@ class TestLockCommands:
             lock("acquire", task, worker)
         assert lock("release-all", "w").stdout == "Lock released: a\nLock released: c\n"
         assert lock("release-all", "w").stdout == "No locks held by w\n"
-        assert lock("release-all", env=script_environment(SWARM_WORKER="x")).stdout == "Lock released: b\n"
+        assert (
+            lock("release-all", env=script_environment(SWARM_WORKER="x")).stdout
+            == "Lock released: b\n"
+        )
         assert lock("release-all").returncode == 2
 
     def test_break_frees_a_lock_and_logs_who_did_it(self, lock: Run, log: Run) -> None:
@@ -289,13 +358,20 @@ class TestLockCommands:
         broken = lock("break", "t", "--yes", env=script_environment(SWARM_WORKER="boss"))
         assert (broken.returncode, broken.stdout) == (0, "Lock broken: t (was held by w)\n")
         record = json.loads(log("query", "t").stdout)
-        assert (record["worker"], record["meta"]["event"], record["meta"]["worker"]) == ("boss", "lock-broken", "w")
+        assert (record["worker"], record["meta"]["event"], record["meta"]["worker"]) == (
+            "boss",
+            "lock-broken",
+            "w",
+        )
         assert lock("break", "t", "--yes").returncode == 1
         assert lock("heartbeat", "t", "w").returncode == 4
 
     def test_break_refuses_a_bad_name_before_it_breaks(self, lock: Run) -> None:
         lock("acquire", "t", "w")
-        assert lock("break", "t", "--yes", env=script_environment(SWARM_WORKER="team/a")).returncode == 2
+        assert (
+            lock("break", "t", "--yes", env=script_environment(SWARM_WORKER="team/a")).returncode
+            == 2
+        )
         assert "worker: w" in lock("list").stdout
 
     def test_printed_commands_can_be_pasted(self, lock: Run) -> None:
@@ -303,7 +379,12 @@ class TestLockCommands:
         lock("acquire", task, "w")
         printed = re.search(r"swarm lock break (.*) --yes", lock("why", task).stdout)
         assert printed is not None
-        pasted = subprocess.run(["bash", "-c", f"printf '<%s>' {printed[1]}"], capture_output=True, text=True, timeout=10)
+        pasted = subprocess.run(
+            ["bash", "-c", f"printf '<%s>' {printed[1]}"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
         assert pasted.stdout == f"<{task}>"
 
     def test_why_explains_what_frees_a_lock(self, lock: Run, isolated_swarm_dir: Path) -> None:
@@ -311,18 +392,33 @@ class TestLockCommands:
         lock("acquire", "t", "w", "90")
         text = lock("why", "t").stdout
         assert "w holds t (token 1)." in text and "last heartbeat" in text
-        assert re.search(r"lease ends in 1 min \d+ s, at 2\S+Z", text) and "swarm lock break t --yes" in text
+        assert (
+            re.search(r"lease ends in 1 min \d+ s, at 2\S+Z", text)
+            and "swarm lock break t --yes" in text
+        )
         lock("acquire", "u", "w")
         assert "Its lease never ends." in lock("why", "u").stdout
         (isolated_swarm_dir / "locks" / "v.lock").write_text("?")
         assert "is invalid" in lock("why", "v").stdout
 
-    def test_text_written_by_others_cannot_forge_output(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_text_written_by_others_cannot_forge_output(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         (isolated_swarm_dir / "locks").mkdir(parents=True)
-        forged = {"task_id": "t", "worker": "w\x1b[2J\nu: Active (worker: x", "acquired_at": "\x07now"}
+        forged = {
+            "task_id": "t",
+            "worker": "w\x1b[2J\nu: Active (worker: x",
+            "acquired_at": "\x07now",
+        }
         (isolated_swarm_dir / "locks" / "t.lock").write_text(json.dumps(forged))
         (isolated_swarm_dir / "locks" / "a\nb.lock").write_text(json.dumps(forged))
-        for command in (["list"], ["check", "t"], ["why", "t"], ["acquire", "t", "x"], ["break", "t", "--yes"]):
+        for command in (
+            ["list"],
+            ["check", "t"],
+            ["why", "t"],
+            ["acquire", "t", "x"],
+            ["break", "t", "--yes"],
+        ):
             done = lock(*command)
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr)
             assert not re.search(r"^(u|b): ", done.stdout + done.stderr, re.MULTILINE)
@@ -357,15 +453,21 @@ class TestLockCommands:
 class TestLogCommands:
     def test_append_reads_a_reason_from_standard_input(self, log: Run) -> None:
         text = 'line one\n  "two"\u2028' + "x" * (1024 * 1024)
-        done = log("append", "ERROR", "w", "t", "-", "--meta", '{"a": [1, null]}', input=text + "\n")
+        done = log(
+            "append", "ERROR", "w", "t", "-", "--meta", '{"a": [1, null]}', input=text + "\n"
+        )
         assert done.returncode == 0
         record = json.loads(log("tail", "1").stdout)
         assert record["reason"] == record["message"] == text and record["meta"] == {"a": [1, None]}
 
-    def test_bytes_that_are_not_utf_8_are_stored_as_escapes(self, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_bytes_that_are_not_utf_8_are_stored_as_escapes(
+        self, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         done = log("append", "ERROR", "w", "t", "-", input=b"\xff\x00ok", text=False)
         assert done.returncode == 0
-        assert json.loads((isolated_swarm_dir / "status.log").read_bytes())["reason"] == "\udcff\x00ok"
+        assert (
+            json.loads((isolated_swarm_dir / "status.log").read_bytes())["reason"] == "\udcff\x00ok"
+        )
 
     def test_damaged_lines_of_the_log_are_counted(self, log: Run, isolated_swarm_dir: Path) -> None:
         log("append", "START", "w", "t")
@@ -409,13 +511,24 @@ class TestLogCommands:
     "args",
     [
         [],
-        *([name, "--help"] for group in main._COMMANDS.values() for name in group if name not in ("help", "version")),
-        *([group, name, "--help"] for group in GROUPS for name in import_module(f"swarm.cli.{group}").COMMANDS),
+        *(
+            [name, "--help"]
+            for group in main._COMMANDS.values()
+            for name in group
+            if name not in ("help", "version")
+        ),
+        *(
+            [group, name, "--help"]
+            for group in GROUPS
+            for name in import_module(f"swarm.cli.{group}").COMMANDS
+        ),
     ],
     ids=" ".join,
 )
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_help_fits_a_terminal_of_any_width(args: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_fits_a_terminal_of_any_width(
+    args: list[str], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     written: list[str] = []
     with mock.patch.object(output, "out", written.append):
@@ -425,7 +538,9 @@ def test_help_fits_a_terminal_of_any_width(args: list[str], columns: int, monkey
     assert max(map(len, lines)) <= columns
 
 
-def test_help_for_a_wide_terminal_has_longer_and_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_for_a_wide_terminal_has_longer_and_fewer_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shown = {}
     for columns in (60, 120):
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -441,11 +556,18 @@ def test_help_fits_80_columns_where_there_is_no_terminal(monkeypatch: pytest.Mon
 
 
 COMMON = (
-    "cli cli.arguments cli.main cli.start errors formats formats.json_codec inputs settings stores stores.default stores.file "
-    "stores.file.state_dir stores.file.store stores.file.syscalls system system.clock terminal terminal.output terminal.text"
+    "cli cli.arguments cli.main cli.start errors formats formats.json_codec inputs settings "
+    "stores stores.default stores.file "
+    "stores.file.state_dir stores.file.store stores.file.syscalls system system.clock terminal "
+    "terminal.output terminal.text"
 )
-LOCK = f"{COMMON} cli.lock locks locks.record locks.table stores.busy stores.file.swap system.process"
-LOG = f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log stores.file.log_parts stores.file.log_writer"
+LOCK = (
+    f"{COMMON} cli.lock locks locks.record locks.table stores.busy stores.file.swap system.process"
+)
+LOG = (
+    f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log "
+    f"stores.file.log_parts stores.file.log_writer"
+)
 HOT = {
     "lock acquire t w 60": f"{LOCK} stores.file.tokens",
     "lock acquire held w 60": LOCK,
@@ -467,9 +589,14 @@ def test_hot_commands_import_only_what_they_use(command: str, isolated_swarm_dir
     """
     main.main(["lock", "acquire", "held", "w"])  # only once are there directories to make
     main.main(["log", "append", "START", "w", "held"])
-    run = f"from swarm.cli import start; sys.argv[1:] = {command.split()!r}; start._run(); print(*set(sys.modules) - before)"
+    run = (
+        f"from swarm.cli import start; sys.argv[1:] = {command.split()!r}; start._run(); "
+        f"print(*set(sys.modules) - before)"
+    )
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules); {run}"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30
+    )
     loaded = set(done.stdout.splitlines()[-1].split())
     ours = {name for name in loaded if name.startswith("swarm")}
     assert ours == {"swarm", *(f"swarm.{name}" for name in HOT[command].split())}, done.stderr
@@ -477,11 +604,19 @@ def test_hot_commands_import_only_what_they_use(command: str, isolated_swarm_dir
 
 
 def test_a_second_status_imports_none_of_the_slow_modules(isolated_swarm_dir: Path) -> None:
-    run = "from swarm.cli import start; sys.argv[1:] = ['status', '--json']; start._run(); print(); print(*sys.modules)"
+    run = (
+        "from swarm.cli import start; sys.argv[1:] = ['status', '--json']; start._run(); "
+        "print(); print(*sys.modules)"
+    )
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30
+    )
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "swarm.cli.status" in loaded, done.stderr
-    slow = "json re datetime typing dataclasses enum argparse threading ctypes inspect collections hashlib"
+    slow = (
+        "json re datetime typing dataclasses enum argparse threading ctypes inspect "
+        "collections hashlib"
+    )
     own = "swarm.status.plain_records swarm.board.text swarm.system.inotify"
     assert loaded & set(f"{slow} {own}".split()) == set()

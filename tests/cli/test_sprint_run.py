@@ -17,7 +17,15 @@ import pytest
 import yaml
 
 from tests.support.at_a_terminal import SWARM, TIMEOUT, Terminal, environment, terminal, wait_until
-from tests.support.wrapped_command import LISTENER, PYTHON, child_of, finish, line, started, state_of
+from tests.support.wrapped_command import (
+    LISTENER,
+    PYTHON,
+    child_of,
+    finish,
+    line,
+    started,
+    state_of,
+)
 
 SPRINT = ("--session-id", "mine", "--epic-spec", "epic6")
 NOBODY = 99_999_999  # no system has so many processes
@@ -30,23 +38,49 @@ class Project:
         (root / "notes.txt").write_text("of the user\n")
 
     def command(self, *command: str, options: tuple[str, ...] = ()) -> list[str]:
-        return [*SWARM, "sprint", "run", *SPRINT, "--project-root", str(self.root), *options, "--", *command]
+        return [
+            *SWARM,
+            "sprint",
+            "run",
+            *SPRINT,
+            "--project-root",
+            str(self.root),
+            *options,
+            "--",
+            *command,
+        ]
 
-    def run(self, *command: str, options: tuple[str, ...] = (), **settings: Any) -> subprocess.CompletedProcess[str]:
-        usual = {"capture_output": True, "text": True, "timeout": TIMEOUT, "env": environment(), "stdin": subprocess.DEVNULL}
+    def run(
+        self, *command: str, options: tuple[str, ...] = (), **settings: Any
+    ) -> subprocess.CompletedProcess[str]:
+        usual = {
+            "capture_output": True,
+            "text": True,
+            "timeout": TIMEOUT,
+            "env": environment(),
+            "stdin": subprocess.DEVNULL,
+        }
         if "input" in settings:
             del usual["stdin"]
-        done: subprocess.CompletedProcess[str] = subprocess.run(self.command(*command, options=options), **{**usual, **settings})
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            self.command(*command, options=options), **{**usual, **settings}
+        )
         return done
 
     def swarm(self, *args: str) -> Any:
         """Return what `swarm sprint` answers another process."""
         call = [*SWARM, "sprint", *args, "--json", "--project-root", str(self.root)]
-        return json.loads(subprocess.run(call, env=environment(), capture_output=True, text=True, timeout=TIMEOUT).stdout)
+        return json.loads(
+            subprocess.run(
+                call, env=environment(), capture_output=True, text=True, timeout=TIMEOUT
+            ).stdout
+        )
 
     def is_locked_by(self, pid: int, session: str = "theirs") -> bytes:
         self.lock.write_text(
-            f'pid: {pid}\nsession_id: "{session}"\nstarted_at: "2026-02-07T22:30:00Z"\nepic_spec: "epic5"\nlock_version: 1\n'
+            f'pid: {pid}\nsession_id: "{session}"\nstarted_at: '
+            f'"2026-02-07T22:30:00Z"\nepic_spec: '
+            f'"epic5"\nlock_version: 1\n'
         )
         return self.lock.read_bytes()
 
@@ -75,13 +109,17 @@ def tty() -> Iterator[Terminal]:
 
 class TestCommand:
     @pytest.mark.parametrize("code", [0, 1, 7, 255])
-    def test_the_exit_code_of_a_sprint_command_is_passed_on_and_the_lock_is_gone(self, code: int, project: Project) -> None:
+    def test_the_exit_code_of_a_sprint_command_is_passed_on_and_the_lock_is_gone(
+        self, code: int, project: Project
+    ) -> None:
         done = project.run("sh", "-c", f"exit {code}")
         assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
         assert project.is_as_it_was()
 
     @pytest.mark.parametrize(
-        "number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGPIPE], ids=lambda number: number.name
+        "number",
+        [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGPIPE],
+        ids=lambda number: number.name,
     )
     def test_a_signal_that_ends_a_sprint_command_gives_128_plus_the_signal(
         self, number: signal.Signals, project: Project
@@ -91,10 +129,16 @@ class TestCommand:
         assert project.is_as_it_was()
 
     def test_a_sprint_command_has_the_lock_while_it_runs(self, project: Project) -> None:
-        done = project.run("sh", "-c", f"cat '{project.lock}'; echo shell: $$; ls -A '{project.root}' >&2")
+        done = project.run(
+            "sh", "-c", f"cat '{project.lock}'; echo shell: $$; ls -A '{project.root}' >&2"
+        )
         found = yaml.safe_load(done.stdout)
         assert found["pid"] == found["shell"]
-        assert (found["session_id"], found["epic_spec"], found["lock_version"]) == ("mine", "epic6", 1)
+        assert (found["session_id"], found["epic_spec"], found["lock_version"]) == (
+            "mine",
+            "epic6",
+            1,
+        )
         assert done.stderr.split() == [".sprint-running", "notes.txt"]
         assert project.is_as_it_was()
 
@@ -110,9 +154,18 @@ class TestCommand:
         self, project: Project, tmp_path: Path
     ) -> None:
         done = project.run(
-            "sh", "-c", 'cat; pwd; echo "$WORD"; echo oops >&2', input="typed\n", cwd=tmp_path, env=environment(WORD="任务")
+            "sh",
+            "-c",
+            'cat; pwd; echo "$WORD"; echo oops >&2',
+            input="typed\n",
+            cwd=tmp_path,
+            env=environment(WORD="任务"),
         )
-        assert (done.returncode, done.stdout, done.stderr) == (0, f"typed\n{tmp_path}\n任务\n", "oops\n")
+        assert (done.returncode, done.stdout, done.stderr) == (
+            0,
+            f"typed\n{tmp_path}\n任务\n",
+            "oops\n",
+        )
 
     def test_a_sprint_command_gets_its_arguments_unchanged(self, project: Project) -> None:
         words = [
@@ -136,39 +189,57 @@ class TestCommand:
 
     def test_a_pipe_without_a_reader_ends_a_sprint_command_quietly(self, project: Project) -> None:
         done = project.run("bash", "-c", 'yes | head -n 1; echo "${PIPESTATUS[0]}"')
-        assert (done.returncode, done.stdout, done.stderr) == (0, f"y\n{128 + signal.SIGPIPE}\n", "")
+        assert (done.returncode, done.stdout, done.stderr) == (
+            0,
+            f"y\n{128 + signal.SIGPIPE}\n",
+            "",
+        )
 
     def test_no_signal_is_blocked_in_a_sprint_command(self, project: Project) -> None:
-        done = project.run(*PYTHON, "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))")
+        done = project.run(
+            *PYTHON, "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+        )
         assert done.stdout == "set()\n"
 
     def test_no_file_of_the_wrapper_is_open_in_a_sprint_command(self, project: Project) -> None:
         done = project.run("ls", "/dev/fd")
         assert done.stdout.split() == ["0", "1", "2", "3"], "the last is that of ls"
 
-    def test_a_sprint_command_that_is_not_found_is_127_as_in_a_shell(self, project: Project) -> None:
+    def test_a_sprint_command_that_is_not_found_is_127_as_in_a_shell(
+        self, project: Project
+    ) -> None:
         done = project.run("no-such-command-anywhere", "--json")
         assert (done.returncode, done.stdout) == (127, "")
-        assert done.stderr.startswith("Error: cannot run no-such-command-anywhere: No such file or directory. Check its name")
+        assert done.stderr.startswith(
+            "Error: cannot run no-such-command-anywhere: No such file or directory. Check its name"
+        )
         assert project.is_as_it_was()
 
-    def test_a_sprint_command_that_cannot_be_executed_is_126_as_in_a_shell(self, project: Project) -> None:
+    def test_a_sprint_command_that_cannot_be_executed_is_126_as_in_a_shell(
+        self, project: Project
+    ) -> None:
         for path in (project.root / "notes.txt", project.root):
             done = project.run(str(path))
             assert (done.returncode, done.stdout) == (126, "")
-            assert done.stderr.startswith(f"Error: cannot run {path}: Permission denied. Check that it is a program")
+            assert done.stderr.startswith(
+                f"Error: cannot run {path}: Permission denied. Check that it is a program"
+            )
         assert project.is_as_it_was()
 
     def test_a_sprint_command_with_an_empty_name_is_not_found(self, project: Project) -> None:
         done = project.run("")
-        assert done.returncode == 127 and done.stderr.startswith("Error: cannot run '': No such file or directory.")
+        assert done.returncode == 127 and done.stderr.startswith(
+            "Error: cannot run '': No such file or directory."
+        )
         assert project.is_as_it_was()
 
     def test_a_sprint_command_below_a_file_is_127(self, project: Project) -> None:
         path = f"{environment()['PATH']}:{project.root / 'notes.txt'}"
         assert project.run("no-such-command-anywhere", env=environment(PATH=path)).returncode == 127
 
-    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+    @pytest.mark.parametrize(
+        "number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name
+    )
     def test_a_sprint_command_ended_before_its_start_is_no_success(
         self, number: signal.Signals, project: Project, tty: Terminal, tmp_path: Path
     ) -> None:
@@ -187,7 +258,9 @@ class TestCommand:
 
 class TestSignals:
     @pytest.mark.parametrize(
-        "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
+        "number",
+        [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT],
+        ids=lambda number: number.name,
     )
     def test_a_signal_to_the_sprint_wrapper_reaches_the_command_and_ends_both(
         self, number: signal.Signals, project: Project
@@ -199,7 +272,9 @@ class TestSignals:
             assert project.is_as_it_was()
 
     @pytest.mark.parametrize(
-        "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
+        "number",
+        [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT],
+        ids=lambda number: number.name,
     )
     def test_the_sprint_lock_is_kept_while_a_command_takes_its_time_to_end(
         self, number: signal.Signals, project: Project
@@ -222,7 +297,9 @@ class TestSignals:
             assert project.is_as_it_was()
 
     def test_ctrl_c_reaches_the_command_once(self, project: Project, tty: Terminal) -> None:
-        tty.start(*project.command("sh", "-c", 'exec "$@" >&2', "sh", *LISTENER, "9"), cwd=project.root)
+        tty.start(
+            *project.command("sh", "-c", 'exec "$@" >&2', "sh", *LISTENER, "9"), cwd=project.root
+        )
         tty.wait_for("ready\n")
         tty.type("\x03")
         tty.wait_for("SIGINT\n")
@@ -232,7 +309,9 @@ class TestSignals:
         assert ended.shown == "ready\n^CSIGINT\nSIGTERM\n"
         assert project.is_as_it_was()
 
-    def test_ctrl_c_ends_a_sprint_command_that_does_not_handle_it(self, project: Project, tty: Terminal) -> None:
+    def test_ctrl_c_ends_a_sprint_command_that_does_not_handle_it(
+        self, project: Project, tty: Terminal
+    ) -> None:
         tty.start(*project.command("sh", "-c", "echo ready >&2; exec cat"), cwd=project.root)
         tty.wait_for("ready\n")
         tty.type("\x03")
@@ -241,7 +320,8 @@ class TestSignals:
         assert project.is_as_it_was()
 
     @pytest.mark.parametrize(
-        ("command", "code"), [(("sh", "-c", "exit 7"), 7), (("/nonexistent",), 127), (("sh", "-c", "kill -9 $$"), 137)]
+        ("command", "code"),
+        [(("sh", "-c", "exit 7"), 7), (("/nonexistent",), 127), (("sh", "-c", "kill -9 $$"), 137)],
     )
     def test_the_end_of_the_command_is_seen_also_where_sigchld_is_ignored(
         self, command: tuple[str, ...], code: int, project: Project
@@ -251,7 +331,9 @@ class TestSignals:
         assert project.is_as_it_was()
 
     @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-    def test_a_user_signal_reaches_the_sprint_command(self, number: signal.Signals, project: Project) -> None:
+    def test_a_user_signal_reaches_the_sprint_command(
+        self, number: signal.Signals, project: Project
+    ) -> None:
         with started(*project.command(*LISTENER)) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(number)
@@ -260,27 +342,40 @@ class TestSignals:
         assert project.is_as_it_was()
 
     def test_signals_during_the_end_of_a_sprint_change_nothing(self, project: Project) -> None:
-        everything = "trap '' HUP INT QUIT TERM; kill -HUP $PPID; kill -INT $PPID; kill -QUIT $PPID; kill -TERM $PPID; exit 3"
+        everything = (
+            "trap '' HUP INT QUIT TERM; kill -HUP $PPID; kill -INT $PPID; kill -QUIT "
+            "$PPID; kill -TERM $PPID; exit 3"
+        )
         for _ in range(10):
             done = project.run("sh", "-c", everything)
             assert (done.returncode, done.stderr) == (3, "")
             assert project.is_as_it_was()
 
-    def test_closing_the_terminal_window_ends_a_sprint_command(self, project: Project, tty: Terminal) -> None:
-        tty.start(*project.command("sh", "-c", "echo ready >&2; exec sleep 600 <&1"), cwd=project.root, place="leader")
+    def test_closing_the_terminal_window_ends_a_sprint_command(
+        self, project: Project, tty: Terminal
+    ) -> None:
+        tty.start(
+            *project.command("sh", "-c", "echo ready >&2; exec sleep 600 <&1"),
+            cwd=project.root,
+            place="leader",
+        )
         tty.wait_for("ready\n")
         tty.hang_up()
         assert tty.wait().code == 128 + signal.SIGHUP
         assert project.is_as_it_was()
 
     def test_an_ignored_signal_stays_ignored_in_a_sprint(self, project: Project) -> None:
-        with started(*project.command("sh", "-c", "echo ready; exec cat"), signals="--ignore-signal=HUP") as wrapper:
+        with started(
+            *project.command("sh", "-c", "echo ready; exec cat"), signals="--ignore-signal=HUP"
+        ) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.send_signal(signal.SIGHUP)
             assert finish(wrapper) == (0, "", "")
         assert project.is_as_it_was()
 
-    def test_ctrl_z_stops_sprint_wrapper_and_command_and_fg_continues_both(self, project: Project, tty: Terminal) -> None:
+    def test_ctrl_z_stops_sprint_wrapper_and_command_and_fg_continues_both(
+        self, project: Project, tty: Terminal
+    ) -> None:
         tty.start(*project.command("sh", "-c", "echo ready >&2; exec cat"), cwd=project.root)
         tty.wait_for("ready\n")
         command = project.locked_pid
@@ -295,7 +390,9 @@ class TestSignals:
         assert (ended.code, ended.out) == (0, "on\n")
         assert project.is_as_it_was()
 
-    @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]], ids=str)
+    @pytest.mark.parametrize(
+        "numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]], ids=str
+    )
     def test_a_signal_at_the_question_acquires_no_lock_and_runs_nothing(
         self, numbers: list[signal.Signals], project: Project, tty: Terminal, tmp_path: Path
     ) -> None:
@@ -310,9 +407,13 @@ class TestSignals:
         assert project.lock.read_bytes() == before
         assert not (tmp_path / "ran").exists()
 
-    def test_ctrl_c_at_the_question_of_a_sprint_is_a_no(self, project: Project, tty: Terminal, tmp_path: Path) -> None:
+    def test_ctrl_c_at_the_question_of_a_sprint_is_a_no(
+        self, project: Project, tty: Terminal, tmp_path: Path
+    ) -> None:
         before = project.is_locked_by(NOBODY)
-        tty.start(*project.command("touch", str(tmp_path / "ran"), options=("--json",)), cwd=project.root)
+        tty.start(
+            *project.command("touch", str(tmp_path / "ran"), options=("--json",)), cwd=project.root
+        )
         tty.wait_for("[y/N] ")
         tty.type("\x03")
         ended = tty.wait()
@@ -323,18 +424,26 @@ class TestSignals:
 
 
 class TestTheLock:
-    def test_the_sprint_lock_stays_until_a_command_that_outlives_its_wrapper_ends(self, project: Project) -> None:
+    def test_the_sprint_lock_stays_until_a_command_that_outlives_its_wrapper_ends(
+        self, project: Project
+    ) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             wrapper.kill()
             wrapper.wait(TIMEOUT)
             found = project.swarm("check")
-            assert (found["status"], found["lock_info"]["is_zombie"], found["lock_info"]["pid_alive"]) == ("blocked", False, True)
+            assert (
+                found["status"],
+                found["lock_info"]["is_zombie"],
+                found["lock_info"]["pid_alive"],
+            ) == ("blocked", False, True)
             assert wrapper.stdin is not None
             wrapper.stdin.close()
             wait_until(lambda: project.swarm("check")["status"] == "zombie-detected")
 
-    def test_the_sprint_lock_is_taken_over_after_wrapper_and_command_were_killed(self, project: Project) -> None:
+    def test_the_sprint_lock_is_taken_over_after_wrapper_and_command_were_killed(
+        self, project: Project
+    ) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             command = project.locked_pid
@@ -343,7 +452,9 @@ class TestTheLock:
             wait_until(lambda: project.swarm("check")["status"] == "zombie-detected")
         done = project.run("true", options=("--yes",))
         assert done.returncode == 0
-        assert done.stderr.startswith(f"Warning: Overwrote a zombie lock (PID: {command}, session: mine, ")
+        assert done.stderr.startswith(
+            f"Warning: Overwrote a zombie lock (PID: {command}, session: mine, "
+        )
         assert project.is_as_it_was()
 
     def test_a_command_whose_wrapper_was_killed_before_it_began_never_runs(
@@ -353,7 +464,9 @@ class TestTheLock:
         tty.start(*project.command("touch", str(tmp_path / "ran")), cwd=project.root)
         tty.wait_for("[y/N] ")
         os.kill(tty.pid, signal.SIGKILL)
-        assert tty.wait().code == -signal.SIGKILL, "and every process with standard output open is gone"
+        assert tty.wait().code == -signal.SIGKILL, (
+            "and every process with standard output open is gone"
+        )
         assert not (tmp_path / "ran").exists()
         assert project.lock.read_bytes() == before
 
@@ -365,7 +478,9 @@ class TestTheLock:
             before = project.lock.read_bytes()
             code, out, err = finish(wrapper)
         assert (code, out) == (3, "")
-        assert err.startswith("Warning: the lock was not released: another sprint has overwritten it")
+        assert err.startswith(
+            "Warning: the lock was not released: another sprint has overwritten it"
+        )
         assert project.lock.read_bytes() == before
 
     def test_a_sprint_lock_released_meanwhile_is_reported(self, project: Project) -> None:
@@ -377,14 +492,20 @@ class TestTheLock:
         assert err.startswith("Warning: the lock was not released: ")
         assert project.is_as_it_was()
 
-    def test_the_lock_of_a_running_sprint_stops_the_command_from_running(self, project: Project, tmp_path: Path) -> None:
+    def test_the_lock_of_a_running_sprint_stops_the_command_from_running(
+        self, project: Project, tmp_path: Path
+    ) -> None:
         with started(*project.command("sh", "-c", "echo ready; exec cat")) as wrapper:
             assert line(wrapper) == "ready"
             before = project.lock.read_bytes()
             done = project.run("touch", str(tmp_path / "ran"))
             assert done.returncode == 1
             answer = yaml.safe_load(done.stdout)
-            assert (answer["status"], answer["mode"], answer["lock_info"]["session_id"]) == ("blocked", "acquire", "mine")
+            assert (answer["status"], answer["mode"], answer["lock_info"]["session_id"]) == (
+                "blocked",
+                "acquire",
+                "mine",
+            )
             assert done.stderr == f"Error: {answer['message']}\n"
             done = project.run("touch", str(tmp_path / "ran"), options=("--json",))
             assert (done.returncode, json.loads(done.stdout)["status"]) == (1, "blocked")
@@ -416,7 +537,9 @@ class TestTheLock:
         assert not (tmp_path / "ran").exists()
         assert project.lock.read_bytes() == before
 
-    def test_a_zombie_sprint_lock_is_overwritten_after_a_yes(self, project: Project, tty: Terminal) -> None:
+    def test_a_zombie_sprint_lock_is_overwritten_after_a_yes(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*project.command("sh", "-c", "echo done; exit 4"), cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -467,7 +590,10 @@ class TestInput:
             ([], "session_id required for acquire mode"),
             (["--session-id", "s"], "epic_spec required for acquire mode"),
             (["--session-id", " ", "--epic-spec", "e"], "session_id required for acquire mode"),
-            ([*SPRINT, "--lock-file-name", "a/b"], "lock_file_name must be the plain name of a file"),
+            (
+                [*SPRINT, "--lock-file-name", "a/b"],
+                "lock_file_name must be the plain name of a file",
+            ),
         ],
         ids=["no session", "no epic", "blank session", "lock file elsewhere"],
     )
@@ -488,9 +614,16 @@ class TestInput:
         assert not (tmp_path / "ran").exists()
         assert project.is_as_it_was()
 
-    def test_a_missing_project_directory_is_a_failure_and_runs_nothing(self, project: Project, tmp_path: Path) -> None:
-        done = project.run("touch", str(tmp_path / "ran"), options=("--project-root", str(tmp_path / "none")))
-        assert (done.returncode, yaml.safe_load(done.stdout)["errors"]) == (3, ["Project root not accessible"])
+    def test_a_missing_project_directory_is_a_failure_and_runs_nothing(
+        self, project: Project, tmp_path: Path
+    ) -> None:
+        done = project.run(
+            "touch", str(tmp_path / "ran"), options=("--project-root", str(tmp_path / "none"))
+        )
+        assert (done.returncode, yaml.safe_load(done.stdout)["errors"]) == (
+            3,
+            ["Project root not accessible"],
+        )
         assert not (tmp_path / "ran").exists()
 
     def test_help_after_the_two_dashes_belongs_to_the_command(self, project: Project) -> None:

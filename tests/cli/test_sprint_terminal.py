@@ -161,7 +161,9 @@ class TestQuestion:
         assert tty.shown == ZOMBIE_IN_ENGLISH.format(started=project.started) + " "
 
     @pytest.mark.parametrize(
-        ("locale", "text"), [({"LANG": "zh_CN.UTF-8"}, RUNNING_IN_CHINESE), ({}, RUNNING_IN_ENGLISH)], ids=["Chinese", "English"]
+        ("locale", "text"),
+        [({"LANG": "zh_CN.UTF-8"}, RUNNING_IN_CHINESE), ({}, RUNNING_IN_ENGLISH)],
+        ids=["Chinese", "English"],
     )
     def test_the_question_about_a_running_sprint_is_another_one(
         self, locale: dict[str, str], text: str, project: Project, tty: Terminal
@@ -171,11 +173,15 @@ class TestQuestion:
         tty.wait_for("[y/N] ")
         assert tty.shown == text.format(pid=os.getpid(), started=project.started) + " "
 
-    def test_the_question_is_asked_about_an_invalid_file_too(self, project: Project, tty: Terminal) -> None:
+    def test_the_question_is_asked_about_an_invalid_file_too(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.lock.write_text("pid: [")
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
-        assert tty.shown.startswith("Zombie lock detected:\n- PID: ? (process: dead)\n- Session: ?\n")
+        assert tty.shown.startswith(
+            "Zombie lock detected:\n- PID: ? (process: dead)\n- Session: ?\n"
+        )
         tty.type("y\n")
         expect_acquired(project, tty.wait())
 
@@ -189,11 +195,21 @@ class TestQuestion:
             "a\\u202eb\\u200fc",
             "a\\u0000\\b\\b\\b",
         ],
-        ids=["escape sequences", "C1 controls", "newlines", "line separators", "direction marks", "NUL and backspaces"],
+        ids=[
+            "escape sequences",
+            "C1 controls",
+            "newlines",
+            "line separators",
+            "direction marks",
+            "NUL and backspaces",
+        ],
     )
-    def test_text_of_the_lock_file_moves_no_cursor_and_forges_no_line(self, text: str, project: Project, tty: Terminal) -> None:
+    def test_text_of_the_lock_file_moves_no_cursor_and_forges_no_line(
+        self, text: str, project: Project, tty: Terminal
+    ) -> None:
         project.lock.write_text(
-            f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: "{text}"\nlock_version: 1\n'
+            f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: '
+            f'"{text}"\nlock_version: 1\n'
         )
         before = project.lock.read_bytes()
         tty.start(*SWARM, *MINE, cwd=project.root)
@@ -212,14 +228,19 @@ class TestQuestion:
         ended = tty.wait()
         expect_blocked(project, ended, before)
         assert all(character.isprintable() or character == "\n" for character in ended.shown)
-        assert ended.shown.count("\n") == question.count("\n") + 2, "the answer, and one line that says what came of it"
+        assert ended.shown.count("\n") == question.count("\n") + 2, (
+            "the answer, and one line that says what came of it"
+        )
 
     @pytest.mark.parametrize("form", ["yaml", "json"])
     def test_the_answer_on_a_terminal_moves_no_cursor_and_forges_no_line(
         self, form: str, project: Project, tty: Terminal
     ) -> None:
         text = "a\\u001b[2J\\u009b2Jb\\r\\nstatus: acquired\\n\\u007f\\u0085"
-        project.lock.write_text(f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: "{text}"\n')
+        project.lock.write_text(
+            f'pid: {NOBODY}\nsession_id: "{text}"\nstarted_at: "{project.started}"\nepic_spec: '
+            f'"{text}"\n'
+        )
         call = [word for word in MINE if form == "json" or word != "--json"]
         tty.start("sh", "-c", 'exec "$@" >&2', "sh", *SWARM, *call, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -229,9 +250,12 @@ class TestQuestion:
         assert all(character.isprintable() or character == "\n" for character in ended.shown)
         assert "\nstatus: acquired" not in ended.shown
 
-    def test_a_start_that_is_no_time_is_not_shown_in_the_question(self, project: Project, tty: Terminal) -> None:
+    def test_a_start_that_is_no_time_is_not_shown_in_the_question(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.lock.write_text(
-            f'pid: {NOBODY}\nsession_id: "s"\nstarted_at: "{project.started}\\n\\u001b[2J"\nepic_spec: "e"\nlock_version: 1\n'
+            f'pid: {NOBODY}\nsession_id: "s"\nstarted_at: '
+            f'"{project.started}\\n\\u001b[2J"\nepic_spec: "e"\nlock_version: 1\n'
         )
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -241,21 +265,30 @@ class TestQuestion:
 
 class TestAnswer:
     @pytest.mark.parametrize("answer", ["y\n", "Y\n", " y \n", "yes\x7f\x7f\n"], ids=repr)
-    def test_the_answer_y_overwrites_the_lock(self, answer: str, project: Project, tty: Terminal) -> None:
+    def test_the_answer_y_overwrites_the_lock(
+        self, answer: str, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
         tty.type(answer)
         ended = tty.wait()
         expect_acquired(project, ended)
-        warning = f"Overwrote a zombie lock (PID: {NOBODY}, session: sprint-2026-02-07-001, started: {project.started})"
+        warning = (
+            f"Overwrote a zombie lock (PID: {NOBODY}, session: sprint-2026-02-07-001, "
+            f"started: {project.started})"
+        )
         assert warning in json.loads(ended.out)["warnings"][0]
         assert f"\nWarning: {warning}" in ended.shown
 
     @pytest.mark.parametrize(
-        "answer", ["n\n", "N\n", "\n", "yes\n", "yy\n", "y n\n", "n\ny\n", "是\n", "\x1b[Ay\n", "\x04"], ids=repr
+        "answer",
+        ["n\n", "N\n", "\n", "yes\n", "yy\n", "y n\n", "n\ny\n", "是\n", "\x1b[Ay\n", "\x04"],
+        ids=repr,
     )
-    def test_any_answer_but_y_leaves_the_lock(self, answer: str, project: Project, tty: Terminal) -> None:
+    def test_any_answer_but_y_leaves_the_lock(
+        self, answer: str, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -275,7 +308,9 @@ class TestAnswer:
         assert "\nError: Zombie lock not overwritten" in ended.shown
         assert tty.current_modes() == tty.modes
 
-    def test_an_interrupt_at_the_question_is_a_no_however_early_it_comes(self, project: Project) -> None:
+    def test_an_interrupt_at_the_question_is_a_no_however_early_it_comes(
+        self, project: Project
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         for _ in range(5):
             with terminal() as tty:
@@ -286,7 +321,9 @@ class TestAnswer:
                 expect_blocked(project, tty.wait(), before)
                 assert time.monotonic() - began < mutex.USER_CONFIRM_TIMEOUT_SECONDS / 2
 
-    def test_a_terminal_that_closes_at_the_question_is_a_no(self, project: Project, tty: Terminal) -> None:
+    def test_a_terminal_that_closes_at_the_question_is_a_no(
+        self, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start("env", "--ignore-signal=HUP", *SWARM, *MINE, cwd=project.root, place="leader")
         tty.wait_for("[y/N] ")
@@ -295,7 +332,9 @@ class TestAnswer:
         assert (ended.code, json.loads(ended.out)["status"]) == (1, "blocked")
         assert project.lock.read_bytes() == before
 
-    def test_text_typed_before_the_question_is_no_answer(self, project: Project, tty: Terminal) -> None:
+    def test_text_typed_before_the_question_is_no_answer(
+        self, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         tty.type("y\n")
         tty.wait_for("y\n")
@@ -304,7 +343,9 @@ class TestAnswer:
         tty.type("n\n")
         expect_blocked(project, tty.wait(), before)
 
-    def test_the_question_leaves_the_terminal_as_it_was(self, project: Project, tty: Terminal) -> None:
+    def test_the_question_leaves_the_terminal_as_it_was(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -312,7 +353,9 @@ class TestAnswer:
         expect_acquired(project, tty.wait())
         assert tty.current_modes() == tty.modes
 
-    def test_a_running_sprint_is_overwritten_with_force_and_a_yes(self, project: Project, tty: Terminal) -> None:
+    def test_a_running_sprint_is_overwritten_with_force_and_a_yes(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, "--force", cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -322,7 +365,9 @@ class TestAnswer:
         assert "Overwrote a lock of a running sprint" in json.loads(ended.out)["warnings"][0]
 
     @pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "\x03"], ids=repr)
-    def test_a_running_sprint_is_not_overwritten_with_force_and_a_no(self, answer: str, project: Project, tty: Terminal) -> None:
+    def test_a_running_sprint_is_not_overwritten_with_force_and_a_no(
+        self, answer: str, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, "--force", cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -343,7 +388,9 @@ class TestNoAnswer:
         expect_blocked(project, ended, before)
         assert "[y/N] \nError: Zombie lock not overwritten" in ended.shown
 
-    def test_half_an_answer_is_a_no_and_does_not_reach_the_shell(self, project: Project, tty: Terminal) -> None:
+    def test_half_an_answer_is_a_no_and_does_not_reach_the_shell(
+        self, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SHORT_TIMEOUT, "2", *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -352,7 +399,9 @@ class TestNoAnswer:
         tty.type("\n")
         assert tty.read_line() == "\n"
 
-    def test_no_answer_to_the_second_question_is_a_no_too(self, project: Project, tty: Terminal) -> None:
+    def test_no_answer_to_the_second_question_is_a_no_too(
+        self, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(os.getpid())
         tty.start(*SHORT_TIMEOUT, "0.3", *MINE, "--force", cwd=project.root)
         ended = tty.wait()
@@ -361,7 +410,9 @@ class TestNoAnswer:
 
 
 class TestNoQuestion:
-    @pytest.mark.parametrize("options", [["--yes"], ["--force"], ["--force", "--yes"]], ids=" ".join)
+    @pytest.mark.parametrize(
+        "options", [["--yes"], ["--force"], ["--force", "--yes"]], ids=" ".join
+    )
     def test_no_question_about_a_zombie_where_an_option_answers_it(
         self, options: list[str], project: Project, tty: Terminal
     ) -> None:
@@ -372,16 +423,23 @@ class TestNoQuestion:
         assert "[y/N]" not in ended.shown
 
     @pytest.mark.parametrize("options", [[], ["--yes"]], ids=["no option", "--yes"])
-    def test_no_question_about_a_running_sprint_without_force(self, options: list[str], project: Project, tty: Terminal) -> None:
+    def test_no_question_about_a_running_sprint_without_force(
+        self, options: list[str], project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, *options, cwd=project.root)
         ended = tty.wait()
         expect_blocked(project, ended, before)
-        message = f"Sprint already running (PID: {os.getpid()}, session: sprint-2026-02-07-001, started: {project.started})"
+        message = (
+            f"Sprint already running (PID: {os.getpid()}, session: sprint-2026-02-07-001, "
+            f"started: {project.started})"
+        )
         assert json.loads(ended.out)["message"] == message
         assert ended.shown == f"Error: {message}\n"
 
-    def test_no_question_about_a_running_sprint_with_force_and_yes(self, project: Project, tty: Terminal) -> None:
+    def test_no_question_about_a_running_sprint_with_force_and_yes(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(os.getpid())
         tty.start(*SWARM, *MINE, "--force", "--yes", cwd=project.root)
         ended = tty.wait()
@@ -391,8 +449,20 @@ class TestNoQuestion:
     @pytest.mark.parametrize("lock", ["zombie", "running sprint"])
     @pytest.mark.parametrize(
         "circumstances",
-        [{"stdin": False}, {"stderr": False}, {"stdin": False, "stderr": False}, {"place": "detached"}, {"place": "background"}],
-        ids=["stdin is no terminal", "stderr is no terminal", "neither is", "no controlling terminal", "in the background"],
+        [
+            {"stdin": False},
+            {"stderr": False},
+            {"stdin": False, "stderr": False},
+            {"place": "detached"},
+            {"place": "background"},
+        ],
+        ids=[
+            "stdin is no terminal",
+            "stderr is no terminal",
+            "neither is",
+            "no controlling terminal",
+            "in the background",
+        ],
     )
     def test_no_question_and_no_wait_where_no_user_could_answer(
         self, circumstances: dict[str, Any], lock: str, project: Project, tty: Terminal
@@ -410,7 +480,9 @@ class TestNoQuestion:
         assert f"{answered}\n" in (ended.shown if circumstances.get("stderr", True) else ended.out)
 
     @pytest.mark.parametrize("mode", ["release", "check"])
-    def test_no_question_in_a_mode_that_overwrites_nothing(self, mode: str, project: Project, tty: Terminal) -> None:
+    def test_no_question_in_a_mode_that_overwrites_nothing(
+        self, mode: str, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, "sprint", mode, "--json", cwd=project.root)
         ended = tty.wait()
@@ -421,7 +493,9 @@ class TestNoQuestion:
 class TestTheJudgedFileIsTheReplacedFile:
     """The lock changes while the user thinks about the answer."""
 
-    def test_a_sprint_that_began_during_the_question_keeps_its_lock(self, project: Project, tty: Terminal) -> None:
+    def test_a_sprint_that_began_during_the_question_keeps_its_lock(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -432,11 +506,18 @@ class TestTheJudgedFileIsTheReplacedFile:
         ended = tty.wait()
         expect_blocked(project, ended, before)
         answer = json.loads(ended.out)
-        assert (answer["lock_info"]["session_id"], answer["lock_info"]["pid"]) == ("theirs", os.getpid())
-        assert answer["message"].startswith(f"Sprint already running (PID: {os.getpid()}, session: theirs, ")
+        assert (answer["lock_info"]["session_id"], answer["lock_info"]["pid"]) == (
+            "theirs",
+            os.getpid(),
+        )
+        assert answer["message"].startswith(
+            f"Sprint already running (PID: {os.getpid()}, session: theirs, "
+        )
         assert ended.shown.count("[y/N]") == 1
 
-    def test_force_asks_about_a_sprint_that_began_during_the_question(self, project: Project, tty: Terminal) -> None:
+    def test_force_asks_about_a_sprint_that_began_during_the_question(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(os.getpid(), "first")
         tty.start(*SWARM, *MINE, "--force", cwd=project.root)
         tty.wait_for("- Session: first\n")
@@ -449,7 +530,9 @@ class TestTheJudgedFileIsTheReplacedFile:
         expect_blocked(project, ended, before)
         assert json.loads(ended.out)["lock_info"]["session_id"] == "second"
 
-    def test_a_lock_removed_during_the_question_is_acquired(self, project: Project, tty: Terminal) -> None:
+    def test_a_lock_removed_during_the_question_is_acquired(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -460,7 +543,9 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert json.loads(ended.out)["warnings"] == []
         assert ended.shown.count("[y/N]") == 1
 
-    def test_a_lock_edited_to_be_alive_during_the_question_is_left_alone(self, project: Project, tty: Terminal) -> None:
+    def test_a_lock_edited_to_be_alive_during_the_question_is_left_alone(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -483,7 +568,9 @@ class TestTheJudgedFileIsTheReplacedFile:
         expect_blocked(project, ended, before)
         assert ended.shown.count("[y/N]") == 2
 
-    def test_a_no_acquires_nothing_although_the_lock_was_removed_meanwhile(self, project: Project, tty: Terminal) -> None:
+    def test_a_no_acquires_nothing_although_the_lock_was_removed_meanwhile(
+        self, project: Project, tty: Terminal
+    ) -> None:
         project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")
@@ -493,7 +580,9 @@ class TestTheJudgedFileIsTheReplacedFile:
         assert (ended.code, json.loads(ended.out)["status"]) == (1, "blocked")
         assert os.listdir(project.root) == []
 
-    def test_a_process_killed_at_the_question_leaves_nothing(self, project: Project, tty: Terminal) -> None:
+    def test_a_process_killed_at_the_question_leaves_nothing(
+        self, project: Project, tty: Terminal
+    ) -> None:
         before = project.is_locked_by(NOBODY)
         tty.start(*SWARM, *MINE, cwd=project.root)
         tty.wait_for("[y/N] ")

@@ -18,8 +18,13 @@ def run(place: Path, *args: str, before: str = "", how: tuple[str, ...] = ("-I",
     """`swarm ARGS` of the checkout at a place, as the scripts start it; `before`: what
     the process does before that.
     """
-    program = f"import sys; sys.path.insert(0, {str(place)!r}); {before or 'pass'}\nfrom swarm.cli.start import start; start()"
-    return subprocess.run([sys.executable, *how, "-c", program, *args], capture_output=True, text=True, timeout=30)
+    program = (
+        f"import sys; sys.path.insert(0, {str(place)!r}); {before or 'pass'}\nfrom "
+        f"swarm.cli.start import start; start()"
+    )
+    return subprocess.run(
+        [sys.executable, *how, "-c", program, *args], capture_output=True, text=True, timeout=30
+    )
 
 
 def test_the_error_on_windows_says_what_to_use() -> None:
@@ -28,7 +33,9 @@ def test_the_error_on_windows_says_what_to_use() -> None:
 
 
 class TestExit:
-    @pytest.mark.parametrize(("args", "code"), [(["--version"], 0), (["lock"], 2), (["lock", "release", "t", "w"], 1)])
+    @pytest.mark.parametrize(
+        ("args", "code"), [(["--version"], 0), (["lock"], 2), (["lock", "release", "t", "w"], 1)]
+    )
     def test_the_process_ends_with_the_exit_code_of_the_command(
         self, isolated_swarm_dir: Path, args: list[str], code: int
     ) -> None:
@@ -38,12 +45,17 @@ class TestExit:
         "before",
         [
             "import atexit; atexit.register(print, 'the end')",
-            "import threading, time; threading.Thread(target=lambda: (time.sleep(0.3), print('the end'))).start()",
+            (
+                "import threading, time; threading.Thread(target=lambda: (time.sleep(0.3), "
+                "print('the end'))).start()"
+            ),
             "print('the end')",
         ],
         ids=["at exit", "thread", "printed"],
     )
-    def test_the_end_waits_for_threads_exit_handlers_and_output_of_other_code(self, before: str) -> None:
+    def test_the_end_waits_for_threads_exit_handlers_and_output_of_other_code(
+        self, before: str
+    ) -> None:
         assert "the end" in run(ROOT, "--version", before=before).stdout
 
     def test_a_profiler_sees_the_end_of_the_command(self) -> None:
@@ -51,7 +63,9 @@ class TestExit:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.stdout.startswith("swarm 0") and "function calls" in done.stdout
 
-    def test_a_command_leaves_no_scratch_directory_behind(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_command_leaves_no_scratch_directory_behind(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         acts = (
             "acquire t w 60",
             "heartbeat t w",
@@ -83,4 +97,7 @@ def test_folders_beside_the_started_file_do_not_hide_the_standard_library(how: s
 def test_the_error_on_an_old_python_names_the_version() -> None:
     done = run(ROOT, "--version", before="sys.version_info = (3, 10, 4)")
     assert done.returncode == 1
-    assert done.stderr == "Error: swarm needs Python 3.11 or newer; this is 3.10. Put a newer python3 first in PATH.\n"
+    assert done.stderr == (
+        "Error: swarm needs Python 3.11 or newer; this is 3.10. Put a newer python3 first in "
+        "PATH.\n"
+    )

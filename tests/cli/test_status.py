@@ -38,11 +38,20 @@ from tests.support.command_line import run
 AT = "2026-02-02T10:30:00.000Z"
 
 
-def a_board(problems: int = 0, workers: int = 0, kinds: tuple[str, ...] = ("failed",), words: str = "text") -> Board:
+def a_board(
+    problems: int = 0, workers: int = 0, kinds: tuple[str, ...] = ("failed",), words: str = "text"
+) -> Board:
     return Board(
         generated_at="2026-02-02T10:34:00.000Z",
-        problems=tuple(Problem(kind, f"{kind}-{n}", "w", AT, words, f"swarm fix {n}") for kind in kinds for n in range(problems)),
-        workers=tuple(ActiveTask(f"worker-{n}", f"task-{n}", AT, 240, 60, 300, n, "START", words, AT) for n in range(workers)),
+        problems=tuple(
+            Problem(kind, f"{kind}-{n}", "w", AT, words, f"swarm fix {n}")
+            for kind in kinds
+            for n in range(problems)
+        ),
+        workers=tuple(
+            ActiveTask(f"worker-{n}", f"task-{n}", AT, 240, 60, 300, n, "START", words, AT)
+            for n in range(workers)
+        ),
         locks=(LockRow("t", "Active", "", "w", AT, AT, 1, 1, 1),),
         queue={"ready": 3, "waiting": 0, "running": 2, "done": 5, "failed": 1, "cancelled": 0},
         blocked=0,
@@ -80,18 +89,33 @@ class TestLayout:
 
     def test_a_board_without_problems_says_so(self) -> None:
         lines = text(a_board(), 80, 24)
-        assert lines[0].startswith("swarm  no problems · 0 at work") and "Problems" not in lines and "  no worker" in lines
+        assert (
+            lines[0].startswith("swarm  no problems · 0 at work")
+            and "Problems" not in lines
+            and "  no worker" in lines
+        )
 
     @given(
         st.integers(0, 60),
         st.integers(0, 60),
-        st.lists(st.sampled_from(["waiting", "gone", "failed", "error", "lease", "blocked"]), min_size=1, unique=True),
-        st.text(max_size=200) | st.sampled_from(["中文" * 60, "🙂" * 100, "e\u0301" * 200, "\x1b[2J\n\r"]),
+        st.lists(
+            st.sampled_from(["waiting", "gone", "failed", "error", "lease", "blocked"]),
+            min_size=1,
+            unique=True,
+        ),
+        st.text(max_size=200)
+        | st.sampled_from(["中文" * 60, "🙂" * 100, "e\u0301" * 200, "\x1b[2J\n\r"]),
         st.integers(20, 200),
         st.integers(5, 60) | st.none(),
     )
     def test_no_line_is_wider_or_higher_than_the_screen_and_none_moves_the_cursor(
-        self, problems: int, workers: int, kinds: list[str], words: str, columns: int, height: int | None
+        self,
+        problems: int,
+        workers: int,
+        kinds: list[str],
+        words: str,
+        columns: int,
+        height: int | None,
     ) -> None:
         lines = text(a_board(problems, workers, tuple(kinds), words), columns, height)
         assert all(width(line) <= columns for line in lines)
@@ -109,7 +133,9 @@ class TestLayout:
 
 
 class TestColumns:
-    @pytest.mark.parametrize(("text", "columns"), [("abc", 3), ("中文", 4), ("🙂", 2), ("e\u0301", 1), ("", 0)])
+    @pytest.mark.parametrize(
+        ("text", "columns"), [("abc", 3), ("中文", 4), ("🙂", 2), ("e\u0301", 1), ("", 0)]
+    )
     def test_text_is_as_wide_as_a_terminal_shows_it(self, text: str, columns: int) -> None:
         assert width(text) == columns
 
@@ -120,17 +146,28 @@ class TestColumns:
         assert width(fill(text, columns)) == columns
 
     def test_a_wide_character_is_not_cut_in_half(self) -> None:
-        assert [cut("中文字", n) for n in range(7)] == ["", "…", "…", "中…", "中…", "中文…", "中文字"]
+        assert [cut("中文字", n) for n in range(7)] == [
+            "",
+            "…",
+            "…",
+            "中…",
+            "中…",
+            "中文…",
+            "中文字",
+        ]
 
     @pytest.mark.parametrize(
-        ("seconds", "text"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")]
+        ("seconds", "text"),
+        [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7260, "2 h 1 min"), (90000, "1 d 1 h")],
     )
     def test_a_duration_has_at_most_two_units(self, seconds: float, text: str) -> None:
         assert duration(seconds) == text
 
 
 class TestCommand:
-    def test_status_of_an_empty_store_says_so_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+    def test_status_of_an_empty_store_says_so_and_creates_nothing(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         answer = run("status")
         assert answer.code == 0 and answer.out.startswith(b"Nothing has happened here yet")
         assert run("status", "--json").json["problems"] == []
@@ -147,7 +184,9 @@ class TestCommand:
         assert run("status").code == 3
         assert run("status", "--json").json["exit_code"] == 3
 
-    def test_a_log_that_is_a_pipe_is_exit_3_and_not_waited_for(self, isolated_swarm_dir: Path) -> None:
+    def test_a_log_that_is_a_pipe_is_exit_3_and_not_waited_for(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.mkdir()
         os.mkfifo(isolated_swarm_dir / "status.log")
         assert run("status").code == 3
@@ -160,7 +199,9 @@ class TestCommand:
         (isolated_swarm_dir / "status.log").write_bytes(b'nonsense\n{"a": 1}\n[]\n')
         assert b"1 record, 2 damaged (swarm log validate)" in run("status").out
 
-    def test_status_is_as_wide_as_columns_says(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_status_is_as_wide_as_columns_says(
+        self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         StatusLog(FileStore(str(isolated_swarm_dir))).append("HELP", "w", "t", "x" * 300)
         assert max(map(len, run("status").out.decode().splitlines())) == 80
         monkeypatch.setenv("COLUMNS", "133")
@@ -177,7 +218,9 @@ class Tmux:
 
     def __call__(self, *args: str) -> str:
         command = ["tmux", "-S", self._socket, "-f", "/dev/null", *args]
-        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment(LC_ALL="C.UTF-8")).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=environment(LC_ALL="C.UTF-8")
+        ).stdout
 
     def screen(self) -> list[str]:
         return self("capture-pane", "-p").splitlines()
@@ -191,7 +234,19 @@ class Tmux:
 def tmux(tmp_path: Path, isolated_swarm_dir: Path) -> Iterator[Tmux]:
     made = Tmux(tmp_path / "tmux")
     shell = f"trap : INT; {shlex.join(SWARM)} status --watch; echo ended with $?; exec cat"
-    made("new-session", "-d", "-x", "80", "-y", "24", "env", f"AI_SWARM_DIR={isolated_swarm_dir}", "sh", "-c", shell)
+    made(
+        "new-session",
+        "-d",
+        "-x",
+        "80",
+        "-y",
+        "24",
+        "env",
+        f"AI_SWARM_DIR={isolated_swarm_dir}",
+        "sh",
+        "-c",
+        shell,
+    )
     yield made
     made("kill-server")
 
@@ -217,7 +272,9 @@ class TestWatch:
         assert 77 <= width(screen[3]) <= 79
 
         tmux("resize-window", "-x", "40", "-y", "12")
-        screen = tmux.wait_for(lambda screen: screen[0] == "swarm  1 problem · 1 at work" and width(screen[3]) < 40)
+        screen = tmux.wait_for(
+            lambda screen: screen[0] == "swarm  1 problem · 1 at work" and width(screen[3]) < 40
+        )
         assert screen[3].endswith("…") and max(map(width, screen)) <= 39
 
         StatusLog(store).append("START", "worker-1", "登录-1", "goes on")
@@ -226,9 +283,13 @@ class TestWatch:
         tmux("send-keys", "C-c")
         screen = tmux.wait_for(lambda screen: "ended with 0" in screen)
         assert not any("At work" in line for line in screen)
-        assert tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}").split() == ["0", "1", "1"]
+        assert tmux(
+            "display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}"
+        ).split() == ["0", "1", "1"]
 
-    def test_watch_updates_ages_while_nothing_happens(self, tmux: Tmux, isolated_swarm_dir: Path) -> None:
+    def test_watch_updates_ages_while_nothing_happens(
+        self, tmux: Tmux, isolated_swarm_dir: Path
+    ) -> None:
         LockTable(FileStore(str(isolated_swarm_dir))).acquire("t", "w", None)
         tmux.wait_for(lambda screen: "  w  t  1 s  no end" in screen)
         tmux.wait_for(lambda screen: "  w  t  2 s  no end" in screen)
@@ -252,10 +313,21 @@ def read_until(fd: int, wanted: bytes, seen: bytes = b"") -> bytes:
     return seen
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
-def test_the_terminal_is_as_before_however_watch_ends(isolated_swarm_dir: Path, number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)]
+)
+def test_the_terminal_is_as_before_however_watch_ends(
+    isolated_swarm_dir: Path, number: signal.Signals, code: int
+) -> None:
     person, tty = pty.openpty()
-    watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
+    watch = subprocess.Popen(
+        [*SWARM, "status", "--watch"],
+        stdin=tty,
+        stdout=tty,
+        stderr=tty,
+        env=environment(),
+        process_group=0,
+    )
     try:
         seen = read_until(person, b"\x1b[J")
         assert seen.startswith(b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[HNothing")
@@ -271,7 +343,9 @@ def test_the_terminal_is_as_before_however_watch_ends(isolated_swarm_dir: Path, 
         os.close(tty)
 
 
-def test_a_signal_whose_exception_gets_lost_still_ends_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_whose_exception_gets_lost_still_ends_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(output, "out", lambda text: None)
     with LiveScreen() as screen:
         with pytest.raises(SystemExit):  # and no caller sees it, as in a finalizer
@@ -281,7 +355,9 @@ def test_a_signal_whose_exception_gets_lost_still_ends_watch(monkeypatch: pytest
     assert ended.value.code == 143
 
 
-def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(output, "out", lambda text: None)
     before = signal.getsignal(signal.SIGWINCH)
     with LiveScreen() as screen:
@@ -295,10 +371,19 @@ def test_another_size_of_the_terminal_ends_the_pause_and_interrupts_nothing_else
     assert signal.getsignal(signal.SIGWINCH) == before
 
 
-def test_a_store_error_during_watch_is_printed_after_the_screen_is_restored(isolated_swarm_dir: Path) -> None:
+def test_a_store_error_during_watch_is_printed_after_the_screen_is_restored(
+    isolated_swarm_dir: Path,
+) -> None:
     isolated_swarm_dir.mkdir()
     person, tty = pty.openpty()
-    watch = subprocess.Popen([*SWARM, "status", "--watch"], stdin=tty, stdout=tty, stderr=tty, env=environment(), process_group=0)
+    watch = subprocess.Popen(
+        [*SWARM, "status", "--watch"],
+        stdin=tty,
+        stdout=tty,
+        stderr=tty,
+        env=environment(),
+        process_group=0,
+    )
     try:
         seen = read_until(person, b"\x1b[J")
         os.mkfifo(isolated_swarm_dir / "status.log")
@@ -316,13 +401,17 @@ class TestWatchWithoutATerminal:
     @contextmanager
     def started(self, *options: str) -> Iterator[subprocess.Popen[str]]:
         command = [*SWARM, "status", "--watch", *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as watch:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment()
+        ) as watch:
             try:
                 yield watch
             finally:
                 watch.kill()
 
-    def test_watch_without_a_terminal_prints_again_only_after_a_change(self, isolated_swarm_dir: Path) -> None:
+    def test_watch_without_a_terminal_prints_again_only_after_a_change(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         store = FileStore(str(isolated_swarm_dir))
         LockTable(store).acquire("t", "w", 300)
         with self.started("--json") as watch:
@@ -334,7 +423,9 @@ class TestWatchWithoutATerminal:
             watch.send_signal(signal.SIGINT)
             assert watch.wait(30) == 0
 
-    def test_screens_without_a_terminal_are_separated_and_have_no_colour(self, isolated_swarm_dir: Path) -> None:
+    def test_screens_without_a_terminal_are_separated_and_have_no_colour(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         store = FileStore(str(isolated_swarm_dir))
         store.append(LOG, b"{}")
         with self.started() as watch:
@@ -355,8 +446,16 @@ def test_status_of_a_long_log_is_fast_the_second_time(isolated_swarm_dir: Path) 
     for number in range(3000):
         store.append(LOG, b'{"state": "WAIT", "task_id": "t%d"}' % (number % 10))
     assert len(Viewer(store).look().problems) == 10
-    unread = "from swarm.status import summary as status_picture; status_picture.StatusSummary.apply = None"
-    program = f"import sys; {unread}; from swarm.cli.main import main; sys.exit(main(['status', '--json']))"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment(), text=True)
+    unread = (
+        "from swarm.status import summary as status_picture; "
+        "status_picture.StatusSummary.apply = None"
+    )
+    program = (
+        f"import sys; {unread}; from swarm.cli.main import main; sys.exit(main(['status', "
+        f"'--json']))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=environment(), text=True
+    )
     assert answer.returncode == 0, answer.stderr
     assert len(json.loads(answer.stdout)["problems"]) == 10

@@ -32,18 +32,39 @@ def task(*args: str) -> str:
 def test_a_task_is_added_listed_claimed_and_done() -> None:
     assert task("add", "schema", "--prompt", "Write the schema") == "Task added: schema\n"
     added = task(
-        "add", "login", "--prompt", "Fix it", "--priority", "5", "--after", "schema", "--timeout", "60", "--meta", '{"a": 1}'
+        "add",
+        "login",
+        "--prompt",
+        "Fix it",
+        "--priority",
+        "5",
+        "--after",
+        "schema",
+        "--timeout",
+        "60",
+        "--meta",
+        '{"a": 1}',
     )
     assert added == "Task added: login (waits for schema)\n"
     assert task("add", "build", "--", "make", "all", "--fast") == "Task added: build\n"
-    assert task("list") == "ready      schema\nwaiting    login (waits for schema)\nready      build\n"
+    assert (
+        task("list") == "ready      schema\nwaiting    login (waits for schema)\nready      build\n"
+    )
     claimed = task("claim", "--worker", "w1")
-    assert claimed.startswith("Claimed: schema\n  worker:   w1\n  token:    1\n  attempt:  1 of 3\n")
+    assert claimed.startswith(
+        "Claimed: schema\n  worker:   w1\n  token:    1\n  attempt:  1 of 3\n"
+    )
     assert "What to do:\n  Write the schema\n" in claimed
     assert "swarm task done schema --worker w1 --token 1 'what you did'" in claimed
-    assert task("done", "schema", "all well", "--worker", "w1", "--token", "1") == "Task done: schema\n"
+    assert (
+        task("done", "schema", "all well", "--worker", "w1", "--token", "1")
+        == "Task done: schema\n"
+    )
     shown = task("show", "login")
-    assert shown.startswith("login: ready\n  priority:    5\n  after:       schema\n  attempts:    0 of 3\n  timeout:     60 s\n")
+    assert shown.startswith(
+        "login: ready\n  priority:    5\n  after:       schema\n  attempts:    0 of 3\n  "
+        "timeout:     60 s\n"
+    )
     assert "DONE   w1  all well" in task("show", "schema")
     assert "Command to run:\n  make all --fast\n" in task("claim", "build", "--worker", "w2")
 
@@ -51,11 +72,20 @@ def test_a_task_is_added_listed_claimed_and_done() -> None:
 def test_task_commands_answer_with_one_json_object() -> None:
     run("task", "add", "a", "--prompt", "x")
     claimed = run("task", "claim", "--worker", "w", "--json").json
-    assert (claimed["claimed"], claimed["must_stop"], claimed["task_id"], claimed["token"]) == (True, False, "a", 1)
+    assert (claimed["claimed"], claimed["must_stop"], claimed["task_id"], claimed["token"]) == (
+        True,
+        False,
+        "a",
+        1,
+    )
     listed = run("task", "list", "--json").json
     assert listed["counts"] == {"running": 1} and listed["tasks"][0]["worker"] == "w"
     shown = run("task", "show", "a", "--json").json
-    assert shown["task"]["state"] == "running" and shown["lock"]["token"] == 1 and shown["history"][0]["state"] == "START"
+    assert (
+        shown["task"]["state"] == "running"
+        and shown["lock"]["token"] == 1
+        and shown["history"][0]["state"] == "START"
+    )
     assert run("task", "done", "a", "--worker", "w", "--json").json["task"]["state"] == "done"
 
 
@@ -78,7 +108,8 @@ def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
     assert busy.code == 1 and b"Error: No task is free now" in busy.err
     assert busy.out.decode() == (
         "Not claimed.\n  a is held by w1\n"
-        "Stop: do not work on any task now. To wait for one: swarm task claim --worker w2 --wait 300\n"
+        "Stop: do not work on any task now. To wait for one: swarm task claim --worker w2 --wait "
+        "300\n"
     )
     held = run("task", "claim", "a", "--worker", "w2", "--json").json
     assert (held["why"], held["held_by"]) == ("held", {"a": "w1"})
@@ -91,7 +122,17 @@ def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
 def test_claim_with_wait_waits_for_a_task() -> None:
     run("task", "add", "a", "--prompt", "x")
     claim = TaskQueue().claim("w1")
-    command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "claim", "--worker", "w2", "--wait", "30", "--json"]
+    command = [
+        sys.executable,
+        str(ROOT / "swarm" / "__main__.py"),
+        "task",
+        "claim",
+        "--worker",
+        "w2",
+        "--wait",
+        "30",
+        "--json",
+    ]
     with subprocess.Popen(command, env=script_environment(), stdout=subprocess.PIPE) as waiting:
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(timeout=0.7)
@@ -106,19 +147,32 @@ def test_a_late_worker_is_refused_with_exit_code_4() -> None:
     LockTable(FileStore(os.environ["AI_SWARM_DIR"])).break_lock("a")
     run("task", "claim", "--worker", "w2")
     late = run("task", "done", "a", "--worker", "w1", "--token", "1", "--json")
-    assert late.code == 4 and late.json["exit_code"] == 4 and "Stop working on the task" in late.json["error"]
+    assert (
+        late.code == 4
+        and late.json["exit_code"] == 4
+        and "Stop working on the task" in late.json["error"]
+    )
     assert "DONE with token 1 was refused" in task("show", "a")
-    assert task("list") == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3)\n"
+    assert (
+        task("list")
+        == f"running    a (worker: w2, since {TaskQueue().get('a').since}, attempt 2 of 3)\n"
+    )
 
 
 def test_task_fail_release_retry_and_cancel_change_the_state() -> None:
     run("task", "add", "a", "--prompt", "x", "--max-attempts", "2")
     run("task", "claim", "--worker", "w")
-    assert task("fail", "a", "boom", "--worker", "w") == "Attempt failed: a is ready again, 1 attempt left\n"
+    assert (
+        task("fail", "a", "boom", "--worker", "w")
+        == "Attempt failed: a is ready again, 1 attempt left\n"
+    )
     run("task", "claim", "--worker", "w")
     assert task("release", "a", "--worker", "w") == "Task released: a\n"
     run("task", "claim", "--worker", "w")
-    assert task("fail", "a", "boom again", "--worker", "w", "--final") == "Attempt failed: a is failed\n"
+    assert (
+        task("fail", "a", "boom again", "--worker", "w", "--final")
+        == "Attempt failed: a is failed\n"
+    )
     assert task("list", "--state", "failed") == "failed     a (boom again)\n"
     assert task("retry", "--failed") == "Task ready again: a\n"
     assert task("retry", "--failed") == "No failed tasks\n"
@@ -128,7 +182,9 @@ def test_task_fail_release_retry_and_cancel_change_the_state() -> None:
     assert task("list", "--state", "done") == "No done tasks\n"
 
 
-def test_the_token_of_the_environment_counts_for_its_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_of_the_environment_counts_for_its_task_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run("task", "add", "a", "--prompt", "x")
     run("task", "claim", "--worker", "w1")
     monkeypatch.setenv("SWARM_WORKER", "w1")
@@ -139,7 +195,9 @@ def test_the_token_of_the_environment_counts_for_its_task_alone(monkeypatch: pyt
     assert run("task", "done", "a").code == 0
 
 
-def test_an_invalid_token_of_the_environment_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_token_of_the_environment_is_named_as_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run("task", "add", "a", "--prompt", "x")
     monkeypatch.setenv("SWARM_TASK_ID", "a")
     monkeypatch.setenv("SWARM_TOKEN", "x")
@@ -153,7 +211,11 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert task("import", str(file)) == "2 tasks added\n"
     file.write_text(file.read_text() + '{"id": "c", "prompt": "x"}\n')
     assert task("import", str(file)) == "1 task added, 2 tasks were there already\n"
-    assert run("task", "import", str(file), "--json").json == {"schema_version": 1, "added": [], "known": ["a", "b", "c"]}
+    assert run("task", "import", str(file), "--json").json == {
+        "schema_version": 1,
+        "added": [],
+        "known": ["a", "b", "c"],
+    }
     file.write_text('{"id": "a", "prompt": "another"}\n{"id": "d", "prompt": "x"}\n')
     changed = run("task", "import", str(file))
     assert changed.code == 1 and b"The task a exists already, with other fields" in changed.err
@@ -181,7 +243,9 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (("retry", "a", "--failed"), "--failed"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_is_written(place: Path, args: tuple[str, ...], rule: str) -> None:
+def test_bad_input_is_refused_and_nothing_is_written(
+    place: Path, args: tuple[str, ...], rule: str
+) -> None:
     answer = run("task", *args)
     assert answer.code == 2 and rule in answer.err.decode()
     assert not place.exists()
@@ -194,7 +258,9 @@ def test_a_claim_without_a_name_belongs_to_the_agent_running_the_command(place: 
     assert run("task", "done", "a").code == 0 and TaskQueue().get("a").state == "done"
 
 
-def test_a_claim_asks_for_a_name_where_the_agent_is_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_asks_for_a_name_where_the_agent_is_unknown(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(identity, "find", lambda: identity.AgentProcess(0, ""))
     answer = run("task", "claim")
     assert answer.code == 2 and b"--worker NAME" in answer.err and not place.exists()
@@ -208,8 +274,23 @@ def test_an_unknown_task_is_exit_code_1(command: str) -> None:
 
 
 def test_task_add_reads_a_prompt_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "task", "add", "a", "--prompt", "-"]
-    subprocess.run(command, env=script_environment(), input="many\nlines\n", text=True, check=True, capture_output=True)
+    command = [
+        sys.executable,
+        str(ROOT / "swarm" / "__main__.py"),
+        "task",
+        "add",
+        "a",
+        "--prompt",
+        "-",
+    ]
+    subprocess.run(
+        command,
+        env=script_environment(),
+        input="many\nlines\n",
+        text=True,
+        check=True,
+        capture_output=True,
+    )
     assert TaskQueue().get("a").spec.prompt == "many\nlines\n"
 
 

@@ -72,10 +72,14 @@ class TestDone:
         claim = queue.claim("w")
         say(store, "DONE")  # by whomever: the queue decides
         assert now(store) == Answer(False, "t is running, by w")
-        answer = woken(store, "done", lambda: TaskQueue(store).done("t", "w", claim.token, "all well"))
+        answer = woken(
+            store, "done", lambda: TaskQueue(store).done("t", "w", claim.token, "all well")
+        )
         assert answer == Answer(True, "t is done (all well)")
 
-    def test_a_task_that_is_not_in_the_queue_is_done_when_its_log_says_so(self, store: Store) -> None:
+    def test_a_task_that_is_not_in_the_queue_is_done_when_its_log_says_so(
+        self, store: Store
+    ) -> None:
         say(store, "START")
         assert not now(store).met
         assert woken(store, "done", lambda: say(store, "DONE")).met
@@ -87,7 +91,9 @@ class TestDone:
         assert not now(store).met
 
     @pytest.mark.parametrize("what", ["done", "DONE"])
-    def test_a_task_is_not_done_because_its_agent_printed_done(self, store: Store, what: str) -> None:
+    def test_a_task_is_not_done_because_its_agent_printed_done(
+        self, store: Store, what: str
+    ) -> None:
         say(store, "START")
         say(store, "DONE", **{"from": "output"})
         assert now(store, what) == Answer(False, "the latest record of t is START, by w")
@@ -98,7 +104,13 @@ class TestDone:
 
     @pytest.mark.parametrize(
         "line",
-        [b"nonsense", b"[]", b'{"task_id": "t"}', b'{"task_id": "t", "state": ["DONE"]}', b'{"task_id": ["t"], "state": "DONE"}'],
+        [
+            b"nonsense",
+            b"[]",
+            b'{"task_id": "t"}',
+            b'{"task_id": "t", "state": ["DONE"]}',
+            b'{"task_id": ["t"], "state": "DONE"}',
+        ],
     )
     def test_invalid_lines_are_skipped(self, store: Store, line: bytes) -> None:
         store.append("status", line)
@@ -122,7 +134,9 @@ class TestNever:
         queue.add("t", "x", after=["build"])
         assert now(store) == Answer(False, "t is waiting")
         queue.fail("build", "w", queue.claim("w").token)
-        assert wait_for(store, "t") == Answer(False, "t comes after build, which will not be done", never=True)
+        assert wait_for(store, "t") == Answer(
+            False, "t comes after build, which will not be done", never=True
+        )
 
     def test_a_task_that_is_done_will_not_be_in_another_state(self, store: Store) -> None:
         queue = TaskQueue(store)
@@ -156,7 +170,10 @@ class TestFree:
     def test_the_end_of_the_holders_process_ends_the_wait(self, tmp_path: Path) -> None:
         root = str(tmp_path / "s")
         with subprocess.Popen(
-            [sys.executable, "-c", HOLDER, root, "t", "w"], stdout=subprocess.PIPE, cwd=ROOT, text=True
+            [sys.executable, "-c", HOLDER, root, "t", "w"],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
         ) as holder:
             assert holder.stdout is not None and holder.stdout.readline() == "held\n"
             store = FileStore(root)
@@ -170,7 +187,9 @@ class TestFree:
 
 class TestStates:
     @pytest.mark.parametrize("state", STATES)
-    def test_wait_ends_when_the_latest_record_has_the_state_now_or_later(self, store: Store, state: str) -> None:
+    def test_wait_ends_when_the_latest_record_has_the_state_now_or_later(
+        self, store: Store, state: str
+    ) -> None:
         say(store, "START" if state != "START" else "DONE")
         assert not now(store, state).met
         assert woken(store, state, lambda: say(store, state)).met
@@ -223,15 +242,23 @@ class TestUnknown:
 
 
 class TestCommand:
-    def test_wait_exits_0_if_the_condition_holds_and_1_if_the_time_is_over(self, isolated_swarm_dir: Path) -> None:
+    def test_wait_exits_0_if_the_condition_holds_and_1_if_the_time_is_over(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         say(FileStore(str(isolated_swarm_dir)), "WAIT")
         answer = run("wait", "t", "--for", "WAIT")
         assert answer.code == 0 and answer.out == b"the latest record of t is WAIT, by w\n"
         answer = run("wait", "t", "--timeout", "0.01")
         assert answer.code == 1 and answer.out == b""
-        assert b"t is WAIT, by w" in answer.err and b"0.01 s" in answer.err and b"swarm status" in answer.err
+        assert (
+            b"t is WAIT, by w" in answer.err
+            and b"0.01 s" in answer.err
+            and b"swarm status" in answer.err
+        )
 
-    def test_wait_for_a_condition_that_can_never_hold_ends_at_once(self, isolated_swarm_dir: Path) -> None:
+    def test_wait_for_a_condition_that_can_never_hold_ends_at_once(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         queue = TaskQueue(FileStore(str(isolated_swarm_dir)))
         queue.add("t", "x")
         queue.cancel("t", "ada")
@@ -246,16 +273,28 @@ class TestCommand:
         }
         assert b"Only a user can change this" in answer.err
 
-    def test_waiting_for_a_task_that_does_not_exist_warns_on_standard_error(self, isolated_swarm_dir: Path) -> None:
+    def test_waiting_for_a_task_that_does_not_exist_warns_on_standard_error(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         answer = run("wait", "unknown", "--timeout", "0.05", "--json")
         assert answer.code == 1 and answer.json["met"] is False
         assert b"no task unknown yet: waiting for it.\n" in answer.err
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize(
-        "args", [(), ("t", "--for", "dnoe"), ("t", "--timeout", "soon"), ("a/b",), ("t", "u"), ("t", "--for")]
+        "args",
+        [
+            (),
+            ("t", "--for", "dnoe"),
+            ("t", "--timeout", "soon"),
+            ("a/b",),
+            ("t", "u"),
+            ("t", "--for"),
+        ],
     )
-    def test_bad_input_of_wait_is_exit_2(self, isolated_swarm_dir: Path, args: tuple[str, ...]) -> None:
+    def test_bad_input_of_wait_is_exit_2(
+        self, isolated_swarm_dir: Path, args: tuple[str, ...]
+    ) -> None:
         assert run("wait", *args).code == 2
 
     def test_help_of_wait_names_every_condition(self) -> None:

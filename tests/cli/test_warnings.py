@@ -51,13 +51,23 @@ COMMANDS = [
 def test_no_command_warns(tmp_path: Path) -> None:
     for command in COMMANDS:
         done = swarm(command, tmp_path)
-        assert done.returncode == 0 and not any(word in done.stderr for word in BAD), f"{command}: {done.stderr}"
+        assert done.returncode == 0 and not any(word in done.stderr for word in BAD), (
+            f"{command}: {done.stderr}"
+        )
 
 
 def swarm(command: str, where: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "AI_SWARM_DIR": str(where / "swarm"), "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-X", "dev", "-W", "error", "-m", "swarm", *command.split()]
-    return subprocess.run(words, cwd=where, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        words,
+        cwd=where,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 API = """
@@ -81,6 +91,8 @@ print(concurrency_control(mode="check", project_root=".")["status"])
 def test_the_python_api_does_not_warn(tmp_path: Path) -> None:
     environment = {**os.environ, "AI_SWARM_DIR": str(tmp_path / "swarm"), "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-X", "dev", "-W", "error", "-c", API]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-2:] == ["[('one', 'done'), ('two', 'done')]", "clean"]

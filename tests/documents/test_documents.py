@@ -1,10 +1,13 @@
 """The documents tell the truth: examples run, records are valid, tables match the code.
 
-- A ```console block: lines that begin with `$ ` (and go on with `> `) are run by bash, what follows is what they must print. All
-  blocks of a `##` section share one session. Times, durations, identities and the state directory may differ; `...` stands for
+- A ```console block: lines that begin with `$ ` (and go on with `> `) are run by bash,
+  what follows is what they must print. All blocks of a `##` section share one session.
+  Times, durations, identities and the state directory may differ; `...` stands for
   anything, alone on a line for any lines.
-- A ```python block is run by itself. What a line that begins with `print(` prints stands behind it as a comment.
-- A ```sh or ```python block whose first line is `# file: NAME` is put there for the session of its section.
+- A ```python block is run by itself. What a line that begins with `print(` prints
+  stands behind it as a comment.
+- A ```sh or ```python block whose first line is `# file: NAME` is put there for the
+  session of its section.
 - A ```json record or ```json lock block holds values of that schema.
 """
 
@@ -84,9 +87,13 @@ def checkout(tmp_path: Path) -> Path:
 
 def run(args: list[str], text: str, checkout: Path) -> subprocess.CompletedProcess[str]:
     environment = script_environment(
-        SWARM_STATE_DIR=str(checkout.parent / "state"), PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8"
+        SWARM_STATE_DIR=str(checkout.parent / "state"),
+        PYTHONDONTWRITEBYTECODE="1",
+        LC_ALL="C.UTF-8",
     )
-    return subprocess.run(args, input=text, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        args, input=text, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100
+    )
 
 
 # The examples -------------------------------------------------------------------------
@@ -108,15 +115,22 @@ def dialogue(text: str) -> list[tuple[str, str]]:
     return steps
 
 
-@pytest.mark.parametrize(("document", "section"), SESSIONS, ids=[f"{name}: {section}" for name, section in SESSIONS])
-def test_what_the_documents_show_is_what_the_commands_print(document: str, section: str, checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("document", "section"), SESSIONS, ids=[f"{name}: {section}" for name, section in SESSIONS]
+)
+def test_what_the_documents_show_is_what_the_commands_print(
+    document: str, section: str, checkout: Path
+) -> None:
     here = [block for block in blocks(document) if block.section == section]
     for block in here:
         if named := re.match(r"# file: (\S+)\n", block.text):
             (checkout / named[1]).write_text(block.text)
     steps = [step for block in here if block.info == "console" for step in dialogue(block.text)]
     # The mark keeps $?, so that a document may show `echo $?`.
-    ended = f"ended() {{ local code=$?; printf '%s\\n' {shlex.quote(MARK)}; return $code; }}\nexec 2>&1\n"
+    ended = (
+        f"ended() "
+        f"{{ local code=$?; printf '%s\\n' {shlex.quote(MARK)}; return $code; }}\nexec 2>&1\n"
+    )
     script = checkout.parent / "session.sh"
     script.write_text(ended + "".join(f"{command}\nended\n" for command, _ in steps))
     done = run(["bash", "--norc", str(script)], "", checkout)
@@ -124,26 +138,37 @@ def test_what_the_documents_show_is_what_the_commands_print(document: str, secti
     assert len(printed) == len(steps) + 1 and not printed[-1], done.stdout
     for (command, expected), output in zip(steps, printed, strict=False):
         wanted, got = blurred(expected), blurred(output, checkout.parent / "state")
-        assert re.fullmatch(as_pattern(wanted), got), f"$ {command}\nThe document says:\n{wanted}\nIt printed:\n{got}"
+        assert re.fullmatch(as_pattern(wanted), got), (
+            f"$ {command}\nThe document says:\n{wanted}\nIt printed:\n{got}"
+        )
 
 
 def test_a_program_that_appends_as_documented_loses_no_record_to_a_rotation(checkout: Path) -> None:
     (text,) = (block.text for block in found("sh") if block.text.startswith("# file: record.sh\n"))
     opened = '  exec 3>>"$log"\n'
     assert opened in text
-    rotate_once = "  if [ ! -e rotated ]; then scripts/swarm_status_log.sh rotate && touch rotated; fi\n"
+    rotate_once = (
+        "  if [ ! -e rotated ]; then scripts/swarm_status_log.sh rotate && touch rotated; fi\n"
+    )
     (checkout / "record.sh").write_text(text.replace(opened, opened + rotate_once))
     script = (
-        "scripts/swarm_status_log.sh append START w before && sh record.sh DONE w mine && scripts/swarm_status_log.sh query mine"
+        "scripts/swarm_status_log.sh append START w before && sh record.sh DONE w mine && "
+        "scripts/swarm_status_log.sh query mine"
     )
     done = run(["bash", "--norc"], script, checkout)
     assert (checkout / "rotated").exists()
-    assert [json.loads(line)["type"] for line in done.stdout.splitlines() if '"mine"' in line] == ["DONE"]
+    assert [json.loads(line)["type"] for line in done.stdout.splitlines() if '"mine"' in line] == [
+        "DONE"
+    ]
 
 
-@pytest.mark.parametrize("block", [block for block in found("python") if "# file:" not in block.text], ids=str)
+@pytest.mark.parametrize(
+    "block", [block for block in found("python") if "# file:" not in block.text], ids=str
+)
 def test_what_the_python_examples_say_they_print_is_printed(block: Block, checkout: Path) -> None:
-    expected = [comment for line in block.text.splitlines() if (comment := _printed(line)) is not None]
+    expected = [
+        comment for line in block.text.splitlines() if (comment := _printed(line)) is not None
+    ]
     assert expected, "an example prints something, so that it can be compared"
     done = run([sys.executable, "-"], block.text, checkout)
     assert (done.returncode, done.stderr) == (0, "")
@@ -166,7 +191,14 @@ def test_the_records_shown_are_valid(kind: str) -> None:
     for value in shown:
         jsonschema.Draft202012Validator(schema).validate(value)
         text = json.dumps(value, ensure_ascii=False).encode()
-        assert list(validation.record_faults(text) if kind == "record" else validation.lock_faults(text, value["task_id"])) == []
+        assert (
+            list(
+                validation.record_faults(text)
+                if kind == "record"
+                else validation.lock_faults(text, value["task_id"])
+            )
+            == []
+        )
         assert kind == "record" or decode(text, value["task_id"]) is not None
 
 
@@ -181,7 +213,9 @@ def test_every_block_of_a_known_language_is_looked_at() -> None:
     known = {"console", "python", "sh", "json record", "json lock", "js", ""}
     assert {block.info for document in DOCUMENTS for block in blocks(document)} <= known
     unnamed = [str(block) for block in found("sh") if not block.text.startswith("# file: ")]
-    assert len(unnamed) == 1, "only the two commands at the top of README.md stand in a block that is not run"
+    assert len(unnamed) == 1, (
+        "only the two commands at the top of README.md stand in a block that is not run"
+    )
 
 
 # The two commands at the top ----------------------------------------------------------
@@ -192,7 +226,13 @@ def test_the_readme_opens_with_two_commands_that_exist() -> None:
     commands = [line.partition("#")[0].split() for line in first.text.splitlines()]
     assert commands == [["python3", "-m", "swarm", "demo"], ["make", "test"]]
     assert re.search(r"^test:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    done = subprocess.run([sys.executable, "-m", "swarm", "demo", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "swarm", "demo", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -218,12 +258,19 @@ COMMANDS = {
 def test_every_command_is_documented_with_its_usage_and_no_other() -> None:
     (table,) = tables("docs/STATUS_PROTO.md", "Commands")
     documented = {usage for row in table for usage in quoted(row[0])}
-    assert documented - {"swarm demo"} == {" ".join([name, *command.usage]) for name, command in COMMANDS.items()}
+    assert documented - {"swarm demo"} == {
+        " ".join([name, *command.usage]) for name, command in COMMANDS.items()
+    }
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_command_that_is_mentioned_exists(document: str) -> None:
-    text = (ROOT / document).read_text().replace("swarm_lock.sh", "swarm lock").replace("swarm_status_log.sh", "swarm log")
+    text = (
+        (ROOT / document)
+        .read_text()
+        .replace("swarm_lock.sh", "swarm lock")
+        .replace("swarm_status_log.sh", "swarm log")
+    )
     for group, name in re.findall(r"\bswarm (lock|log) ([a-z][a-z-]+)", text):
         assert f"swarm {group} {name}" in COMMANDS, f"{document} mentions swarm {group} {name}"
 
@@ -232,8 +279,12 @@ def test_every_environment_variable_is_documented_and_no_other() -> None:
     (rows,) = tables("README.md", "Where state lives")
     documented = {name for row in rows for name in quoted(row[0])}
     code = "".join(path.read_text() for path in (ROOT / "swarm").rglob("*.py"))
-    scripts = "".join(path.read_text() for path in (ROOT / "scripts").glob("swarm_*.sh") if "e2e" not in path.name)
-    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|\bvariable\()"(\w+)"', code)) | set(re.findall(r"\$\{([A-Z_]+):-", scripts))
+    scripts = "".join(
+        path.read_text() for path in (ROOT / "scripts").glob("swarm_*.sh") if "e2e" not in path.name
+    )
+    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|\bvariable\()"(\w+)"', code)) | set(
+        re.findall(r"\$\{([A-Z_]+):-", scripts)
+    )
     read |= set(re.findall(r'"(ETCDCTL_\w+)"', code))
     assert documented == read
     for document in DOCUMENTS:
@@ -246,7 +297,9 @@ def _found_by_agents() -> list[str]:
     return [name for row in rows for name in quoted(row[0])]
 
 
-def test_every_variable_that_an_agent_finds_is_documented_and_no_other(isolated_swarm_dir: Path) -> None:
+def test_every_variable_that_an_agent_finds_is_documented_and_no_other(
+    isolated_swarm_dir: Path,
+) -> None:
     queue = TaskQueue()
     queue.add("a", "x")
     given = agent_command.environment_for(queue.claim("w"))
@@ -254,7 +307,10 @@ def test_every_variable_that_an_agent_finds_is_documented_and_no_other(isolated_
 
 
 def test_every_field_and_every_state_of_a_task_is_documented_in_order() -> None:
-    (fields,), (states,) = tables("docs/reference/queue.md", "Tasks"), tables("docs/reference/queue.md", "States")
+    (fields,), (states,) = (
+        tables("docs/reference/queue.md", "Tasks"),
+        tables("docs/reference/queue.md", "States"),
+    )
     assert [quoted(row[0])[0] for row in fields] == list(TaskSpec.field_names())
     assert [quoted(row[0])[0] for row in states] == list(TASK_STATES)
 
@@ -263,13 +319,20 @@ def test_the_keys_of_the_view_are_documented_in_order(isolated_swarm_dir: Path) 
     (table,) = tables("docs/reference/view.md", "For programs")
     board = Viewer(default_store()).look()
     assert [quoted(row[0])[0] for row in table] == list(board.fields())
-    for row, kind in ((2, view.Problem), (3, view.ActiveTask), (4, view.LockRow), (6, view.WorkerLastSeen)):
+    for row, kind in (
+        (2, view.Problem),
+        (3, view.ActiveTask),
+        (4, view.LockRow),
+        (6, view.WorkerLastSeen),
+    ):
         assert quoted(table[row][1]) == list(kind.field_names())
 
 
 def test_every_kind_of_problem_is_documented_in_order() -> None:
     (table,) = tables("docs/reference/view.md", "One screen")
-    assert [quoted(row[0])[0] for row in table] == [board_text._LABELS[kind][0] for kind in view.KINDS]
+    assert [quoted(row[0])[0] for row in table] == [
+        board_text._LABELS[kind][0] for kind in view.KINDS
+    ]
 
 
 def test_every_command_of_the_queue_is_documented() -> None:
@@ -277,10 +340,15 @@ def test_every_command_of_the_queue_is_documented() -> None:
     assert [quoted(row[0])[0] for row in table] == [f"swarm task {name}" for name in task.COMMANDS]
 
 
-@pytest.mark.parametrize(("document", "heading"), [("README.md", "What it promises"), ("docs/STATUS_PROTO.md", "Exit codes")])
+@pytest.mark.parametrize(
+    ("document", "heading"),
+    [("README.md", "What it promises"), ("docs/STATUS_PROTO.md", "Exit codes")],
+)
 def test_every_exit_code_is_documented_and_no_other(document: str, heading: str) -> None:
     (table,) = tables(document, heading)
-    assert [int(row[0]) for row in table] == sorted({0, *(kind.exit_code for kind in _kinds(errors.SwarmError))})
+    assert [int(row[0]) for row in table] == sorted(
+        {0, *(kind.exit_code for kind in _kinds(errors.SwarmError))}
+    )
 
 
 def _kinds(root: type[errors.SwarmError]) -> Iterator[type[errors.SwarmError]]:
@@ -303,7 +371,9 @@ def test_the_fields_of_a_record_are_documented_in_order(log: Run) -> None:
 def test_the_fields_of_a_lock_are_documented_in_order(lock: Run, isolated_swarm_dir: Path) -> None:
     lock("acquire", "t", "w", "60")
     (table,) = tables("docs/STATUS_PROTO.md", "Fields of a lock")
-    assert [quoted(row[0])[0] for row in table] == list(json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text()))
+    assert [quoted(row[0])[0] for row in table] == list(
+        json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no stamp")
@@ -336,12 +406,18 @@ def _answer_rows() -> dict[str, str]:
 
 def test_every_command_with_an_answer_of_its_own_is_in_the_json_table() -> None:
     records = {f"swarm log {name}" for name in ("append", "tail", "query", "follow")}
-    assert set(_answer_rows()) == {*ANSWERS, "swarm run"} == set(COMMANDS) - records | {"any, on an error"}
+    assert (
+        set(_answer_rows())
+        == {*ANSWERS, "swarm run"}
+        == set(COMMANDS) - records | {"any, on an error"}
+    )
 
 
 @pytest.mark.parametrize("command", ANSWERS)
 def test_the_json_output_has_the_documented_keys(command: str, lock: Run, log: Run) -> None:
-    group: Callable[..., subprocess.CompletedProcess[str]] = log if command.startswith("swarm log") else lock
+    group: Callable[..., subprocess.CompletedProcess[str]] = (
+        log if command.startswith("swarm log") else lock
+    )
     answer = ""
     for args in ANSWERS[command]:
         answer = group(*args, "--json").stdout
@@ -352,13 +428,18 @@ def test_the_json_output_has_the_documented_keys(command: str, lock: Run, log: R
 def test_the_json_output_of_a_held_lock_has_the_documented_keys(lock: Run) -> None:
     lock("acquire", "t", "w")
     named = quoted(_answer_rows()["swarm lock acquire"].partition(";")[2])
-    assert list(json.loads(lock("acquire", "t", "v", "--json").stdout)) == ["schema_version", *named]
+    assert list(json.loads(lock("acquire", "t", "v", "--json").stdout)) == [
+        "schema_version",
+        *named,
+    ]
 
 
 def test_the_json_output_of_a_run_that_found_it_held_has_the_documented_keys(lock: Run) -> None:
     lock("acquire", "t", "w")
     call = [sys.executable, "-m", "swarm", "run", "t", "--json", "--", "true"]
-    done = subprocess.run(call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        call, cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=60
+    )
     named = quoted(_answer_rows()["swarm run"].partition(";")[0])
     assert list(json.loads(done.stdout)) == ["schema_version", *named]
 

@@ -20,7 +20,8 @@ OLD_NAMES = (
     *("DESIGN.md", "GUIDE.md", "HOOKS.md", "MCP.md", "PERFORMANCE.md", "PROOF.md", "QUEUE.md"),
     *("SETUP.md", "SPRINT.md", "STORES.md", "TROUBLESHOOTING.md", "VIEW.md", "WEB.md"),
 )
-OLD_HEADINGS = {"DESIGN.md": {"decisions-and-reasons"}, "GUIDE.md": {"when-the-power-may-fail"}}  # that were linked to
+# that were linked to
+OLD_HEADINGS = {"DESIGN.md": {"decisions-and-reasons"}, "GUIDE.md": {"when-the-power-may-fail"}}
 
 
 def markdown_files() -> list[str]:
@@ -28,9 +29,14 @@ def markdown_files() -> list[str]:
     found: list[str] = []
     for place, folders, names in os.walk(ROOT):
         folders[:] = [
-            name for name in folders if name in (".ci", ".planning") or not (name.startswith(".") or name in ("build", "dist"))
+            name
+            for name in folders
+            if name in (".ci", ".planning")
+            or not (name.startswith(".") or name in ("build", "dist"))
         ]
-        found += [str((Path(place) / name).relative_to(ROOT)) for name in names if name.endswith(".md")]
+        found += [
+            str((Path(place) / name).relative_to(ROOT)) for name in names if name.endswith(".md")
+        ]
     return sorted(found)
 
 
@@ -49,7 +55,9 @@ def links(text: str) -> Iterator[str]:
     inline = re.findall(r"\]\(<?([^()\s<>]+)>?(?:\s+\"[^\"]*\")?\)", prose)
     defined = re.findall(r"^ {0,3}\[[^\]]+\]:\s+<?([^\s<>]+)", prose, re.MULTILINE)
     tags = re.findall(r"<(?:a|img)\b[^>]*\b(?:href|src)=\"([^\"]+)\"", prose)
-    yield from (target for target in (*inline, *defined, *tags) if not re.match(r"[a-z][a-z+.-]*:", target))
+    yield from (
+        target for target in (*inline, *defined, *tags) if not re.match(r"[a-z][a-z+.-]*:", target)
+    )
 
 
 def anchors(text: str) -> set[str]:
@@ -70,10 +78,14 @@ def test_every_link_leads_somewhere(document: str) -> None:
 
 
 def test_a_link_to_a_missing_file_or_heading_is_found(tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("# One head\n\n## The same\n\n## The same\n\n```\n# no head\n```\n")
+    (tmp_path / "other.md").write_text(
+        "# One head\n\n## The same\n\n## The same\n\n```\n# no head\n```\n"
+    )
     (tmp_path / "page.md").write_text(
-        "[a](other.md) [b](other.md#one-head) [c](other.md#the-same-1) [d](https://a.example/x) `[e](f)` [g](#here)\n"
-        '\n# Here\n\n[h](gone.md) ![i](gone.png "title") [j](other.md#no-head) [k](#gone)\n[l]: gone.txt\n<img src="gone.svg">\n'
+        "[a](other.md) [b](other.md#one-head) [c](other.md#the-same-1) [d](https://a.example/x) "
+        "`[e](f)` [g](#here)\n"
+        '\n# Here\n\n[h](gone.md) ![i](gone.png "title") [j](other.md#no-head) [k](#gone)\n[l]: '
+        'gone.txt\n<img src="gone.svg">\n'
     )
     assert list(broken_links(tmp_path / "page.md")) == [
         "gone.md",
@@ -92,15 +104,25 @@ def test_an_old_name_of_a_document_leads_to_it(name: str) -> None:
     assert re.fullmatch(r"(guide|how-to|reference|design)/[a-z-]+\.md", moved)
     assert (ROOT / "docs" / moved).is_file()
     assert {target.partition("#")[0] for target in more} <= {moved}
-    assert {target.partition("#")[2] for target in more} == anchors(text) - {"moved"} == OLD_HEADINGS.get(name, set())
+    assert (
+        {target.partition("#")[2] for target in more}
+        == anchors(text) - {"moved"}
+        == OLD_HEADINGS.get(name, set())
+    )
     assert len(text.splitlines()) <= 3 + 4 * len(more), "the document itself is elsewhere"
 
 
 @pytest.mark.parametrize("document", markdown_files())
 def test_no_document_links_to_an_old_name(document: str) -> None:
     old = {ROOT / "docs" / name for name in OLD_NAMES}
-    targets = [target for target in links((ROOT / document).read_text()) if target.partition("#")[0]]
-    assert [target for target in targets if ((ROOT / document).parent / target.partition("#")[0]).resolve() in old] == []
+    targets = [
+        target for target in links((ROOT / document).read_text()) if target.partition("#")[0]
+    ]
+    assert [
+        target
+        for target in targets
+        if ((ROOT / document).parent / target.partition("#")[0]).resolve() in old
+    ] == []
 
 
 def test_the_index_lists_every_document_once() -> None:

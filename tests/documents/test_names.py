@@ -23,17 +23,27 @@ from tests.support.documents import BLOCK, DOCUMENTS
 CONTRIBUTORS = ("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
 THEIRS = ("CLAUDE.md", "SKILL.md")  # files of users and of agents, which a document may name
 
-_PATH = re.compile(r"(?<![\w./~-])(?:swarm|tests|proof|bench|scripts|docs|requirements|\.ci|\.planning)/[\w.*<>/-]*[\w*>/]")
-_AT_THE_ROOT = re.compile(r"[A-Z][A-Z_]+\.md|Makefile|LICENSE|pyproject\.toml|\.[a-z][a-z-]*\.(?:yaml|toml)")
+_PATH = re.compile(
+    r"(?<![\w./~-])(?:swarm|tests|proof|bench|scripts|docs|requirements|\.ci|\.planning)/[\w.*<>/-]*[\w*>/]"
+)
+_AT_THE_ROOT = re.compile(
+    r"[A-Z][A-Z_]+\.md|Makefile|LICENSE|pyproject\.toml|\.[a-z][a-z-]*\.(?:yaml|toml)"
+)
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 _DOTTED = re.compile(r"(?<![\w./-])(?:swarm|tests|proof|bench)(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Za-z_]\w*(?:\.[a-z]\w*)*")
-_ENDINGS = {"json", "log", "md", "py", "sh", "toml", "txt", "yaml"}  # `swarm.toml` is a file, not an attribute
+# `swarm.toml` is a file, not an attribute
+_ENDINGS = {"json", "log", "md", "py", "sh", "toml", "txt", "yaml"}
 
 
 def code_in(text: str) -> list[str]:
     """What stands in backticks, blocks left out."""
-    return [code for _, code in re.findall(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", BLOCK.sub("", text), re.DOTALL)]
+    return [
+        code
+        for _, code in re.findall(
+            r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", BLOCK.sub("", text), re.DOTALL
+        )
+    ]
 
 
 def missing_files(text: str, *, everywhere: bool = False) -> Iterator[str]:
@@ -55,14 +65,20 @@ def _fitting(name: str) -> Iterator[Path]:
 
 def missing_tests(text: str) -> Iterator[str]:
     for file, name in _TEST.findall(text):
-        if not (ROOT / file).exists() or not re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), re.MULTILINE):
+        if not (ROOT / file).exists() or not re.search(
+            rf"^ *def {name}\(", (ROOT / file).read_text(), re.MULTILINE
+        ):
             yield f"{file}::{name}"
 
 
 def unknown_names(text: str) -> Iterator[str]:
     """The dotted names of modules, and of what is in them, that do not exist."""
     for code in code_in(text):
-        yield from (name for name in _DOTTED.findall(code) if name.rpartition(".")[2] not in _ENDINGS and not _is_known(name))
+        yield from (
+            name
+            for name in _DOTTED.findall(code)
+            if name.rpartition(".")[2] not in _ENDINGS and not _is_known(name)
+        )
 
 
 def _is_known(name: str) -> bool:
@@ -93,7 +109,10 @@ def _is_module(name: str) -> bool:
 
 def missing_targets(text: str) -> Iterator[str]:
     there = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    lines = [*code_in(text), *(line for block in BLOCK.findall(text) for line in block.splitlines())]
+    lines = [
+        *code_in(text),
+        *(line for block in BLOCK.findall(text) for line in block.splitlines()),
+    ]
     named = [found[1] for line in lines if (found := re.match(r"make ([a-z][a-z-]*)", line))]
     yield from (name for name in named if name not in there)
 
@@ -117,7 +136,10 @@ def unknown_words(step: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_of_the_project_that_is_named_exists(document: str) -> None:
-    assert list(missing_files((ROOT / document).read_text(), everywhere=document in CONTRIBUTORS)) == []
+    assert (
+        list(missing_files((ROOT / document).read_text(), everywhere=document in CONTRIBUTORS))
+        == []
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -137,12 +159,16 @@ def test_every_target_of_make_that_is_named_exists(document: str) -> None:
 
 @pytest.mark.parametrize("document", CONTRIBUTORS)
 def test_a_how_to_names_what_stands_in_the_files_that_it_names(document: str) -> None:
-    steps = re.findall(r"^\d\. .*?(?=^\S|\Z)", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+    steps = re.findall(
+        r"^\d\. .*?(?=^\S|\Z)", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE
+    )
     assert [word for step in steps for word in unknown_words(step)] == []
 
 
 def test_every_row_of_the_mutation_testing_names_a_module() -> None:
-    rows = re.findall(r"^\| mutation \| (\S+) \|", (ROOT / "docs/design/proof.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| mutation \| (\S+) \|", (ROOT / "docs/design/proof.md").read_text(), re.MULTILINE
+    )
     assert len(rows) > 20
     assert [name for name in rows if not _is_module(f"swarm.{name}")] == []
 
@@ -150,22 +176,41 @@ def test_every_row_of_the_mutation_testing_names_a_module() -> None:
 def test_a_name_of_something_that_does_not_exist_is_found() -> None:
     text = (
         "```\nmake nothing\nbench/gone.py\n```\n"
-        "`swarm/errors.py`, `swarm/gone.py`, proof/gone.py, `swarm/cli/NAME.py`, `swarm/gone/NAME.py`, `tests/*.py`\n"
-        "`docs/*.gone`, `swarm.errors`, `swarm.gone`, `swarm.errors.Gone`, `swarm.errors.SwarmError.exit_code`\n"
-        "`README.md`, `GONE.md`, `CLAUDE.md`, `~/docs/x`, `tests/conftest.py::HandClock`, `tests/test_settings.py::test_gone`\n"
+        "`swarm/errors.py`, `swarm/gone.py`, proof/gone.py, `swarm/cli/NAME.py`, "
+        "`swarm/gone/NAME.py`, `tests/*.py`\n"
+        "`docs/*.gone`, `swarm.errors`, `swarm.gone`, `swarm.errors.Gone`, "
+        "`swarm.errors.SwarmError.exit_code`\n"
+        "`README.md`, `GONE.md`, `CLAUDE.md`, `~/docs/x`, `tests/conftest.py::HandClock`, "
+        "`tests/test_settings.py::test_gone`\n"
         "`swarm.locks.gone.X`, `swarm.toml`, `make test`, `make gone ARGS=x`, ``make `gone` ``\n"
     )
-    assert list(missing_files(text)) == ["swarm/gone.py", "swarm/gone/NAME.py", "docs/*.gone", "GONE.md"]
-    assert {*missing_files(text, everywhere=True)} - {*missing_files(text)} == {"bench/gone.py", "proof/gone.py"}
-    assert list(missing_tests(text)) == ["tests/conftest.py::HandClock", "tests/test_settings.py::test_gone"]
+    assert list(missing_files(text)) == [
+        "swarm/gone.py",
+        "swarm/gone/NAME.py",
+        "docs/*.gone",
+        "GONE.md",
+    ]
+    assert {*missing_files(text, everywhere=True)} - {*missing_files(text)} == {
+        "bench/gone.py",
+        "proof/gone.py",
+    }
+    assert list(missing_tests(text)) == [
+        "tests/conftest.py::HandClock",
+        "tests/test_settings.py::test_gone",
+    ]
     assert list(unknown_names(text)) == ["swarm.gone", "swarm.errors.Gone", "swarm.locks.gone.X"]
     assert list(missing_targets(text)) == ["gone", "nothing"]
-    step = "1. `swarm/errors.py`: `SwarmError`, `SwarmError.exit_code`, `Gone.absent`; `swarm.errors.BadInput`, `no=`, `NotOne`"
+    step = (
+        "1. `swarm/errors.py`: `SwarmError`, `SwarmError.exit_code`, `Gone.absent`; "
+        "`swarm.errors.BadInput`, `no=`, `NotOne`"
+    )
     assert list(unknown_words(step)) == ["Gone", "absent", "NotOne"]
 
 
 def test_the_hooks_before_a_commit_are_checks_of_make_and_fetch_nothing() -> None:
-    (recipe,) = re.findall(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (recipe,) = re.findall(
+        r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     checks = {line.split()[0].replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()}
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert {each["repo"] for each in repositories} == {"local"}

@@ -33,7 +33,9 @@ class Dropped:
 
 
 DROPPED = {
-    "whoever": Dropped(r"whoever|somebody|someone|nobody", "the actor: a worker, a process, the user"),
+    "whoever": Dropped(
+        r"whoever|somebody|someone|nobody", "the actor: a worker, a process, the user"
+    ),
     "mend": Dropped(r"mend(s|ed|ing)?", "fix"),
     "makes no sense": Dropped(r"mak(e|es|ing) no sense", "invalid"),
     "give back": Dropped(r"(gives?|given|giving|gave)( \w+){0,2} back|give_back", "release, undo"),
@@ -48,7 +50,12 @@ DROPPED = {
     "gate": Dropped(r"gates?", "intent"),
     "kept": Dropped(r"kept_\w+|_kept|Kept ?Files|Kept ?In ?Memory|\.kept|\.keep\(", "cache"),
     "picture": Dropped(r"pictures?", "state", allowed=("picture element",)),
-    "digest": Dropped(r"digests?", "log fold", allowed=(r"\.digest\(", "digestmod", "digest_size", "compare_digest")),  # hashlib
+    # hashlib
+    "digest": Dropped(
+        r"digests?",
+        "log fold",
+        allowed=(r"\.digest\(", "digestmod", "digest_size", "compare_digest"),
+    ),
     "ledger": Dropped(r"ledgers?", "log fold, claims"),
     "home": Dropped(
         r"homes?",
@@ -70,7 +77,12 @@ DROPPED = {
         r"places?",
         "path, position, event id, member",
         # The last two are a key of the JSON of `swarm log validate`.
-        allowed=(r"in (its |their )?place( of)?", r"(takes?|taken|took) (its|the) place( of)?", r"\"place\"", "`place`"),
+        allowed=(
+            r"in (its |their )?place( of)?",
+            r"(takes?|taken|took) (its|the) place( of)?",
+            r"\"place\"",
+            "`place`",
+        ),
     ),
     "face": Dropped(r"faces?", "command", allowed=("font-face",)),
     "errand": Dropped(r"errands?", "assigned task"),
@@ -82,7 +94,10 @@ DROPPED = {
     "hang up": Dropped(r"(hangs?|hung)[ _]up", "abort"),
     "greet": Dropped(r"greet(s|ed|ing)?", "handshake"),
     "turn": Dropped(
-        r"turns?", "request number", allowed=(r"turns? (on|off|into)", "in turn", r"(takes?|taking) turns"), only=_STORES
+        r"turns?",
+        "request number",
+        allowed=(r"turns? (on|off|into)", "in turn", r"(takes?|taking) turns"),
+        only=_STORES,
     ),
     "slot": Dropped(r"slots?", "session", allowed=("__slots__",), only=_STORES),
 }
@@ -91,7 +106,16 @@ _ALLOWED_VARIABLES = {"said_at"}  # a key in the JSON of the board
 
 # Files that still contain a dropped word, with these words. An entry goes when the file is done.
 _NOT_YET: dict[str, set[str]] = {
-    "docs/design/proof.md": {"give back", "draw", "hand", "anchor", "gate", "picture", "ground", "turn"},
+    "docs/design/proof.md": {
+        "give back",
+        "draw",
+        "hand",
+        "anchor",
+        "gate",
+        "picture",
+        "ground",
+        "turn",
+    },
     "docs/design/store-performance.md": {"turn"},
 }
 
@@ -142,7 +166,11 @@ def found_in(path: Path) -> Iterator[tuple[str, int]]:
 @pytest.mark.parametrize("path", checked_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_contains_no_dropped_word(path: Path) -> None:
     name = str(path.relative_to(ROOT))
-    found = [f"{name}:{line}: {word}" for word, line in found_in(path) if word not in _NOT_YET.get(name, ())]
+    found = [
+        f"{name}:{line}: {word}"
+        for word, line in found_in(path)
+        if word not in _NOT_YET.get(name, ())
+    ]
     assert found == [], "use the words of docs/GLOSSARY.md; DROPPED says which instead"
 
 
@@ -151,7 +179,9 @@ def test_every_file_that_is_not_done_yet_exists() -> None:
 
 
 def _glossary() -> list[str]:
-    return re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "GLOSSARY.md").read_text(), re.MULTILINE)
+    return re.findall(
+        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "GLOSSARY.md").read_text(), re.MULTILINE
+    )
 
 
 def _used() -> str:
@@ -162,7 +192,9 @@ def _used() -> str:
 def test_every_word_of_the_glossary_is_in_use() -> None:
     words, used = _glossary(), _used()
     assert len(words) >= 24
-    assert [word for word in words if not re.search(rf"(?<![a-z]){word}(s|es)?(?![a-z])", used)] == []
+    assert [
+        word for word in words if not re.search(rf"(?<![a-z]){word}(s|es)?(?![a-z])", used)
+    ] == []
 
 
 def test_the_glossary_is_sorted_and_has_no_dropped_word_as_entry() -> None:

@@ -23,9 +23,12 @@ def test_fields_of_a_record_are_given_in_order_or_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "named"), [((), {}), ((1,), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1, 2), {"z": 1}), ((1,), {"z": 1})]
+    ("values", "named"),
+    [((), {}), ((1,), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1, 2), {"z": 1}), ((1,), {"z": 1})],
 )
-def test_every_field_is_given_once_and_nothing_else(values: tuple[int, ...], named: dict[str, int]) -> None:
+def test_every_field_is_given_once_and_nothing_else(
+    values: tuple[int, ...], named: dict[str, int]
+) -> None:
     with pytest.raises(TypeError, match="Point has the fields x, y"):
         Point(*values, **named)
 
@@ -59,7 +62,9 @@ class Named(FrozenRecord):
 def test_a_field_with_a_default_may_be_left_out() -> None:
     assert Named("a") == Named("a", 3, {}) == Named(name="a", notes={})
     assert Named("a", notes={"k": 1}).notes == {"k": 1} and Named("a").notes == {}
-    assert Named("a").notes is not Named("a").notes, "records must not share a default that can be changed"
+    assert Named("a").notes is not Named("a").notes, (
+        "records must not share a default that can be changed"
+    )
     with pytest.raises(TypeError, match="Named has the fields name, size, notes"):
         Named(size=3)  # type: ignore[call-arg]
 

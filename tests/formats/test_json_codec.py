@@ -50,10 +50,13 @@ OTHERS: dict[str, Callable[[], types.ModuleType | None]] = {
     "missing": lambda: None,
     "emptied": lambda: types.ModuleType("_json"),
     "wants another attribute": lambda: _made_of(make_scanner=_wants_more),
-    "takes other arguments": lambda: _made_of(make_scanner=_raises(TypeError), make_encoder=_raises(TypeError)),
+    "takes other arguments": lambda: _made_of(
+        make_scanner=_raises(TypeError), make_encoder=_raises(TypeError)
+    ),
     "fails": lambda: _made_of(make_scanner=_raises(SystemError), make_encoder=_raises(SystemError)),
     "gives other results": lambda: _made_of(
-        make_scanner=lambda _: lambda text, start: text, make_encoder=lambda *_: lambda value, level: (b"",)
+        make_scanner=lambda _: lambda text, start: text,
+        make_encoder=lambda *_: lambda value, level: (b"",),
     ),
 }
 
@@ -89,7 +92,9 @@ def test_the_fast_path_is_taken_on_this_python() -> None:
     assert type(json_codec._encode).__module__ == "_json"
 
 
-@pytest.mark.parametrize("private", ["missing", "emptied", "takes other arguments", "fails", "gives other results"])
+@pytest.mark.parametrize(
+    "private", ["missing", "emptied", "takes other arguments", "fails", "gives other results"]
+)
 def test_without_the_private_module_the_public_one_does_all_the_work(private: str) -> None:
     made = codec(private)
     for way in (made._scan, made._scan_strict, made._encode):
@@ -118,12 +123,19 @@ VALUES: list[Any] = [
 
 @everywhere
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
-def test_a_value_is_one_line_of_utf8_that_any_reader_understands(private: str, value: object) -> None:
+def test_a_value_is_one_line_of_utf8_that_any_reader_understands(
+    private: str, value: object
+) -> None:
     written = codec(private).dumps(value)
     assert written == json_codec.dumps(value)
     assert len(written.splitlines()) == 1 and written.encode()
     read = json.loads(json.dumps(value))  # tuples are lists
-    assert json.loads(written) == codec(private).loads(written) == codec(private).loads(written.encode(), strict=True) == read
+    assert (
+        json.loads(written)
+        == codec(private).loads(written)
+        == codec(private).loads(written.encode(), strict=True)
+        == read
+    )
 
 
 CYCLE: list[Any] = []
@@ -133,26 +145,71 @@ CYCLE.append(CYCLE)
 @everywhere
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), [float("-inf")], {1, 2}, {"a": object()}, {1: 2}, [{"a": {None: 1}}], b"bytes", CYCLE, 10**5000],
-    ids=lambda value: repr(value)[:12] if value is not CYCLE and not isinstance(value, int) else str(type(value)),
+    [
+        float("nan"),
+        [float("-inf")],
+        {1, 2},
+        {"a": object()},
+        {1: 2},
+        [{"a": {None: 1}}],
+        b"bytes",
+        CYCLE,
+        10**5000,
+    ],
+    ids=lambda value: (
+        repr(value)[:12] if value is not CYCLE and not isinstance(value, int) else str(type(value))
+    ),
 )
 def test_a_value_that_json_does_not_have_is_bad_input(private: str, value: object) -> None:
     with pytest.raises(BadInput) as usual:
         json_codec.dumps(value)
     with pytest.raises(BadInput) as refused:
         codec(private).dumps(value)
-    assert str(refused.value).partition(":")[0] == str(usual.value).partition(":")[0]  # then the interpreter's own words
+    # then the interpreter's own words
+    assert str(refused.value).partition(":")[0] == str(usual.value).partition(":")[0]
 
 
 @everywhere
-@pytest.mark.parametrize("text", ["NaN", "-Infinity", '"a\tb"', '{"a": "\x00"}', "[Infinity]"], ids=ascii)
+@pytest.mark.parametrize(
+    "text", ["NaN", "-Infinity", '"a\tb"', '{"a": "\x00"}', "[Infinity]"], ids=ascii
+)
 def test_constants_and_control_characters_are_read_unless_strict(private: str, text: str) -> None:
     assert repr(codec(private).loads(text)) == repr(json_codec.loads(text))
     assert refused(codec(private), text, True)
 
 
-NOT_JSON = ["", " ", "x", '"', '"\\', '"\\x"', "{", "[1", "[1,]", '{"a":1,}', "{1:2}", "1 2", "01", "-", "1.", "+1", "nul", "'a'"]
-NOT_JSON += ["1٣", "[1٣]", "[1.5٣]", r'"\u12"', r'"\u+123"', r'"\u1_2a"', r'"\u 12a"', r'"\u٣٣٣٣"', "\x00", "1" * 5000]
+NOT_JSON = [
+    "",
+    " ",
+    "x",
+    '"',
+    '"\\',
+    '"\\x"',
+    "{",
+    "[1",
+    "[1,]",
+    '{"a":1,}',
+    "{1:2}",
+    "1 2",
+    "01",
+    "-",
+    "1.",
+    "+1",
+    "nul",
+    "'a'",
+]
+NOT_JSON += [
+    "1٣",
+    "[1٣]",
+    "[1.5٣]",
+    r'"\u12"',
+    r'"\u+123"',
+    r'"\u1_2a"',
+    r'"\u 12a"',
+    r'"\u٣٣٣٣"',
+    "\x00",
+    "1" * 5000,
+]
 NOT_JSON += ["[" * 200_000, '{"a":' * 200_000]
 
 
@@ -200,7 +257,8 @@ def test_a_value_nested_too_deeply_is_bad_input(private: str) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("kind", dict.fromkeys([dict, getattr(builtins, "frozendict", dict)]))  # new in Python 3.15
+# new in Python 3.15
+@pytest.mark.parametrize("kind", dict.fromkeys([dict, getattr(builtins, "frozendict", dict)]))
 def test_the_keys_of_an_object_are_text(private: str, kind: Callable[..., object]) -> None:
     assert codec(private).dumps([kind(a=1)]) == '[{"a": 1}]'
     with pytest.raises(BadInput, match="keys must be text"):
@@ -208,12 +266,25 @@ def test_the_keys_of_an_object_are_text(private: str, kind: Callable[..., object
 
 
 _anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),  # lone surrogates, too
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4),
+    # lone surrogates, too
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 _pieces = st.sampled_from(
-    [*'{}[]",:\\u019aeE+-._ \t\n\x00\x1f\x7f\u2028٣é', "true", "null", "NaN", '"a": ', '"b"', r"\u", r"\ud83d"]
+    [
+        *'{}[]",:\\u019aeE+-._ \t\n\x00\x1f\x7f\u2028٣é',
+        "true",
+        "null",
+        "NaN",
+        '"a": ',
+        '"b"',
+        r"\u",
+        r"\ud83d",
+    ]
 )
 
 
@@ -225,7 +296,10 @@ def outcome(call: Callable[..., Any], *args: object, **options: object) -> str:
 
 
 def same_outcome(call: str, *args: object, **options: object) -> bool:
-    usual, *others = (outcome(getattr(codec(p), call), *args, **options) for p in ("as it is", "missing", "emptied"))
+    usual, *others = (
+        outcome(getattr(codec(p), call), *args, **options)
+        for p in ("as it is", "missing", "emptied")
+    )
     return others == [usual, usual]
 
 
@@ -242,7 +316,9 @@ def test_all_scanners_read_the_same(text: str, strict: bool) -> None:
 
 
 @given(_anything, st.booleans(), st.data())
-def test_all_scanners_read_a_damaged_record_the_same(value: object, strict: bool, data: st.DataObject) -> None:
+def test_all_scanners_read_a_damaged_record_the_same(
+    value: object, strict: bool, data: st.DataObject
+) -> None:
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()))
     place = data.draw(st.integers(0, len(text)))
     text = text[:place] + data.draw(_pieces) + text[place + data.draw(st.integers(0, 2)) :]
@@ -253,13 +329,18 @@ def test_all_scanners_read_a_damaged_record_the_same(value: object, strict: bool
 
 _TAKEN_AWAY = {
     "missing": "sys.modules['_json'] = None",
-    "wants another attribute": "import json, _json; _json.make_scanner = lambda context: context.hook_of_the_future",
+    "wants another attribute": (
+        "import json, _json; _json.make_scanner = lambda context: context.hook_of_the_future"
+    ),
 }
 
 
 @pytest.mark.parametrize("private", _TAKEN_AWAY)
 def test_commands_run_without_the_private_module(private: str, tmp_path: Path) -> None:
-    program = f"import sys; {_TAKEN_AWAY[private]}; sys.path.insert(0, {str(ROOT)!r}); from swarm.cli.start import start; start()"
+    program = (
+        f"import sys; {_TAKEN_AWAY[private]}; sys.path.insert(0, {str(ROOT)!r}); from "
+        f"swarm.cli.start import start; start()"
+    )
 
     environment = {**os.environ, "AI_SWARM_DIR": str(tmp_path / "swarm")}
 

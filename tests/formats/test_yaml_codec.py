@@ -38,17 +38,97 @@ EXAMPLE_MEANS = {
 # Writing ------------------------------------------------------------------------------
 
 WORDS = (
-    *("", " ", "no", "yes", "n", "y", "on", "Off", "true", "False", "null", "Null", "~", "=", "<<", "-", "?", ":", "---", "..."),
-    *("0", "007", "0o7", "0x1F", "0b1", "1_000", "+1", "-1", ".5", "1.", "1e3", "1.5e+3", ".inf", "-.INF", ".nan", "12:30"),
-    *("2026-01-01", "2026-01-01T00:00:00Z", "190:20:30", "a: b", "a #b", "# a", "- a", "&a", "*a", "!a", "|", ">", "%a", "@a"),
-    *("`a", "{a: 1}", "[a]", "a,b", "'", '"', "\\", "\\n", "\\ud83d", "\\\\ud83d", "a\nb", "a\r\nb", " a ", "\ta\t", "a\n"),
+    *(
+        "",
+        " ",
+        "no",
+        "yes",
+        "n",
+        "y",
+        "on",
+        "Off",
+        "true",
+        "False",
+        "null",
+        "Null",
+        "~",
+        "=",
+        "<<",
+        "-",
+        "?",
+        ":",
+        "---",
+        "...",
+    ),
+    *(
+        "0",
+        "007",
+        "0o7",
+        "0x1F",
+        "0b1",
+        "1_000",
+        "+1",
+        "-1",
+        ".5",
+        "1.",
+        "1e3",
+        "1.5e+3",
+        ".inf",
+        "-.INF",
+        ".nan",
+        "12:30",
+    ),
+    *(
+        "2026-01-01",
+        "2026-01-01T00:00:00Z",
+        "190:20:30",
+        "a: b",
+        "a #b",
+        "# a",
+        "- a",
+        "&a",
+        "*a",
+        "!a",
+        "|",
+        ">",
+        "%a",
+        "@a",
+    ),
+    *(
+        "`a",
+        "{a: 1}",
+        "[a]",
+        "a,b",
+        "'",
+        '"',
+        "\\",
+        "\\n",
+        "\\ud83d",
+        "\\\\ud83d",
+        "a\nb",
+        "a\r\nb",
+        " a ",
+        "\ta\t",
+        "a\n",
+    ),
 )
-ODD = "\x00\t\n\r\x1b\x7f\x80\x85\x9f\xa0\u2028\u2029\ufeff\ufffd\ufffe\uffff\ud7ff\ue000\U0001f600\U0001fffe\U0010ffff\"'\\#: "
+ODD = (
+    "\x00\t\n\r\x1b\x7f\x80\x85\x9f\xa0\u2028\u2029\ufeff\ufffd\ufffe\uffff\ud7ff\ue000"
+    "\U0001f600\U0001fffe\U0010ffff\"'\\#: "
+)
 TEXTS = some.sampled_from(WORDS) | some.text() | some.text(some.sampled_from(ODD))
-SCALARS = TEXTS | some.integers() | some.integers(-(10**12), 10**12).map(lambda n: n / 10) | some.booleans() | some.none()
+SCALARS = (
+    TEXTS
+    | some.integers()
+    | some.integers(-(10**12), 10**12).map(lambda n: n / 10)
+    | some.booleans()
+    | some.none()
+)
 KEYS = some.from_regex("[a-z]{1,8}_[a-z0-9]{1,8}", fullmatch=True)
 FLAT = some.dictionaries(KEYS, SCALARS, min_size=1, max_size=5)
-MAPPINGS = some.dictionaries(KEYS, SCALARS | some.lists(TEXTS, max_size=4) | FLAT | some.just({}), min_size=1, max_size=5)
+MAPPINGS = some.dictionaries(
+    KEYS, SCALARS | some.lists(TEXTS, max_size=4) | FLAT | some.just({}), min_size=1, max_size=5
+)
 
 
 def readers() -> dict[str, Callable[[str], Any]]:
@@ -75,7 +155,9 @@ def as_written(value: Any) -> Any:
 @pytest.mark.parametrize("reader", readers().values(), ids=readers())
 @MANY
 @given(MAPPINGS)
-def test_written_yaml_is_read_as_the_same_value(reader: Callable[[str], Any], value: dict[str, Any]) -> None:
+def test_written_yaml_is_read_as_the_same_value(
+    reader: Callable[[str], Any], value: dict[str, Any]
+) -> None:
     found = reader(yaml_codec.dumps(value))
     assert found == value
     assert repr(found) == repr(value), "also 1, 1.0 and true stay different"
@@ -91,7 +173,9 @@ def test_a_reader_that_knows_only_text_finds_the_same_text(value: dict[str, Any]
 @given(FLAT)
 def test_every_scalar_is_json_and_stands_on_a_line_of_its_own(value: dict[str, Any]) -> None:
     lines = yaml_codec.dumps(value).splitlines()
-    assert {key: json.loads(text) for key, _, text in (line.partition(": ") for line in lines)} == value
+    assert {
+        key: json.loads(text) for key, _, text in (line.partition(": ") for line in lines)
+    } == value
 
 
 @MANY
@@ -102,15 +186,27 @@ def test_a_flat_mapping_is_read_as_it_was_written(value: dict[str, Any]) -> None
 
 @MANY
 @given(MAPPINGS)
-def test_the_scalars_of_a_nested_mapping_are_read_as_they_were_written(value: dict[str, Any]) -> None:
-    depth = {key: None if isinstance(item, dict | list) else as_written(item) for key, item in value.items()}
+def test_the_scalars_of_a_nested_mapping_are_read_as_they_were_written(
+    value: dict[str, Any],
+) -> None:
+    depth = {
+        key: None if isinstance(item, dict | list) else as_written(item)
+        for key, item in value.items()
+    }
     assert read_mapping(yaml_codec.dumps(value)) == depth
 
 
 def test_blocks_and_lists_stand_indented_below_their_keys() -> None:
-    value = {"status": "clean", "info": {"exists": False, "deep": {"n": 1.5}}, "errors": [], "warnings": ["a", "b"], "none": {}}
+    value = {
+        "status": "clean",
+        "info": {"exists": False, "deep": {"n": 1.5}},
+        "errors": [],
+        "warnings": ["a", "b"],
+        "none": {},
+    }
     assert yaml_codec.dumps(value) == (
-        'status: "clean"\ninfo:\n  exists: false\n  deep:\n    n: 1.5\nerrors: []\nwarnings:\n  - "a"\n  - "b"\nnone: {}\n'
+        'status: "clean"\ninfo:\n  exists: false\n  deep:\n    n: 1.5\nerrors: []\nwarnings:\n  '
+        '- "a"\n  - "b"\nnone: {}\n'
     )
 
 
@@ -131,7 +227,11 @@ def meaning(text: str) -> dict[str, str | None] | None:
         return None
     if not isinstance(found, dict):
         return None
-    return {key: whole(item) if isinstance(item, str) else None for key, item in found.items() if isinstance(key, str)}
+    return {
+        key: whole(item) if isinstance(item, str) else None
+        for key, item in found.items()
+        if isinstance(key, str)
+    }
 
 
 def whole(text: str) -> str:
@@ -149,11 +249,98 @@ def expect_what_pyyaml_reads(text: str) -> None:
 
 PIECES = some.sampled_from(
     [
-        *("a", "b", "1", "12:30", "-", "_", ".", "/", "+", ":", ": ", " :", " ", "  ", "\t", "#", " #", "# ", " # c", "'", "''"),
-        *('"', "\\", "\\\\", '\\"', "\\/", "\\n", "\\x41", "\\e", "\\_", "\\N", "\\L", "\\0", "\\u0041", "\\ud83d", "\\ude00"),
-        *("\\uD83D", "\\U0001f600", "\\U00110000", "\\u12", "\\ud", "\\ ", "&a", "&a ", "*a", "!t ", "!!str ", "!<x> ", "|", ">"),
-        *("|-", "%", "@", "`", "?", "? ", "- ", ",", "[", "]", "{", "}", "[]", "{}", "<<", "=", "~", "---", "...", "é", "漢"),
-        *("\U0001f600", "\xa0", "\ufeff", "\x7f", "\x00", "\x1b", "\ufffe", "\r", "\x85", "\u2028", "\u2029"),
+        *(
+            "a",
+            "b",
+            "1",
+            "12:30",
+            "-",
+            "_",
+            ".",
+            "/",
+            "+",
+            ":",
+            ": ",
+            " :",
+            " ",
+            "  ",
+            "\t",
+            "#",
+            " #",
+            "# ",
+            " # c",
+            "'",
+            "''",
+        ),
+        *(
+            '"',
+            "\\",
+            "\\\\",
+            '\\"',
+            "\\/",
+            "\\n",
+            "\\x41",
+            "\\e",
+            "\\_",
+            "\\N",
+            "\\L",
+            "\\0",
+            "\\u0041",
+            "\\ud83d",
+            "\\ude00",
+        ),
+        *(
+            "\\uD83D",
+            "\\U0001f600",
+            "\\U00110000",
+            "\\u12",
+            "\\ud",
+            "\\ ",
+            "&a",
+            "&a ",
+            "*a",
+            "!t ",
+            "!!str ",
+            "!<x> ",
+            "|",
+            ">",
+        ),
+        *(
+            "|-",
+            "%",
+            "@",
+            "`",
+            "?",
+            "? ",
+            "- ",
+            ",",
+            "[",
+            "]",
+            "{",
+            "}",
+            "[]",
+            "{}",
+            "<<",
+            "=",
+            "~",
+            "---",
+            "...",
+            "é",
+            "漢",
+        ),
+        *(
+            "\U0001f600",
+            "\xa0",
+            "\ufeff",
+            "\x7f",
+            "\x00",
+            "\x1b",
+            "\ufffe",
+            "\r",
+            "\x85",
+            "\u2028",
+            "\u2029",
+        ),
     ]
 )
 SCRAPS = some.lists(PIECES, max_size=6).map("".join)
@@ -165,21 +352,84 @@ VALUES = (
     | TEXTS.map(json.dumps)
 )
 SHAPED = some.tuples(
-    some.sampled_from(["a", "b", "pid", "_x", "key", "Key", "if", "k-k", "k k", "é", "1", "", '"a"', "'a'", " a", "\ta", "- a"]),
+    some.sampled_from(
+        [
+            "a",
+            "b",
+            "pid",
+            "_x",
+            "key",
+            "Key",
+            "if",
+            "k-k",
+            "k k",
+            "é",
+            "1",
+            "",
+            '"a"',
+            "'a'",
+            " a",
+            "\ta",
+            "- a",
+        ]
+    ),
     some.sampled_from([":", ": ", ": ", ": ", ":  ", ":\t", " :", " : ", "", "=", "::", ": : "]),
     VALUES,
-    some.sampled_from(["", "", "", " ", "  ", "\t", " # c", "# c", "  #", " # c: d", "\t# c", " #'", ' #"', ","]),
+    some.sampled_from(
+        ["", "", "", " ", "  ", "\t", " # c", "# c", "  #", " # c: d", "\t# c", " #'", ' #"', ","]
+    ),
 ).map("".join)
 ODD_LINES = some.sampled_from(
     [
-        *("", " ", "\t", "# c", "  # c", "\t# c", "#", "---", "--- ", "--- a", "...", "... a", "%YAML 1.1", "%YAML 9.9", "%TAG"),
-        *("- x", "-", " x", "x", "  x: y", "? a", ": b", "{}", "{a: b}", "[a]", "a", "&a", "*a", "!t", "|", ">", "@", "`", "~"),
+        *(
+            "",
+            " ",
+            "\t",
+            "# c",
+            "  # c",
+            "\t# c",
+            "#",
+            "---",
+            "--- ",
+            "--- a",
+            "...",
+            "... a",
+            "%YAML 1.1",
+            "%YAML 9.9",
+            "%TAG",
+        ),
+        *(
+            "- x",
+            "-",
+            " x",
+            "x",
+            "  x: y",
+            "? a",
+            ": b",
+            "{}",
+            "{a: b}",
+            "[a]",
+            "a",
+            "&a",
+            "*a",
+            "!t",
+            "|",
+            ">",
+            "@",
+            "`",
+            "~",
+        ),
     ]
 )
 DOCUMENTS = some.builds(
     lambda start, lines: start + "".join(line + end for line, end in lines),
     some.sampled_from(["", "", "", "\ufeff", "\ufeff\ufeff", "---\n", "%YAML 1.1\n---\n"]),
-    some.lists(some.tuples(SHAPED | SHAPED | ODD_LINES | SCRAPS, some.sampled_from(["\n"] * 5 + [*LINE_BREAKS, ""])), max_size=5),
+    some.lists(
+        some.tuples(
+            SHAPED | SHAPED | ODD_LINES | SCRAPS, some.sampled_from(["\n"] * 5 + [*LINE_BREAKS, ""])
+        ),
+        max_size=5,
+    ),
 )
 
 
@@ -206,12 +456,37 @@ def test_any_characters_mean_what_pyyaml_says_or_are_refused(text: str) -> None:
 
 
 LINES = (
-    *("a: x{}y", "a: '{}'", 'a: "{}"', "a: b # {}", "# {}\na: b", "a: {}", "a: b{}", "a:{}b", "{}a: b", "a: b{}c: d", "a{}: b"),
-    *("a: 'x{}y' # c", 'a: "x{}y" # c', "a: 'b'{}", 'a: "b"{}', "a: 'b' {}", "a: -{}", "a: \\{}", 'a: "\\{}"', "a: b {}c"),
+    *(
+        "a: x{}y",
+        "a: '{}'",
+        'a: "{}"',
+        "a: b # {}",
+        "# {}\na: b",
+        "a: {}",
+        "a: b{}",
+        "a:{}b",
+        "{}a: b",
+        "a: b{}c: d",
+        "a{}: b",
+    ),
+    *(
+        "a: 'x{}y' # c",
+        'a: "x{}y" # c',
+        "a: 'b'{}",
+        'a: "b"{}',
+        "a: 'b' {}",
+        "a: -{}",
+        "a: \\{}",
+        'a: "\\{}"',
+        "a: b {}c",
+    ),
 )
 
 
-@pytest.mark.parametrize("character", [*range(0x100), *map(ord, "\u2028\u2029\ud7ff\ue000\ufeff\ufffd\ufffe\uffff\U0010ffff")])
+@pytest.mark.parametrize(
+    "character",
+    [*range(0x100), *map(ord, "\u2028\u2029\ud7ff\ue000\ufeff\ufffd\ufffe\uffff\U0010ffff")],
+)
 def test_every_character_anywhere_in_a_line_means_what_pyyaml_says(character: int) -> None:
     for line in LINES:
         expect_what_pyyaml_reads(line.format(chr(character)))
@@ -219,13 +494,31 @@ def test_every_character_anywhere_in_a_line_means_what_pyyaml_says(character: in
 
 
 @pytest.mark.parametrize("end", LINE_BREAKS)
-@pytest.mark.parametrize("line", ["# c{}a: b", "a: b # c{}d: e", "a: 'b{}c'", 'a: "b{}c"', "a: b{}", "a: b{}{}d: e"])
+@pytest.mark.parametrize(
+    "line", ["# c{}a: b", "a: b # c{}d: e", "a: 'b{}c'", 'a: "b{}c"', "a: b{}", "a: b{}{}d: e"]
+)
 def test_whatever_ends_a_line_for_pyyaml_ends_it_here(line: str, end: str) -> None:
     expect_what_pyyaml_reads(line.replace("{}", end))
 
 
 @pytest.mark.parametrize(
-    "rest", [" # c", "# c", "\t# c", " \t# c", " \xa0# c", " X# c", " x", "x", " 'x'", " :", " #", "  ", ",", " \t"]
+    "rest",
+    [
+        " # c",
+        "# c",
+        "\t# c",
+        " \t# c",
+        " \xa0# c",
+        " X# c",
+        " x",
+        "x",
+        " 'x'",
+        " :",
+        " #",
+        "  ",
+        ",",
+        " \t",
+    ],
 )
 @pytest.mark.parametrize("value", ["b", "'b'", '"b"', "''", '""', "'b", '"b', '"', "'", '"\\'])
 def test_what_follows_a_value_is_a_comment_or_what_pyyaml_says(value: str, rest: str) -> None:
@@ -272,21 +565,26 @@ def test_a_flat_mapping_is_read_without_pyyaml(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "  \n# c", "\ufeff", "#"])
-def test_a_text_with_nothing_in_it_is_refused_also_without_pyyaml(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_with_nothing_in_it_is_refused_also_without_pyyaml(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(NotYaml, match=r"^it is not a mapping$"):
         read_mapping(text)
 
 
 @pytest.mark.parametrize("text", ["a: \x00", "a: \x7f", "a: \ufffe", "a: \ud800"])
-def test_characters_that_yaml_does_not_have_are_refused_also_without_pyyaml(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_that_yaml_does_not_have_are_refused_also_without_pyyaml(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(NotYaml, match=r"^it contains characters that YAML does not have$"):
         read_mapping(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("a: [", "it is not YAML"), ("- a", "it is not a mapping"), ("a", "it is not a mapping")]
+    ("text", "why"),
+    [("a: [", "it is not YAML"), ("- a", "it is not a mapping"), ("a", "it is not a mapping")],
 )
 def test_the_reason_for_refusing_a_text_is_given(text: str, why: str) -> None:
     with pytest.raises(NotYaml, match=f"^{why}$"):
@@ -335,7 +633,12 @@ def test_without_pyyaml_the_install_command_is_named_only_where_it_is_needed() -
     ]
     command = [sys.executable, "-c", WITHOUT_PYYAML]
     done = subprocess.run(
-        command, input=json.dumps([own, SPRINT_LOCK, *more]), capture_output=True, text=True, cwd=ROOT, timeout=30
+        command,
+        input=json.dumps([own, SPRINT_LOCK, *more]),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
     )
     assert done.returncode == 0, done.stderr
     read, example, *errors = json.loads(done.stdout)
@@ -355,11 +658,29 @@ def laughs(wide: int) -> str:
     than there are atoms.
     """
     names = range(1, SIZE // (8 * wide + 16))
-    return "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * wide)}]" for n in names)])
+    return "\n".join(
+        ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * wide)}]" for n in names)]
+    )
 
 
 REPEATED = (
-    *("[", "- ", "? ", "[a, ", "é: é\n", "'", '"', '"" ', "'a': ", 'a: "', "a: '", "\\", "&a ", "*a ", "!"),
+    *(
+        "[",
+        "- ",
+        "? ",
+        "[a, ",
+        "é: é\n",
+        "'",
+        '"',
+        '"" ',
+        "'a': ",
+        'a: "',
+        "a: '",
+        "\\",
+        "&a ",
+        "*a ",
+        "!",
+    ),
     *("a: &a [*a, ", "a: |\n ", "a\n", "#\n", ": ", "\u2028", "---\n"),
 )
 HARD = {

@@ -59,7 +59,11 @@ def test_hold_sends_heartbeats_until_the_block_ends(isolated_swarm_dir: Path) ->
         assert eventually(lambda: beat(manager) >= 4)
         lease.check()
         assert manager.is_locked("t")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("lease", "heartbeat", "look"))]
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith(("lease", "heartbeat", "look"))
+    ]
     assert manager.get_lock_info("t") is None
 
 
@@ -90,7 +94,9 @@ def test_a_lost_lock_is_reported_by_check_and_by_on_lost(isolated_swarm_dir: Pat
     assert info is not None and info.worker == "thief"
 
 
-def test_a_lost_lock_is_noticed_at_the_next_heartbeat_without_check(isolated_swarm_dir: Path) -> None:
+def test_a_lost_lock_is_noticed_at_the_next_heartbeat_without_check(
+    isolated_swarm_dir: Path,
+) -> None:
     lost = threading.Event()
     with TaskLockManager("w").hold("t", ttl=1.2, on_lost=lambda error: lost.set()) as lease:
         (isolated_swarm_dir / "locks" / "t.lock").unlink()
@@ -100,7 +106,9 @@ def test_a_lost_lock_is_noticed_at_the_next_heartbeat_without_check(isolated_swa
             lease.check()
 
 
-def test_a_loss_that_was_not_reported_is_raised_at_the_end_of_the_block(isolated_swarm_dir: Path) -> None:
+def test_a_loss_that_was_not_reported_is_raised_at_the_end_of_the_block(
+    isolated_swarm_dir: Path,
+) -> None:
     with pytest.raises(LockLost), TaskLockManager("w").hold("t", ttl=60):
         (isolated_swarm_dir / "locks" / "t.lock").unlink()
 
@@ -123,7 +131,9 @@ def test_a_lease_is_lost_before_others_may_take_over(store: Store, clock: HandCl
         assert not TaskLockManager("other", store=store).acquire_lock("t")
 
 
-def test_a_lease_is_lost_in_time_also_while_the_store_fails(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_lost_in_time_also_while_the_store_fails(
+    isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*args: object, **kwargs: object) -> object:
         raise StoreError("the disk is on fire")
 
@@ -141,7 +151,9 @@ def test_a_lease_is_lost_in_time_also_while_the_store_fails(isolated_swarm_dir: 
     assert not manager.is_locked("t"), "it was still ours, so it was released"
 
 
-def test_a_short_failure_of_the_store_is_survived(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_failure_of_the_store_is_survived(
+    isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failures = 3
     real = FileStore.replace
 
@@ -202,8 +214,12 @@ print("held", flush=True)
 """
 
 
-def test_a_holder_that_is_killed_frees_the_task_at_once(isolated_swarm_dir: Path, lock: Run) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", PROGRAM + "time.sleep(600)"], stdout=subprocess.PIPE, text=True)
+def test_a_holder_that_is_killed_frees_the_task_at_once(
+    isolated_swarm_dir: Path, lock: Run
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + "time.sleep(600)"], stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     manager = TaskLockManager("heir")
     assert not manager.acquire_lock("t")
@@ -217,7 +233,9 @@ def test_a_holder_that_is_killed_frees_the_task_at_once(isolated_swarm_dir: Path
 
 
 def test_nothing_hangs_at_interpreter_exit(isolated_swarm_dir: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert TaskLockManager("heir").acquire_lock("t"), "the process is gone, so the task is free"
 
@@ -256,7 +274,9 @@ def test_many_threads_wait_through_one_object(isolated_swarm_dir: Path) -> None:
     assert failed == [] and not any(thread.is_alive() for thread in threads)
 
 
-def test_an_interrupt_while_a_lease_begins_leaves_nothing(isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_lease_begins_leaves_nothing(
+    isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = threading.Thread.start
 
     def interrupted(self: threading.Thread) -> None:
@@ -268,7 +288,9 @@ def test_an_interrupt_while_a_lease_begins_leaves_nothing(isolated_swarm_dir: Pa
     with pytest.raises(KeyboardInterrupt):
         manager.hold("t", ttl=1).start()
     assert not manager.is_locked("t")
-    assert eventually(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lease")])
+    assert eventually(
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lease")]
+    )
 
 
 def test_an_interrupt_while_a_lease_ends_still_releases_the_lock(
@@ -292,7 +314,12 @@ def test_an_interrupt_while_a_lease_ends_still_releases_the_lock(
 @pytest.mark.parametrize("expired", [False, True], ids=["free", "expired"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_an_acquire_that_fails_holds_nothing(
-    verb: str, expired: bool, after: bool, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    verb: str,
+    expired: bool,
+    after: bool,
+    store: Store,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if expired:
         TaskLockManager("old", store=store).acquire_lock("t", ttl=1)
@@ -326,7 +353,9 @@ def test_a_ttl_shortened_by_hand_is_seen_by_check(store: Store, clock: HandClock
     with manager.hold("t", ttl=60) as lease:
         data = store.read("locks/t")
         assert data is not None
-        store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
+        store.replace(
+            "locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"')
+        )
         clock.pass_time(3)
         with pytest.raises(LockLost, match="edited"):
             lease.check()

@@ -61,7 +61,9 @@ class Table(LockTable):
         """As a person would."""
         self.break_lock("t")
 
-    def _unless_failing(self, verb: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _unless_failing(
+        self, verb: str, call: Callable[..., Any], *args: Any, **options: Any
+    ) -> Any:
         if verb in self.failing:
             raise self.failing[verb]
         return call(*args, **options)
@@ -112,7 +114,9 @@ class TestHolding:
         with Lease(table, "t", "w", 60):
             assert table.asked == [("acquire", {"bound": True, "group": 0, "wait": 0.0})]
 
-    def test_a_lease_of_a_lock_that_was_acquired_before_does_not_acquire_it_again(self, table: Table) -> None:
+    def test_a_lease_of_a_lock_that_was_acquired_before_does_not_acquire_it_again(
+        self, table: Table
+    ) -> None:
         lock = table.acquire("t", "w", 60, bound=True)
         table.manual_clock.pass_time(5)
         table.asked.clear()
@@ -125,7 +129,12 @@ class TestHolding:
         with Lease(table, "t", "w", 60) as lease:
             lease.detach()
         found = table.status("t")
-        assert found is not None and found.lock is not None and found.lock.token == lease.token and found.is_held
+        assert (
+            found is not None
+            and found.lock is not None
+            and found.lock.token == lease.token
+            and found.is_held
+        )
 
     def test_a_detached_lease_does_not_release_its_lock_after_an_interrupt(
         self, table: Table, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +151,9 @@ class TestHolding:
         assert table.status("t").exists
 
     @pytest.mark.usefixtures("hasty")
-    def test_the_heartbeat_thread_takes_no_signal_and_changes_none_of_the_caller(self, table: Table) -> None:
+    def test_the_heartbeat_thread_takes_no_signal_and_changes_none_of_the_caller(
+        self, table: Table
+    ) -> None:
         numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         try:
@@ -155,7 +166,9 @@ class TestHolding:
         assert [number for number in numbers if not blocked >> (number - 1) & 1] == []
 
     @pytest.mark.parametrize(("ttl", "margin"), [(100, 1), (20, 1), (10, 0.5), (1, 0.05)])
-    def test_a_lease_is_lost_a_margin_before_its_ttl_ends(self, ttl: float, margin: float, table: Table) -> None:
+    def test_a_lease_is_lost_a_margin_before_its_ttl_ends(
+        self, ttl: float, margin: float, table: Table
+    ) -> None:
         with Lease(table, "t", "w", ttl, on_lost=lambda error: None) as lease:
             assert lease.seconds_left == pytest.approx(ttl - margin)
             table.manual_clock.pass_time(ttl - margin - 0.01)
@@ -168,12 +181,16 @@ class TestHolding:
             assert "lease of t ran out" in str(lost.value) and f"{ttl} seconds" in str(lost.value)
             assert lost.value.task_id == "t"
 
-    def test_a_lease_counts_from_the_time_in_its_record_and_not_from_the_answer(self, table: Table) -> None:
+    def test_a_lease_counts_from_the_time_in_its_record_and_not_from_the_answer(
+        self, table: Table
+    ) -> None:
         table.slow = 5.0  # less than from beat to beat
         with Lease(table, "t", "w", 60) as lease:
             assert lease.seconds_left == pytest.approx(54)
 
-    def test_a_lease_without_a_stamp_counts_from_now(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lease_without_a_stamp_counts_from_now(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
         with Lease(table, "t", "w", 60) as lease:
             assert lease.seconds_left == pytest.approx(59)
@@ -224,7 +241,9 @@ class TestHolding:
         with Lease(table, "t", "w", 60) as lease:
             assert started(lease).name == "lease of t" and started(lease).daemon
 
-    def test_a_lease_whose_timer_cannot_be_started_leaves_no_lock(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lease_whose_timer_cannot_be_started_leaves_no_lock(
+        self, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def failing(self: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
@@ -283,7 +302,9 @@ class TestHolding:
 
 class TestLosing:
     @pytest.mark.parametrize("taken", [False, True])
-    def test_check_notices_a_lock_that_was_removed_or_taken(self, taken: bool, table: Table) -> None:
+    def test_check_notices_a_lock_that_was_removed_or_taken(
+        self, taken: bool, table: Table
+    ) -> None:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             table.remove()
             if taken:
@@ -313,7 +334,9 @@ class TestLosing:
         with Lease(table, "t", "w", 60, on_lost=lambda error: None) as lease:
             data = table.store.read("locks/t")
             assert data is not None
-            table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"'))
+            table.store.replace(
+                "locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 2, "expires_at"')
+            )
             lease.check()
             table.manual_clock.pass_time(3)
             with pytest.raises(LockLost) as lost:
@@ -368,7 +391,9 @@ class TestLosing:
             table.failing["release"] = StoreError("not now")
 
     @pytest.mark.parametrize("failure", [StoreError("not now"), NotYours("t", "gone")])
-    def test_a_failed_release_does_not_hide_the_error_of_the_block(self, failure: Exception, table: Table) -> None:
+    def test_a_failed_release_does_not_hide_the_error_of_the_block(
+        self, failure: Exception, table: Table
+    ) -> None:
         lease = Lease(table, "t", "w", 60)
         table.failing["release"] = failure
         with pytest.raises(ZeroDivisionError), lease:
@@ -391,7 +416,11 @@ class TestBeating:
             while lease.ttl == 60:
                 data = table.store.read("locks/t")
                 assert data is not None
-                table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 40, "expires_at"'))
+                table.store.replace(
+                    "locks/t",
+                    data,
+                    data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 40, "expires_at"'),
+                )
             assert lease.ttl == 40 and lease.seconds_left == pytest.approx(39)
 
     def test_a_heartbeat_that_finds_no_lock_reports_the_loss(self, table: Table) -> None:
@@ -399,7 +428,11 @@ class TestBeating:
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.remove()
             assert ended(lease)
-            assert len(reported) == 1 and str(reported[0]).startswith("There is no lock for t") and "Stop" in str(reported[0])
+            assert (
+                len(reported) == 1
+                and str(reported[0]).startswith("There is no lock for t")
+                and "Stop" in str(reported[0])
+            )
 
     def test_a_heartbeat_does_not_refresh_a_successor_of_the_same_name(self, table: Table) -> None:
         reported: list[LockLost] = []
@@ -408,18 +441,26 @@ class TestBeating:
             while not replaced:
                 data = table.store.read("locks/t")
                 assert data is not None
-                replaced = table.store.replace("locks/t", data, data.replace(b'"token": 1', b'"token": 2'))
+                replaced = table.store.replace(
+                    "locks/t", data, data.replace(b'"token": 1', b'"token": 2')
+                )
             assert ended(lease)
             assert "it has token 2, yours was 1" in str(reported[0])
         assert table.status("t").exists
 
-    def test_a_heartbeat_that_comes_too_late_reports_the_loss_and_changes_nothing(self, table: Table) -> None:
+    def test_a_heartbeat_that_comes_too_late_reports_the_loss_and_changes_nothing(
+        self, table: Table
+    ) -> None:
         reported: list[LockLost] = []
         table.failing["heartbeat"] = StoreError("not now")
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             table.manual_clock.pass_time(59)
             assert ended(lease)
-            assert len(reported) == 1 and "lease of t ran out" in str(reported[0]) and "60" in str(reported[0])
+            assert (
+                len(reported) == 1
+                and "lease of t ran out" in str(reported[0])
+                and "60" in str(reported[0])
+            )
 
     def test_a_heartbeat_is_sent_again_until_the_store_answers(self, table: Table) -> None:
         table.failing["heartbeat"] = StoreError("not now")
@@ -450,7 +491,9 @@ class TestBeating:
         finally:
             answer.set()
 
-    def test_an_answer_that_comes_after_the_loss_does_not_restore_the_lease(self, table: Table) -> None:
+    def test_an_answer_that_comes_after_the_loss_does_not_restore_the_lease(
+        self, table: Table
+    ) -> None:
         asked, answer = threading.Event(), threading.Event()
         real = table.heartbeat
 
@@ -491,7 +534,7 @@ class TestBeating:
                     thread.join(10)
             assert not table.status("t").exists
 
-    def test_a_heartbeat_that_is_answered_after_check_found_the_loss_is_undone_when_others_may_take_over(
+    def test_a_heartbeat_answered_after_check_found_the_loss_is_undone(
         self, table: Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked, answer = threading.Event(), threading.Event()
@@ -527,7 +570,9 @@ class TestBeating:
         table.failing["heartbeat"] = ZeroDivisionError("oh")
         with Lease(table, "t", "w", 60, on_lost=reported.append) as lease:
             assert ended(lease)
-            assert len(reported) == 1 and "heartbeat of t failed: ZeroDivisionError('oh')" in str(reported[0])
+            assert len(reported) == 1 and "heartbeat of t failed: ZeroDivisionError('oh')" in str(
+                reported[0]
+            )
             assert reported[0].task_id == "t"
 
     def test_heartbeats_stop_when_another_thread_noticed_the_loss(self, table: Table) -> None:
@@ -548,12 +593,16 @@ class TestBeating:
         lease.start()
         table.remove()
         assert ended(lease)
-        assert [type(error) for error in failed] == [LockLost], "it ends, and does not wait for itself"
+        assert [type(error) for error in failed] == [LockLost], (
+            "it ends, and does not wait for itself"
+        )
 
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("ttl", "pause"), [(300, 10), (30, 10), (6, 2), (1.5, 0.5)])
-def test_heartbeats_come_every_third_of_a_lease_and_at_least_every_ten_seconds(ttl: float, pause: float, table: Table) -> None:
+def test_heartbeats_come_every_third_of_a_lease_and_at_least_every_ten_seconds(
+    ttl: float, pause: float, table: Table
+) -> None:
     assert heartbeat.HEARTBEAT_INTERVAL == 10
     waits: list[float] = []
 
@@ -571,7 +620,9 @@ def test_heartbeats_come_every_third_of_a_lease_and_at_least_every_ten_seconds(t
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_heartbeat_is_retried_after_a_tenth_of_a_second_or_the_time_that_is_left(table: Table) -> None:
+def test_a_heartbeat_is_retried_after_a_tenth_of_a_second_or_the_time_that_is_left(
+    table: Table,
+) -> None:
     waits: list[float] = []
 
     class Stopping(threading.Event):
@@ -637,7 +688,9 @@ def test_a_slow_heartbeat_is_followed_by_the_next_before_the_lease_is_over(table
     lease._stopping = Stopping()
     with lease:
         assert ended(lease)
-    assert waits == [2, pytest.approx(0.5), 0, 2], "counted from when the lease began, not from when that was reported"
+    assert waits == [2, pytest.approx(0.5), 0, 2], (
+        "counted from when the lease began, not from when that was reported"
+    )
 
 
 def test_a_lease_that_was_over_when_the_answer_came_is_lost_at_once(table: Table) -> None:
@@ -665,7 +718,9 @@ def test_a_loss_that_was_noticed_too_late_leaves_unlimited_time_to_stop(table: T
         assert lease.seconds_to_stop == math.inf
 
 
-def test_a_lease_that_ends_before_its_first_heartbeat_starts_no_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_ends_before_its_first_heartbeat_starts_no_thread(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.timer().call_later(0, lambda: None)  # their thread serves everybody
     started: list[str] = []
     real = threading.Thread.start
@@ -705,7 +760,9 @@ def test_the_start_of_the_heartbeat_thread_is_retried_until_the_lease_is_over(
 
 
 @pytest.mark.usefixtures("hasty", "beating")
-def test_a_heartbeat_whose_thread_cannot_be_started_is_tried_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_whose_thread_cannot_be_started_is_tried_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[str] = []
     real = threading.Thread.start
 
@@ -744,7 +801,9 @@ def test_a_lease_whose_heartbeats_cannot_be_started_any_more_is_reported_lost_in
         assert not lease._was_noticed_late
 
 
-def test_check_relies_on_the_clock_where_no_thread_can_be_started_to_look(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_relies_on_the_clock_where_no_thread_can_be_started_to_look(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = threading.Thread.start
 
     def failing(self: threading.Thread) -> None:
@@ -785,7 +844,9 @@ def test_a_lock_whose_ttl_was_edited_is_released_at_the_end(table: Table) -> Non
     with Lease(table, "t", "w", 60):
         data = table.store.read("locks/t")
         assert data is not None
-        assert table.store.replace("locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 90, "expires_at"'))
+        assert table.store.replace(
+            "locks/t", data, data.replace(b'"ttl": 60, "expires_at"', b'"ttl": 90, "expires_at"')
+        )
     assert not table.status("t").exists
 
 

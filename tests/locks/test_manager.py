@@ -1,4 +1,6 @@
-"""`TaskLockManager`, method by method: what it refuses, what it passes on, and which token it remembers."""
+"""`TaskLockManager`, method by method: what it refuses, what it passes on, and which
+token it remembers.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,15 @@ BY_NAME: dict[str, Callable[[TaskLockManager, str], object]] = {
 class TestRefusing:
     @pytest.mark.parametrize("method", BY_NAME)
     def test_a_bad_name_of_a_task_is_named(self, method: str, store: Store) -> None:
-        with pytest.raises(BadInput, match=r"^task_id 'a/b' is not a valid name: it must not contain a slash"):
+        with pytest.raises(
+            BadInput, match=r"^task_id 'a/b' is not a valid name: it must not contain a slash"
+        ):
             BY_NAME[method](TaskLockManager("w", store=store), "a/b")
 
     def test_a_bad_name_of_a_worker_is_named(self, store: Store) -> None:
-        with pytest.raises(BadInput, match=r"^worker_id '' is not a valid name: it must not be empty\.$"):
+        with pytest.raises(
+            BadInput, match=r"^worker_id '' is not a valid name: it must not be empty\.$"
+        ):
             TaskLockManager("", store=store)
 
     def test_fractions_are_for_hold_alone(self, store: Store) -> None:
@@ -46,7 +52,9 @@ class TestRefusing:
 
 
 class TestTokens:
-    def test_a_manager_remembers_the_token_of_a_lock_until_it_is_released(self, store: Store) -> None:
+    def test_a_manager_remembers_the_token_of_a_lock_until_it_is_released(
+        self, store: Store
+    ) -> None:
         manager = TaskLockManager("w", store=store)
         assert manager.token("t") is None
         assert manager.acquire_lock("t")
@@ -65,7 +73,9 @@ class TestTokens:
         assert sleeper.token("t") == 1 and successor.token("t") == 2
 
     def test_hold_forgets_the_token_of_an_acquisition_before_it(self, store: Store) -> None:
-        """Else the manager could not release a lock of its own name that it was reported of later."""
+        """Else the manager could not release a lock of its own name that it was
+        reported of later.
+        """
         manager = TaskLockManager("w", store=store)
         assert manager.acquire_lock("t")
         data = store.read("locks/t")
@@ -78,7 +88,9 @@ class TestTokens:
 
 
 class TestHolding:
-    def test_hold_passes_its_arguments_to_the_lease(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_hold_passes_its_arguments_to_the_lease(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "77")
         reported: list[LockLost] = []
         manager = TaskLockManager("w", store=store)
@@ -117,11 +129,15 @@ class TestInfo:
         assert expired() is False
         assert expired(heartbeat_at=earlier, ttl=40) is True
         assert expired(heartbeat_at=earlier, ttl=60) is False
-        assert expired(acquired_at=earlier, ttl=40) is True, "without a heartbeat it counts from its beginning"
+        assert expired(acquired_at=earlier, ttl=40) is True, (
+            "without a heartbeat it counts from its beginning"
+        )
         assert expired(expires_at=earlier) is True
         assert expired(expires_at=soon) is False
 
-    def test_is_expired_uses_the_steady_clock_if_the_stamp_fits(self, store: Store, clock: HandClock) -> None:
+    def test_is_expired_uses_the_steady_clock_if_the_stamp_fits(
+        self, store: Store, clock: HandClock
+    ) -> None:
         manager = TaskLockManager("w", store=store)
         manager.acquire_lock("t", ttl=60)
         info = manager.get_lock_info("t")

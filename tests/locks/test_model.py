@@ -90,7 +90,9 @@ class Held:
         return left is None or left >= 0
 
 
-def taken(worker: str, ttl: float | None, token: int | None, clock: HandClock, bound: Any = None) -> Held:
+def taken(
+    worker: str, ttl: float | None, token: int | None, clock: HandClock, bound: Any = None
+) -> Held:
     end = None if ttl is None else clock.now() + ttl
     says = {"worker": worker, "worker_id": worker, "ttl": ttl, "end": end}
     return Held(says, {"worker": worker, "ttl": ttl}, token, clock.now(), clock.steady(), bound)
@@ -167,7 +169,9 @@ class Locks(RuleBasedStateMachine):
 
     # Steps with the table, which the commands use
     @rule(task=TASKS, worker=WORKERS, ttl=some.none() | TTLS, bound=some.booleans())
-    def acquire_without_a_memory(self, task: str, worker: str, ttl: int | None, bound: bool) -> None:
+    def acquire_without_a_memory(
+        self, task: str, worker: str, ttl: int | None, bound: bool
+    ) -> None:
         free = self.is_free(task)
         child = subprocess.Popen(["sleep", "600"]) if bound and free else None
         self.processes += [child] if child else []
@@ -180,7 +184,12 @@ class Locks(RuleBasedStateMachine):
         else:
             assert isinstance(error, LockHeld) and error.holder == self.held[task].worker
 
-    @rule(task=TASKS, worker=WORKERS, wait=some.integers(0, 20), meanwhile=some.sampled_from(["nothing", "removed", "killed"]))
+    @rule(
+        task=TASKS,
+        worker=WORKERS,
+        wait=some.integers(0, 20),
+        meanwhile=some.sampled_from(["nothing", "removed", "killed"]),
+    )
     def wait(self, task: str, worker: str, wait: int, meanwhile: str) -> None:
         found = self.held.get(task)
         left = -1.0 if found is None else found.left(self.clock)
@@ -188,7 +197,11 @@ class Locks(RuleBasedStateMachine):
         at_once = left is not None and left < 0
         helped = wait > 0 and (meanwhile == "removed" or (meanwhile == "killed" and bound))
         gets_it = at_once or helped or (left is not None and left + 1 <= wait)
-        happens = {"nothing": None, "removed": lambda: self.remove_by_hand(task), "killed": lambda: self.kill(task)}[meanwhile]
+        happens = {
+            "nothing": None,
+            "removed": lambda: self.remove_by_hand(task),
+            "killed": lambda: self.kill(task),
+        }[meanwhile]
         watch = Waiting(self.clock, happens)
         begun = self.clock.steady()
         with mock.patch.object(self.store, "watch", watch):
@@ -196,7 +209,9 @@ class Locks(RuleBasedStateMachine):
         waited = self.clock.steady() - begun
         assert (error is None) is gets_it
         if gets_it:
-            assert waited == (0 if left is None or at_once or helped else left + 1), "not a moment longer"
+            assert waited == (0 if left is None or at_once or helped else left + 1), (
+                "not a moment longer"
+            )
             self.has_taken(task, worker, 10, lock.token)
         else:
             assert isinstance(error, LockHeld) and waited == wait
@@ -258,8 +273,14 @@ class Locks(RuleBasedStateMachine):
         self.edit(self.some_task(data), ttl=ttl)
 
     @precondition(lambda self: self.held)
-    @rule(data=some.data(), worker=WORKERS, keys=some.sampled_from([("worker",), ("worker_id",), ("worker", "worker_id")]))
-    def a_person_hands_a_lock_over(self, data: some.DataObject, worker: str, keys: tuple[str, ...]) -> None:
+    @rule(
+        data=some.data(),
+        worker=WORKERS,
+        keys=some.sampled_from([("worker",), ("worker_id",), ("worker", "worker_id")]),
+    )
+    def a_person_hands_a_lock_over(
+        self, data: some.DataObject, worker: str, keys: tuple[str, ...]
+    ) -> None:
         self.edit(self.some_task(data), **dict.fromkeys(keys, worker))
 
     @rule(task=TASKS, worker=WORKERS, seconds=some.none() | some.integers(-5, 20))
@@ -267,7 +288,11 @@ class Locks(RuleBasedStateMachine):
         if task in self.held:
             return
         end = None if seconds is None else self.clock.now() + seconds
-        record = {"worker": worker, "acquired_at": iso(self.clock.now()), "expires_at": "" if end is None else iso(end)}
+        record = {
+            "worker": worker,
+            "acquired_at": iso(self.clock.now()),
+            "expires_at": "" if end is None else iso(end),
+        }
         self.write_by_hand(task, json.dumps(record).encode())
         lock = taken(worker, None, None, self.clock)
         self.held[task] = replace(lock, stamp=None, says={**lock.says, "end": end})
@@ -288,11 +313,17 @@ class Locks(RuleBasedStateMachine):
             if expected is not None:
                 lock = found.lock
                 assert lock is not None
-                assert (lock.task_id, lock.worker, lock.token) == (task, expected.worker, expected.token)
+                assert (lock.task_id, lock.worker, lock.token) == (
+                    task,
+                    expected.worker,
+                    expected.token,
+                )
                 assert found.is_held is locked
                 left = expected.left(self.clock)
                 if not found.reason:
-                    assert found.seconds_left == (None if left is None else pytest.approx(left, abs=0.001))
+                    assert found.seconds_left == (
+                        None if left is None else pytest.approx(left, abs=0.001)
+                    )
 
     @invariant()
     def the_list_is_complete(self) -> None:
@@ -304,7 +335,10 @@ class Locks(RuleBasedStateMachine):
     @invariant()
     def the_log_was_told_of_every_break_and_of_nothing_else(self) -> None:
         records = [record for _, record in StatusLog(self.store).read()[0]]
-        logged = [(record["task_id"], record["meta"]["worker"], record["meta"]["token"]) for record in records]
+        logged = [
+            (record["task_id"], record["meta"]["worker"], record["meta"]["token"])
+            for record in records
+        ]
         assert logged == self.broken
 
     # The arithmetic of the model
@@ -319,7 +353,9 @@ class Locks(RuleBasedStateMachine):
         found = self.held.get(task)
         return found is not None and found.worker == worker and token in (None, found.token)
 
-    def has_taken(self, task: str, worker: str, ttl: float | None, token: int | None, bound: Any = None) -> None:
+    def has_taken(
+        self, task: str, worker: str, ttl: float | None, token: int | None, bound: Any = None
+    ) -> None:
         assert token is not None
         assert token > self.highest.get(task, 0), "tokens grow"
         self.highest[task] = token
@@ -383,7 +419,9 @@ class LocksInFiles(Locks):
 
     @precondition(lambda self: self.held)
     @rule(data=some.data(), has_scratch=some.booleans())
-    def a_process_crashed_while_changing_a_lock(self, data: some.DataObject, has_scratch: bool) -> None:
+    def a_process_crashed_while_changing_a_lock(
+        self, data: some.DataObject, has_scratch: bool
+    ) -> None:
         task = self.some_task(data)
         scratch = self.root / ".locks" / "scratch" / f"s{os.urandom(8).hex()}"
         intent = self.root / ".locks" / "intents" / f"{task}~{scratch.name}~0"
@@ -400,7 +438,11 @@ class LocksInFiles(Locks):
     def nothing_is_left_behind(self) -> None:
         intents = self.root / ".locks" / "intents"
         assert set(os.listdir(intents) if intents.exists() else ()) <= self.left
-        assert {path.suffix for path in (self.root / "locks").iterdir()} <= {".lock"} if self.held else True
+        assert (
+            {path.suffix for path in (self.root / "locks").iterdir()} <= {".lock"}
+            if self.held
+            else True
+        )
 
     def teardown(self) -> None:
         super().teardown()

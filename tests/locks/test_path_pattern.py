@@ -12,21 +12,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.errors import BadInput
-from swarm.locks.path_pattern import checked_pattern, in_project, lock_name, names_of, overlap, pattern_of, project_root
+from swarm.locks.path_pattern import (
+    checked_pattern,
+    in_project,
+    lock_name,
+    names_of,
+    overlap,
+    pattern_of,
+    project_root,
+)
 
-# Every path of up to four names of up to two letters: enough to show what two patterns of two such names have in common.
+# Every path of up to four names of up to two letters: enough to show what two patterns
+# of two such names have in common.
 _NAMES = ["".join(letters) for size in (1, 2) for letters in itertools.product("ab", repeat=size)]
-_PATHS = ["/".join(names) for size in (1, 2, 3, 4) for names in itertools.product(_NAMES, repeat=size)]
+_PATHS = [
+    "/".join(names) for size in (1, 2, 3, 4) for names in itertools.product(_NAMES, repeat=size)
+]
 
 _patterns = st.lists(
-    st.one_of(st.just("**"), st.text("ab*?", min_size=1, max_size=2).filter(lambda name: name != "**")), min_size=1, max_size=2
+    st.one_of(
+        st.just("**"), st.text("ab*?", min_size=1, max_size=2).filter(lambda name: name != "**")
+    ),
+    min_size=1,
+    max_size=2,
 ).map("/".join)
 
 
 def named(pattern: str) -> set[str]:
     """Which of the paths a pattern names, by another way than ours."""
     names = [*pattern.split("/"), "**"]
-    parts = ["(/[^/]+)*" if name == "**" else "/" + name.replace("*", "[^/]*").replace("?", "[^/]") for name in names]
+    parts = [
+        "(/[^/]+)*" if name == "**" else "/" + name.replace("*", "[^/]*").replace("?", "[^/]")
+        for name in names
+    ]
     return {path for path in _PATHS if re.fullmatch("".join(parts), "/" + path)}
 
 
@@ -70,7 +88,9 @@ class TestOverlap:
         assert overlap(one, other) == bool(named(one) & named(other)) == overlap(other, one)
 
     @given(_patterns, st.sampled_from([path for path in _PATHS if path.count("/") < 2]))
-    def test_a_path_is_a_pattern_for_itself_and_what_is_below(self, pattern: str, path: str) -> None:
+    def test_a_path_is_a_pattern_for_itself_and_what_is_below(
+        self, pattern: str, path: str
+    ) -> None:
         below = {each for each in _PATHS if each == path or each.startswith(path + "/")}
         assert overlap(pattern, path) == bool(named(pattern) & below)
 
@@ -110,7 +130,9 @@ class TestNames:
 
 
 class TestProject:
-    def test_the_root_has_a_git_directory_and_is_else_the_directory_itself(self, tmp_path: Path) -> None:
+    def test_the_root_has_a_git_directory_and_is_else_the_directory_itself(
+        self, tmp_path: Path
+    ) -> None:
         inner = tmp_path / "project" / "a" / "b"
         inner.mkdir(parents=True)
         assert project_root(str(inner)) == str(inner)
@@ -134,7 +156,9 @@ class TestProject:
     def test_a_path_counts_from_the_root(self, path: str, known: str) -> None:
         assert in_project(path, "/project", "/project/src") == known
 
-    @pytest.mark.parametrize("text", ["src/api", "src/api/", "src/api/**", "src/api/**/**", "./src//api"])
+    @pytest.mark.parametrize(
+        "text", ["src/api", "src/api/", "src/api/**", "src/api/**/**", "./src//api"]
+    )
     def test_one_directory_is_one_pattern_however_it_is_written(self, text: str) -> None:
         assert checked_pattern(text, "/project", "/project") == "src/api"
 
@@ -144,7 +168,10 @@ class TestProject:
         assert names_of("link/x.py", str(tmp_path), str(tmp_path)) == ["link/x.py", "src/x.py"]
         outside = tmp_path.with_name("way-in")
         outside.symlink_to(tmp_path)
-        assert names_of(str(outside / "src" / "x.py"), str(tmp_path), "/") == [str(outside / "src" / "x.py"), "src/x.py"]
+        assert names_of(str(outside / "src" / "x.py"), str(tmp_path), "/") == [
+            str(outside / "src" / "x.py"),
+            "src/x.py",
+        ]
         os.unlink(outside)
 
     def test_a_file_is_called_from_every_project_that_it_is_in(self, tmp_path: Path) -> None:
@@ -155,7 +182,9 @@ class TestProject:
             names = names_of(str(inner / "x.py"), project_root(here), here)
             assert {"x.py", "vendor/lib/x.py"} <= set(names), here
 
-    def test_a_home_directory_is_understood(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_home_directory_is_understood(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         assert names_of("~/x.py", str(tmp_path), "/") == ["x.py"]
 
@@ -166,10 +195,21 @@ class TestProject:
         (project / ".git").mkdir()
         (project / "link").symlink_to("src")
         (tmp_path / "way-in").symlink_to(project)
-        for text in ("src/x*.py", "link/x*.py", "link/../src/x*.py", str(tmp_path / "way-in" / "link" / "x*.py")):
+        for text in (
+            "src/x*.py",
+            "link/x*.py",
+            "link/../src/x*.py",
+            str(tmp_path / "way-in" / "link" / "x*.py"),
+        ):
             assert checked_pattern(text, str(project), str(project)) == "src/x*.py"
 
     def test_a_pattern_in_another_checkout_counts_from_there(self, tmp_path: Path) -> None:
         (tmp_path / "project" / ".git").mkdir(parents=True)
-        assert checked_pattern(str(tmp_path / "project" / "src" / "*"), "/elsewhere", "/elsewhere") == "src/*"
-        assert checked_pattern(str(tmp_path / "nothing" / "*"), "/elsewhere", "/elsewhere") == f"{tmp_path}/nothing/*"
+        assert (
+            checked_pattern(str(tmp_path / "project" / "src" / "*"), "/elsewhere", "/elsewhere")
+            == "src/*"
+        )
+        assert (
+            checked_pattern(str(tmp_path / "nothing" / "*"), "/elsewhere", "/elsewhere")
+            == f"{tmp_path}/nothing/*"
+        )

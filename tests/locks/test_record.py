@@ -1,4 +1,6 @@
-"""What a lock file says and how it is judged, field by field: as swarm writes it, as people edit it, when a lease ends."""
+"""What a lock file says and how it is judged, field by field: as swarm writes it, as
+people edit it, when a lease ends.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,25 @@ class TestWriting:
         assert lock.encode().endswith(b"}\n")
 
     def test_a_lock_without_end_token_and_holder_leaves_them_out(self) -> None:
-        lock = Lock(task_id="t", worker="w", acquired_at="a", heartbeat_at="h", ttl=None, expires_at="", token=None, holder={})
-        assert list(lock.fields()) == ["task_id", "worker", "worker_id", "acquired_at", "heartbeat_at", "ttl", "expires_at"]
+        lock = Lock(
+            task_id="t",
+            worker="w",
+            acquired_at="a",
+            heartbeat_at="h",
+            ttl=None,
+            expires_at="",
+            token=None,
+            holder={},
+        )
+        assert list(lock.fields()) == [
+            "task_id",
+            "worker",
+            "worker_id",
+            "acquired_at",
+            "heartbeat_at",
+            "ttl",
+            "expires_at",
+        ]
         assert (lock.fields()["ttl"], lock.fields()["expires_at"]) == (None, "")
 
     def test_an_encoded_lock_is_decoded_to_the_same_fields(self, clock: HandClock) -> None:
@@ -78,7 +97,9 @@ class TestWriting:
         assert lock.replace(token=8).fields() == {**lock.fields(), "token": 8}
 
     @pytest.mark.parametrize("name", Lock.__slots__)
-    def test_a_field_of_a_lock_cannot_be_assigned_to_or_deleted(self, name: str, clock: HandClock) -> None:
+    def test_a_field_of_a_lock_cannot_be_assigned_to_or_deleted(
+        self, name: str, clock: HandClock
+    ) -> None:
         lock = new_lock("t", "w", 60, 7, clock)
         before = lock.encode()
         with pytest.raises(AttributeError, match=name):
@@ -93,25 +114,47 @@ class TestWriting:
 
 
 class TestReading:
-    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"worker": 5}', b'{"worker": ""}', b"\xff"])
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b"[]", b"null", b"{}", b'{"worker": 5}', b'{"worker": ""}', b"\xff"]
+    )
     def test_a_record_without_a_worker_is_invalid(self, content: bytes) -> None:
         assert decode(content, "t") is None
 
     def test_missing_fields_have_defaults(self) -> None:
         lock = read()
-        assert (lock.task_id, lock.worker, lock.acquired_at, lock.heartbeat_at) == ("t", "w", "", "")
+        assert (lock.task_id, lock.worker, lock.acquired_at, lock.heartbeat_at) == (
+            "t",
+            "w",
+            "",
+            "",
+        )
         assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (None, "", None, {})
         assert read(acquired_at="2026-01-01").heartbeat_at == "2026-01-01"
 
     def test_fields_that_are_there_count(self) -> None:
-        lock = read(task_id="u", acquired_at="a", heartbeat_at="h", ttl=5, expires_at="e", token=3, holder={"x": 1})
+        lock = read(
+            task_id="u",
+            acquired_at="a",
+            heartbeat_at="h",
+            ttl=5,
+            expires_at="e",
+            token=3,
+            holder={"x": 1},
+        )
         assert (lock.task_id, lock.acquired_at, lock.heartbeat_at) == ("u", "a", "h")
         assert (lock.ttl, lock.expires_at, lock.token, lock.holder) == (5, "e", 3, {"x": 1})
 
     @pytest.mark.parametrize("nonsense", [5, True, None, [], {}])
     def test_a_text_field_that_is_no_text_counts_as_missing(self, nonsense: object) -> None:
-        lock = read(task_id=nonsense, acquired_at=nonsense, heartbeat_at=nonsense, expires_at=nonsense)
-        assert (lock.task_id, lock.acquired_at, lock.heartbeat_at, lock.expires_at) == ("t", "", "", "")
+        lock = read(
+            task_id=nonsense, acquired_at=nonsense, heartbeat_at=nonsense, expires_at=nonsense
+        )
+        assert (lock.task_id, lock.acquired_at, lock.heartbeat_at, lock.expires_at) == (
+            "t",
+            "",
+            "",
+            "",
+        )
 
     @pytest.mark.parametrize("nonsense", ["3", 3.0, True, None, [3]])
     def test_a_token_is_a_whole_number_or_none(self, nonsense: object) -> None:
@@ -121,10 +164,18 @@ class TestReading:
     def test_a_holder_is_an_object_or_empty(self, nonsense: object) -> None:
         assert read(holder=nonsense).holder == {}
 
-    @pytest.mark.parametrize("nonsense", [[1], {"deeper": 1}, float("inf"), float("-inf"), float("nan")])
-    def test_a_holder_with_values_that_swarm_never_writes_counts_as_empty(self, nonsense: object) -> None:
+    @pytest.mark.parametrize(
+        "nonsense", [[1], {"deeper": 1}, float("inf"), float("-inf"), float("nan")]
+    )
+    def test_a_holder_with_values_that_swarm_never_writes_counts_as_empty(
+        self, nonsense: object
+    ) -> None:
         assert read(holder={"worker": "w", "at": nonsense}).holder == {}
-        assert read(holder={"worker": "w", "at": 1.5, "ttl": None}).holder == {"worker": "w", "at": 1.5, "ttl": None}
+        assert read(holder={"worker": "w", "at": 1.5, "ttl": None}).holder == {
+            "worker": "w",
+            "at": 1.5,
+            "ttl": None,
+        }
 
     @pytest.mark.parametrize(
         ("ttl", "meant"),
@@ -190,12 +241,22 @@ class TestJudging:
         assert (status.is_held, status.seconds_left, status.reason) == (True, None, "")
 
     @pytest.mark.parametrize(("age", "active"), [(0.0, True), (5.0, True), (5.5, False)])
-    def test_an_invalid_record_counts_as_held_for_a_moment(self, age: float, active: bool, clock: HandClock) -> None:
+    def test_an_invalid_record_counts_as_held_for_a_moment(
+        self, age: float, active: bool, clock: HandClock
+    ) -> None:
         status = judge(None, clock, lambda: age)
-        assert (status.is_held, status.reason, status.seconds_left) == (active, "unreadable", 5.0 - age)
+        assert (status.is_held, status.reason, status.seconds_left) == (
+            active,
+            "unreadable",
+            5.0 - age,
+        )
 
     def test_a_status_reads_as_a_person_would_say_it(self) -> None:
-        assert [str(LockStatus(HELD)), str(LockStatus(EXPIRED)), str(LockStatus(EXPIRED, reason="holder gone"))] == [
+        assert [
+            str(LockStatus(HELD)),
+            str(LockStatus(EXPIRED)),
+            str(LockStatus(EXPIRED, reason="holder gone")),
+        ] == [
             "Active",
             "Expired",
             "Expired (holder gone)",
@@ -208,19 +269,31 @@ class TestJudging:
         clock.jump(1000)
         assert left(lock, clock) == 50
 
-    @pytest.mark.parametrize("edited", [{"heartbeat_at": "2026-02-02T02:39:50Z"}, {"ttl": 50}, {"worker": "x", "worker_id": "x"}])
-    def test_the_wall_clock_counts_if_a_user_edited_the_record(self, edited: dict[str, Any], clock: HandClock) -> None:
+    @pytest.mark.parametrize(
+        "edited",
+        [{"heartbeat_at": "2026-02-02T02:39:50Z"}, {"ttl": 50}, {"worker": "x", "worker_id": "x"}],
+    )
+    def test_the_wall_clock_counts_if_a_user_edited_the_record(
+        self, edited: dict[str, Any], clock: HandClock
+    ) -> None:
         record = {**new_lock("t", "w", 60, 1, clock).fields(), **edited}
         lock = decode(json.dumps(record).encode(), "t")
         assert lock is not None and not stamp_counts(lock)
         clock.jump(10)
         assert left(lock, clock) == (50 if "worker" in edited else 40)
 
-    def test_the_ttl_counts_from_the_heartbeat_or_else_from_the_beginning(self, clock: HandClock) -> None:
+    def test_the_ttl_counts_from_the_heartbeat_or_else_from_the_beginning(
+        self, clock: HandClock
+    ) -> None:
         now = clock.now()
-        assert left(read(acquired_at=to_iso(now - 50), heartbeat_at=to_iso(now - 20), ttl=60), clock) == 40
+        assert (
+            left(read(acquired_at=to_iso(now - 50), heartbeat_at=to_iso(now - 20), ttl=60), clock)
+            == 40
+        )
         assert left(read(acquired_at=to_iso(now - 50), ttl=60), clock) == 10
-        assert left(read(acquired_at=to_iso(now - 50), heartbeat_at="yesterday", ttl=60), clock) == 10
+        assert (
+            left(read(acquired_at=to_iso(now - 50), heartbeat_at="yesterday", ttl=60), clock) == 10
+        )
 
     def test_the_end_counts_where_there_is_no_ttl_or_no_beginning(self, clock: HandClock) -> None:
         ends = to_iso(clock.now() + 30)
@@ -250,7 +323,9 @@ class TestHolder:
         assert not holder_gone(new_lock("t", "w", 60, 1, clock, process.identity()), clock)
         assert not holder_gone(new_lock("t", "w", 60, 1, clock), clock)
 
-    def test_a_lock_that_was_edited_to_another_worker_is_not_over_with_the_process(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_lock_that_was_edited_to_another_worker_is_not_over_with_the_process(
+        self, dead: Lock, clock: HandClock
+    ) -> None:
         lock = decode(json.dumps({**dead.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
         assert lock is not None and not holder_gone(lock, clock)
         assert judge(lock, clock, lambda: 0.0).is_held
@@ -260,37 +335,62 @@ class TestHolder:
     ) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         fields = new_lock("t", "w", 60, 1, clock, process.identity()).fields()
-        lock = read(**{**fields, "holder": {**fields["holder"], "machine": "this machine", "boot": "an earlier boot"}})
+        lock = read(
+            **{
+                **fields,
+                "holder": {
+                    **fields["holder"],
+                    "machine": "this machine",
+                    "boot": "an earlier boot",
+                },
+            }
+        )
         assert holder_gone(lock, clock)
         monkeypatch.setattr(clock, "of_one_machine", False)
         assert not holder_gone(lock, clock)
 
-    def test_a_lock_is_not_over_while_a_process_of_its_group_is_left(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_lock_is_not_over_while_a_process_of_its_group_is_left(
+        self, dead: Lock, clock: HandClock
+    ) -> None:
         lock = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
         assert not holder_gone(lock, clock)
         status = judge(lock, clock, lambda: 0.0)
         assert (status.is_held, status.seconds_left) == (True, 60)
-        assert refreshed(lock, clock).holder["group"] == os.getpgid(0), "and its heartbeat goes on naming them"
+        assert refreshed(lock, clock).holder["group"] == os.getpgid(0), (
+            "and its heartbeat goes on naming them"
+        )
         all_ended = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]})
         assert str(judge(all_ended, clock, lambda: 0.0)) == "Expired (holder gone)"
 
-    def test_a_lock_is_orphaned_while_only_the_group_of_its_process_is_left(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_lock_is_orphaned_while_only_the_group_of_its_process_is_left(
+        self, dead: Lock, clock: HandClock
+    ) -> None:
         left = new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": os.getpgid(0)})
         assert orphaned(left, clock)
-        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**process.identity(), "group": os.getpgid(0)}), clock)
-        assert not orphaned(new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]}), clock)
+        assert not orphaned(
+            new_lock("t", "w", 60, 1, clock, {**process.identity(), "group": os.getpgid(0)}), clock
+        )
+        assert not orphaned(
+            new_lock("t", "w", 60, 1, clock, {**dead.holder, "group": dead.holder["pid"]}), clock
+        )
         assert not orphaned(dead, clock) and not orphaned(new_lock("t", "w", 60, 1, clock), clock)
-        handed_on = decode(json.dumps({**left.fields(), "worker": "x", "worker_id": "x"}).encode(), "t")
+        handed_on = decode(
+            json.dumps({**left.fields(), "worker": "x", "worker_id": "x"}).encode(), "t"
+        )
         assert handed_on is not None and not orphaned(handed_on, clock)
 
-    def test_a_heartbeat_names_a_group_only_beside_the_process_for_which_it_works(self, clock: HandClock) -> None:
+    def test_a_heartbeat_names_a_group_only_beside_the_process_for_which_it_works(
+        self, clock: HandClock
+    ) -> None:
         bound = new_lock("t", "w", 60, 1, clock, process.identity())
         again = refreshed(bound, clock, 77)
         assert (again.holder["pid"], again.holder["group"]) == (os.getpid(), 77)
         assert refreshed(again, clock).holder["group"] == 77
         assert "group" not in refreshed(new_lock("t", "w", 60, 1, clock), clock, 77).holder
 
-    def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_no_process(self, dead: Lock, clock: HandClock) -> None:
+    def test_a_heartbeat_for_a_dead_process_binds_the_lock_to_no_process(
+        self, dead: Lock, clock: HandClock
+    ) -> None:
         lock = refreshed(dead, clock)
         assert "pid" not in lock.holder and judge(lock, clock, lambda: 0.0).is_held
 
@@ -301,7 +401,12 @@ class TestRefreshing:
         clock.pass_time(10)
         again = refreshed(lock, clock)
         moved = {"heartbeat_at": to_iso(clock.now()), "expires_at": to_iso(clock.now() + 60)}
-        holder = {**lock.holder, "beat": 1, "at": clock.steady(), "heartbeat_at": to_iso(clock.now())}
+        holder = {
+            **lock.holder,
+            "beat": 1,
+            "at": clock.steady(),
+            "heartbeat_at": to_iso(clock.now()),
+        }
         assert again.fields() == {**lock.fields(), **moved, "holder": holder}
         assert left(again, clock) == 60
         assert refreshed(again, clock).holder["beat"] == 2
@@ -311,11 +416,18 @@ class TestRefreshing:
         lock = new_lock("t", "w", 60, 7, clock)
         assert refreshed(lock, clock).encode() != lock.encode()
 
-    @pytest.mark.parametrize(("beat", "then"), [(0, 1), (5, 6), (-1, 1), (10**12 - 1, 10**12), (10**12, 1), ("x", 1), (None, 1)])
-    def test_heartbeats_are_counted_and_an_invalid_count_starts_again(self, beat: object, then: int, clock: HandClock) -> None:
+    @pytest.mark.parametrize(
+        ("beat", "then"),
+        [(0, 1), (5, 6), (-1, 1), (10**12 - 1, 10**12), (10**12, 1), ("x", 1), (None, 1)],
+    )
+    def test_heartbeats_are_counted_and_an_invalid_count_starts_again(
+        self, beat: object, then: int, clock: HandClock
+    ) -> None:
         assert refreshed(read(holder={"beat": beat}), clock).holder["beat"] == then
 
-    def test_a_heartbeat_drops_the_process_of_a_stamp_that_does_not_fit(self, clock: HandClock) -> None:
+    def test_a_heartbeat_drops_the_process_of_a_stamp_that_does_not_fit(
+        self, clock: HandClock
+    ) -> None:
         lock = new_lock("t", "w", 60, 7, clock, process.identity())
         edited = decode(json.dumps({**lock.fields(), "ttl": 50}).encode(), "t")
         assert edited is not None

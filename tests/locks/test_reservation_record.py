@@ -22,7 +22,12 @@ def test_a_record_that_was_encoded_is_decoded_to_the_same_fields(clock: HandCloc
             record = terms.record(phase, "abc", clock)
             read = decode(record.encode(), terms.pattern)
             assert read is not None and read.encode() == record.encode()
-            assert (read.pattern, read.phase, read.worker, read.request) == (terms.pattern, phase, "w", "abc")
+            assert (read.pattern, read.phase, read.worker, read.request) == (
+                terms.pattern,
+                phase,
+                "w",
+                "abc",
+            )
             assert (read.task, read.token, read.lease.ttl) == (terms.task, terms.token, terms.ttl)
             assert read.lease.is_bound == bool(terms.process)
 
@@ -66,7 +71,9 @@ def test_a_lease_begins_now_and_may_have_been_reserved_earlier(clock: HandClock)
         {"lease": {"worker": ""}},
     ],
 )
-def test_a_record_with_an_invalid_field_is_invalid(changes: dict[str, Any], clock: HandClock) -> None:
+def test_a_record_with_an_invalid_field_is_invalid(
+    changes: dict[str, Any], clock: HandClock
+) -> None:
     fields = json.loads(Terms("src", "w", ttl=60).record(HELD, "abc", clock).encode())
     assert decode(json.dumps(fields).encode(), "src") is not None
     assert decode(json.dumps(fields | changes).encode(), "src") is None

@@ -115,7 +115,11 @@ class TestReserving:
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
         with monkeypatch.context() as patch:
-            patch.setattr(store, "replace", lambda *args: (_ for _ in ()).throw(StoreError("the disk is full")))
+            patch.setattr(
+                store,
+                "replace",
+                lambda *args: (_ for _ in ()).throw(StoreError("the disk is full")),
+            )
             with pytest.raises(StoreError):
                 paths.reserve("src", "a", 90)
         assert patterns(store) == ["src"]
@@ -151,7 +155,9 @@ class TestForATask:
         return queue
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
-    def test_a_reservation_for_a_task_ends_with_the_claim(self, store: Store, queue: TaskQueue, end: str) -> None:
+    def test_a_reservation_for_a_task_ends_with_the_claim(
+        self, store: Store, queue: TaskQueue, end: str
+    ) -> None:
         claim = queue.claim("a")
         paths = Reservations(store)
         paths.reserve_for_task("src", "a", "t")
@@ -173,7 +179,9 @@ class TestForATask:
         clock.pass_time(61)
         assert paths.held_by_others("src/x", "b") is None
 
-    def test_a_takeover_of_the_task_ends_its_reservations(self, store: Store, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_takeover_of_the_task_ends_its_reservations(
+        self, store: Store, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.claim("a", ttl=60)
         paths = Reservations(store)
         paths.reserve_for_task("src", "a", "t")
@@ -192,7 +200,9 @@ class TestForATask:
         LockTable(store).heartbeat("t", "a", claim.token)
         assert [(each.pattern, each.worker) for each in paths.all()] == [("src/api", "b")]
 
-    def test_a_worker_without_the_task_cannot_reserve_for_it(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_worker_without_the_task_cannot_reserve_for_it(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         with pytest.raises(LockLost, match="it is free"):
             Reservations(store).reserve_for_task("src", "a", "t")
         claim = queue.claim("b")
@@ -252,7 +262,12 @@ from swarm.locks.reservations import Reservation, Reservations
 @pytest.mark.parametrize(("kind", "holders"), [(LookThenWrite, 2), (Reservations, 1)])
 @pytest.mark.parametrize(("first", "second"), [("b", "b/**/*.py"), ("b/**/*.py", "b")])
 def test_two_workers_that_ask_at_once_never_both_hold_a_file_because_each_writes_before_it_looks(
-    kind: type[Reservations], holders: int, first: str, second: str, store: Store, monkeypatch: pytest.MonkeyPatch
+    kind: type[Reservations],
+    holders: int,
+    first: str,
+    second: str,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reservations, "_RIVAL_TIMEOUT", 0.02)
     one, other = kind(store), kind(store)
@@ -271,13 +286,19 @@ def test_two_workers_that_ask_at_once_never_both_hold_a_file_because_each_writes
 
 class TestRaces:
     def race(self, tmp_path: Path, rounds: int, racer: str = _RACER) -> tuple[int, str]:
-        """Let five have what they want so many times each; how often they had it, and what went wrong."""
+        """Let five have what they want so many times each; how often they had it, and
+        what went wrong.
+        """
         marks = tmp_path / "marks"
         marks.mkdir()
         command = [sys.executable, "-c", racer, str(tmp_path / "swarm"), str(marks)]
         racers = [
             subprocess.Popen(
-                [*command, f"w{n}", str(rounds)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                [*command, f"w{n}", str(rounds)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             for n in range(5)
         ]
@@ -293,7 +314,9 @@ class TestRaces:
         assert "FileExistsError" in self.race(tmp_path, 100, careless)[1]
 
     def test_of_two_workers_that_ask_at_once_one_gets_the_files(self, tmp_path: Path) -> None:
-        """Both have written before either looks: the one whose pattern comes first waits for the other to give way."""
+        """Both have written before either looks: the one whose pattern comes first
+        waits for the other to give way.
+        """
         store = FileStore(str(tmp_path / "swarm"))
         one, other = Reservations(store), Reservations(store)
         looked: list[str] = []
@@ -319,7 +342,9 @@ class TestRaces:
 
         def check(pattern: str, worker: str) -> None:
             owner.reserve("src", "owner", 60)
-            assert owner.held_by_others("src/x", "owner") is None, "nor is the owner kept from its files meanwhile"
+            assert owner.held_by_others("src/x", "owner") is None, (
+                "nor is the owner kept from its files meanwhile"
+            )
             Reservations._check_others(other, pattern, worker)
 
         other._check_others = check  # type: ignore[method-assign]
@@ -329,7 +354,9 @@ class TestRaces:
         assert time.monotonic() - begun < 60, "no worker is going to give way"
         assert [(each.pattern, each.worker) for each in owner.all()] == [("src", "owner")]
 
-    def test_a_holder_that_changes_its_terms_holds_the_pattern_all_the_time(self, tmp_path: Path) -> None:
+    def test_a_holder_that_changes_its_terms_holds_the_pattern_all_the_time(
+        self, tmp_path: Path
+    ) -> None:
         store = FileStore(str(tmp_path / "swarm"))
         paths = Reservations(store)
         paths.reserve("src", "a", 60)
@@ -338,7 +365,9 @@ class TestRaces:
         assert paths.reserve("src", "a", 90).expires_at > paths.reserve("src", "a", 30).expires_at
         assert removed == []
 
-    def test_a_worker_that_slept_until_another_had_the_files_is_refused(self, store: Store, clock: HandClock) -> None:
+    def test_a_worker_that_slept_until_another_had_the_files_is_refused(
+        self, store: Store, clock: HandClock
+    ) -> None:
         """It had looked already, but had not been told yet: meanwhile its lease ran out."""
         sleeper, other = Reservations(store), Reservations(store)
 
@@ -385,7 +414,9 @@ def test_random_patterns_of_two_workers_never_overlap(store: Store) -> None:
     drawn = random.Random(7)
     paths = Reservations(store)
     for _ in range(40):
-        pattern = "/".join(drawn.choice(["a", "b", "*", "a*", "**"]) for _ in range(drawn.randint(1, 3)))
+        pattern = "/".join(
+            drawn.choice(["a", "b", "*", "a*", "**"]) for _ in range(drawn.randint(1, 3))
+        )
         try:
             paths.reserve(pattern, drawn.choice("xyz"), 60)
         except LockHeld:
@@ -399,7 +430,9 @@ def test_random_patterns_of_two_workers_never_overlap(store: Store) -> None:
 
 class TestCommand:
     @pytest.fixture(autouse=True)
-    def project(self, isolated_swarm_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def project(
+        self, isolated_swarm_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Path:
         project = tmp_path / "project"
         (project / "src").mkdir(parents=True)
         (project / ".git").mkdir()
@@ -412,9 +445,15 @@ class TestCommand:
         answer = run("reserve", "api/**", "--worker", "a")
         assert answer.out == b"Reserved: src/api for a until login is done or released\n"
         refused = run("reserve", "*.py", "api/x.py", "--worker", "b", "--json")
-        assert refused.code == 1 and refused.json["must_stop"] is True and refused.json["held_by"] == "a"
+        assert (
+            refused.code == 1
+            and refused.json["must_stop"] is True
+            and refused.json["held_by"] == "a"
+        )
         assert run("reserve", "--list").out.startswith(b"src/api: a since ")
-        assert len(run("reserve", "--list", "--json").json["reservations"]) == 1, "all patterns or none"
+        assert len(run("reserve", "--list", "--json").json["reservations"]) == 1, (
+            "all patterns or none"
+        )
         run("task", "done", "login", "--worker", "a")
         assert run("reserve", "--list").out == b"No reservations\n"
 
@@ -423,12 +462,18 @@ class TestCommand:
         assert answer["reserved"] is True and answer["reservations"][0]["task_id"] == ""
         assert run("reserve", "--check", "api/x.py", "--worker", "a").code == 0
         checked = run("reserve", "--check", "api/x.py", "--worker", "b", "--json")
-        assert checked.code == 1 and checked.json["must_stop"] is True and checked.json["reservation"]["worker"] == "a"
+        assert (
+            checked.code == 1
+            and checked.json["must_stop"] is True
+            and checked.json["reservation"]["worker"] == "a"
+        )
         assert run("reserve", "--release", "api", "--worker", "b").code == 1
         assert run("reserve", "--release", "--worker", "a").out == b"Released: src/api\n"
         assert run("reserve", "--release", "--worker", "a").out == b"a has no reservations\n"
 
-    def test_reserve_asks_for_several_patterns_in_sorted_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reserve_asks_for_several_patterns_in_sorted_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Of two who each had what the other wants next, both would be refused."""
         asked: list[str] = []
         original = Reservations.reserve
@@ -438,8 +483,14 @@ class TestCommand:
             return original(self, pattern, *rest)
 
         monkeypatch.setattr(Reservations, "reserve", reserve)
-        made = run("reserve", "c", "a", "b", "--worker", "w", "--ttl", "60", "--json").json["reservations"]
-        assert asked == ["src/a", "src/b", "src/c"] and [each["pattern"] for each in made] == ["src/c", "src/a", "src/b"]
+        made = run("reserve", "c", "a", "b", "--worker", "w", "--ttl", "60", "--json").json[
+            "reservations"
+        ]
+        assert asked == ["src/a", "src/b", "src/c"] and [each["pattern"] for each in made] == [
+            "src/c",
+            "src/a",
+            "src/b",
+        ]
 
     def test_reserve_of_a_worker_with_several_tasks_needs_the_task(self) -> None:
         for name in ("one", "two"):
@@ -451,9 +502,19 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         "args",
-        [(), ("--list", "x"), ("--list", "--release"), ("",), ("a", "--ttl", "0"), ("--check", ""), ("a", "--worker", "../x")],
+        [
+            (),
+            ("--list", "x"),
+            ("--list", "--release"),
+            ("",),
+            ("a", "--ttl", "0"),
+            ("--check", ""),
+            ("a", "--worker", "../x"),
+        ],
     )
-    def test_wrong_usage_reserves_nothing(self, args: tuple[str, ...], isolated_swarm_dir: Path) -> None:
+    def test_wrong_usage_reserves_nothing(
+        self, args: tuple[str, ...], isolated_swarm_dir: Path
+    ) -> None:
         assert run("reserve", *args).code == 2
         assert not (isolated_swarm_dir / "paths").exists()
 

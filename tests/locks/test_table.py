@@ -90,7 +90,9 @@ def locks(shared: Meddled) -> LockTable:
 
 
 class TestAcquire:
-    def test_lock_held_names_the_holder_since_when_and_until_when(self, locks: LockTable, shared: Meddled) -> None:
+    def test_lock_held_names_the_holder_since_when_and_until_when(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
         with pytest.raises(LockHeld) as held:
             locks.acquire("t", "bob", 60)
@@ -120,13 +122,16 @@ class TestAcquire:
         assert [fact for fact in facts if fact not in str(held.value)] == []
         assert (held.value.task_id, held.value.holder) == ("t", fields.get("worker", ""))
 
-    def test_an_unreadable_lock_is_free_once_it_is_old(self, locks: LockTable, shared: Meddled) -> None:
+    def test_an_unreadable_lock_is_free_once_it_is_old(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write()
         shared.record_age = 6.0
         assert locks.acquire("t", "bob", 60).worker == "bob"
 
     @pytest.mark.parametrize(
-        ("fields", "holder"), [({"worker": "alice", "ttl": 1, "acquired_at": "2026-01-01"}, "alice"), ({}, "")]
+        ("fields", "holder"),
+        [({"worker": "alice", "ttl": 1, "acquired_at": "2026-01-01"}, "alice"), ({}, "")],
     )
     def test_acquire_yields_to_a_process_that_takes_the_expired_lock(
         self, fields: dict[str, Any], holder: str, locks: LockTable, shared: Meddled
@@ -158,23 +163,31 @@ class TestAcquire:
         shared.before("replace", fail)
         assert locks.acquire("t", "bob", 60).token == 1
 
-    def test_acquire_sees_a_process_that_was_faster(self, locks: LockTable, shared: Meddled) -> None:
+    def test_acquire_sees_a_process_that_was_faster(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.before("create", lambda: LockTable(shared).acquire("t", "alice", 60))
         with pytest.raises(LockHeld, match="held by alice"):
             locks.acquire("t", "bob", 60)
         found = locks.status("t")
         assert found.lock is not None and found.lock.worker == "alice"
 
-    def test_a_lock_that_changes_at_every_look_is_an_error(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_that_changes_at_every_look_is_an_error(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         def flicker() -> None:
-            shared.write(worker="x", ttl=1, acquired_at="2026-01-01", beat=len(shared.acts["replace"]))
+            shared.write(
+                worker="x", ttl=1, acquired_at="2026-01-01", beat=len(shared.acts["replace"])
+            )
 
         shared.before("replace", *[flicker] * 1000)
         flicker()
         with pytest.raises(StoreError, match="the lock for t changes all the time"):
             locks.acquire("t", "bob", 60)
 
-    def test_a_lock_lost_while_its_token_is_corrected_is_reported_as_held(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_lost_while_its_token_is_corrected_is_reported_as_held(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         """Another process takes a token after ours and before our lock.
 
         While our token is corrected, a person gives the lock to alice.
@@ -188,7 +201,9 @@ class TestAcquire:
         found = locks.status("t")
         assert found.lock is not None and found.lock.worker == "alice"
 
-    def test_a_lock_whose_token_cannot_be_corrected_is_released(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_whose_token_cannot_be_corrected_is_released(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         def broken() -> None:
             raise StoreError("the disk is on fire")
 
@@ -213,7 +228,9 @@ class TestAcquire:
             locks.acquire("t", "bob", 60)
         assert not locks.status("t").exists
 
-    def test_the_first_error_is_raised_when_undoing_fails_too(self, locks: LockTable, shared: Meddled) -> None:
+    def test_the_first_error_is_raised_when_undoing_fails_too(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         """The lock cannot be removed either: it ends with its lease."""
 
         def broken() -> None:
@@ -229,12 +246,16 @@ class TestAcquire:
 
 
 class TestWaiting:
-    def test_waiting_looks_again_when_the_lease_ends_and_not_before(self, locks: LockTable, shared: Meddled) -> None:
+    def test_waiting_looks_again_when_the_lease_ends_and_not_before(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
         assert locks.acquire("t", "bob", 60, wait=1000).worker == "bob"
         assert shared.watched == [pytest.approx(60.001)]
 
-    def test_waiting_lasts_no_longer_than_its_timeout(self, locks: LockTable, shared: Meddled) -> None:
+    def test_waiting_lasts_no_longer_than_its_timeout(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=7)
@@ -246,7 +267,9 @@ class TestWaiting:
             locks.acquire("t", "bob", 60)
         assert shared.watched == []
 
-    def test_a_lock_without_ttl_is_waited_for_until_it_changes(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_without_ttl_is_waited_for_until_it_changes(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", None)
         shared.before("watch", lambda: None, lambda: locks.release("t", "alice"))
         with pytest.raises(LockHeld):
@@ -254,7 +277,9 @@ class TestWaiting:
         assert locks.acquire("t", "bob", 60, wait=50).worker == "bob"
         assert shared.watched == [50, 50]
 
-    def test_a_holder_process_that_may_be_gone_is_polled(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_holder_process_that_may_be_gone_is_polled(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 600, bound=True)
         with pytest.raises(LockHeld):
             locks.acquire("t", "bob", 60, wait=2)
@@ -266,7 +291,9 @@ class TestWaiting:
             locks.acquire("t", "bob", 60, wait=1)
         assert shared.watched == [0.5, 0.5]
 
-    def test_a_lock_that_ended_meanwhile_is_not_waited_for(self, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_that_ended_meanwhile_is_not_waited_for(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         """Between the refused attempt and the look before waiting, the lease ends or
         the lock is released.
         """
@@ -295,7 +322,9 @@ class TestKnownRecord:
     It reads only if another process has changed it.
     """
 
-    def test_release_and_heartbeat_of_a_known_lock_read_nothing(self, locks: LockTable, shared: Meddled) -> None:
+    def test_release_and_heartbeat_of_a_known_lock_read_nothing(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         lock = locks.acquire("t", "alice", 60)
 
         def reading() -> None:
@@ -308,13 +337,17 @@ class TestKnownRecord:
         shared.acts.clear()
         assert shared.read(KEY) is None
 
-    def test_release_and_heartbeat_read_a_lock_that_was_changed_meanwhile(self, locks: LockTable) -> None:
+    def test_release_and_heartbeat_read_a_lock_that_was_changed_meanwhile(
+        self, locks: LockTable
+    ) -> None:
         lock = locks.acquire("t", "alice", 60)
         locks.heartbeat("t", "alice")
         assert locks.heartbeat("t", "alice", lock.token, known=lock).holder["beat"] == 2
         assert locks.release("t", "alice", lock.token, known=lock).holder["beat"] == 2
 
-    def test_the_lock_of_another_worker_is_neither_released_nor_refreshed(self, locks: LockTable) -> None:
+    def test_the_lock_of_another_worker_is_neither_released_nor_refreshed(
+        self, locks: LockTable
+    ) -> None:
         lock = locks.acquire("t", "alice", 60)
         locks.break_lock("t")
         other = locks.acquire("t", "alice", 60)
@@ -327,7 +360,9 @@ class TestKnownRecord:
 
 
 class TestBound:
-    def test_a_bound_lock_names_this_process_and_an_unbound_lock_none(self, locks: LockTable) -> None:
+    def test_a_bound_lock_names_this_process_and_an_unbound_lock_none(
+        self, locks: LockTable
+    ) -> None:
         assert locks.acquire("t", "alice", 60, bound=True).holder["pid"] == os.getpid()
         locks.release("t", "alice")
         assert "pid" not in locks.acquire("t", "alice", 60).holder
@@ -336,21 +371,30 @@ class TestBound:
         assert locks.acquire("t", "alice", 60, bound=True, group=77).holder["group"] == 77
         assert locks.heartbeat("t", "alice").holder["group"] == 77
         assert "group" not in locks.acquire("u", "alice", 60, bound=True).holder
-        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, "an unbound lock names no group"
+        assert "group" not in locks.acquire("v", "alice", 60, group=77).holder, (
+            "an unbound lock names no group"
+        )
 
 
 class TestHeartbeatAndRelease:
-    OWNERS = pytest.mark.parametrize(("verb", "error"), [("release", NotYours), ("heartbeat", LockLost)])
+    OWNERS = pytest.mark.parametrize(
+        ("verb", "error"), [("release", NotYours), ("heartbeat", LockLost)]
+    )
 
     @OWNERS
-    def test_not_yours_says_why(self, verb: str, error: type[NotYours | LockLost], locks: LockTable, shared: Meddled) -> None:
+    def test_not_yours_says_why(
+        self, verb: str, error: type[NotYours | LockLost], locks: LockTable, shared: Meddled
+    ) -> None:
         def reason(**fields: Any) -> str:
             if fields:
                 shared.write(**fields)
             with pytest.raises(error) as refused:
                 getattr(locks, verb)("t", "bob", 7)
             assert getattr(refused.value, "task_id", "") == "t"
-            text, advice = str(refused.value), " Stop working on the task." if verb == "heartbeat" else ""
+            text, advice = (
+                str(refused.value),
+                " Stop working on the task." if verb == "heartbeat" else "",
+            )
             assert text.endswith(advice)
             return text.removesuffix(advice)
 
@@ -361,12 +405,16 @@ class TestHeartbeatAndRelease:
         assert "names the task u" in reason(worker="bob", task_id="u")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat", "status"])
-    def test_a_lock_without_task_id_belongs_to_the_task_of_its_key(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_without_task_id_belongs_to_the_task_of_its_key(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write(task_id=None, worker="bob")
         found = getattr(locks, verb)(*(("t",) if verb == "status" else ("t", "bob")))
         assert (found.lock if verb == "status" else found).task_id == "t"
 
-    def test_release_returns_the_released_lock_and_heartbeat_the_new_one(self, locks: LockTable, shared: Meddled) -> None:
+    def test_release_returns_the_released_lock_and_heartbeat_the_new_one(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         taken = locks.acquire("t", "alice", 60)
         shared.manual_clock.pass_time(10)
         beaten = locks.heartbeat("t", "alice", taken.token)
@@ -382,9 +430,13 @@ class TestHeartbeatAndRelease:
         assert locks.heartbeat("t", "alice", group=78).holder["group"] == 78
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
-    def test_a_lock_that_changes_before_a_heartbeat_is_read_again(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_a_lock_that_changes_before_a_heartbeat_is_read_again(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
-        shared.before("remove" if verb == "release" else "replace", lambda: locks.heartbeat("t", "alice"))
+        shared.before(
+            "remove" if verb == "release" else "replace", lambda: locks.heartbeat("t", "alice")
+        )
         result = getattr(locks, verb)("t", "alice")
         assert result.holder["beat"] == (1 if verb == "release" else 2)
         assert (not locks.status("t").exists) == (verb == "release")
@@ -399,9 +451,13 @@ class TestHeartbeatAndRelease:
         assert (not locks.status("t").exists) == (verb == "release")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat"])
-    def test_release_and_heartbeat_do_not_retry_forever(self, verb: str, locks: LockTable, shared: Meddled) -> None:
+    def test_release_and_heartbeat_do_not_retry_forever(
+        self, verb: str, locks: LockTable, shared: Meddled
+    ) -> None:
         locks.acquire("t", "alice", 60)
-        shared.busy("remove" if verb == "release" else "replace", 50, seconds=table._BUSY_TIMEOUT / 2)
+        shared.busy(
+            "remove" if verb == "release" else "replace", 50, seconds=table._BUSY_TIMEOUT / 2
+        )
         with pytest.raises(Busy, match="is changing it"):
             getattr(locks, verb)("t", "alice")
         assert shared.manual_clock.steady() < 5_000 + 2.1 * table._BUSY_TIMEOUT
@@ -423,7 +479,9 @@ class TestBreaking:
             locks.break_lock("t")
         assert refused.value.task_id == "t"
 
-    def test_break_lock_breaks_a_lock_that_changed_meanwhile(self, locks: LockTable, shared: Meddled) -> None:
+    def test_break_lock_breaks_a_lock_that_changed_meanwhile(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write(worker="alice")
         shared.before("remove", lambda: shared.write(task_id="", worker="bob"))
         broken = locks.break_lock("t")
@@ -431,7 +489,9 @@ class TestBreaking:
 
 
 class TestBreakingASeenLock:
-    def test_breaking_a_seen_lock_frees_the_task_and_returns_the_lock(self, locks: LockTable) -> None:
+    def test_breaking_a_seen_lock_frees_the_task_and_returns_the_lock(
+        self, locks: LockTable
+    ) -> None:
         seen = locks.acquire("t", "alice", 60)
         broken = locks.break_lock("t", ("alice", seen.token))
         assert broken is not None and (broken.worker, broken.token) == ("alice", seen.token)
@@ -444,7 +504,9 @@ class TestBreakingASeenLock:
         assert not locks.status("t").exists
 
     @pytest.mark.parametrize("successor", ["alice", "bob"])
-    def test_breaking_a_seen_lock_leaves_its_successor_alone(self, locks: LockTable, successor: str) -> None:
+    def test_breaking_a_seen_lock_leaves_its_successor_alone(
+        self, locks: LockTable, successor: str
+    ) -> None:
         seen = locks.acquire("t", "alice", 60)
         locks.release("t", "alice")
         later = locks.acquire("t", successor, 60)
@@ -452,19 +514,25 @@ class TestBreakingASeenLock:
             locks.break_lock("t", ("alice", seen.token))
         assert refused.value.task_id == "t" and locks.status("t").exists
 
-    def test_breaking_a_seen_lock_leaves_a_successor_that_comes_meanwhile_alone(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_a_seen_lock_leaves_a_successor_that_comes_meanwhile_alone(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write(worker="alice", token=1)
         shared.before("remove", lambda: shared.write(worker="alice", token=2))
         with pytest.raises(NotYours, match="held by alice with token 2 now"):
             locks.break_lock("t", ("alice", 1))
         assert locks.status("t").exists
 
-    def test_breaking_a_seen_lock_leaves_another_worker_with_its_token_alone(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_a_seen_lock_leaves_another_worker_with_its_token_alone(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write(worker="bob")
         with pytest.raises(NotYours, match="held by bob with token None now"):
             locks.break_lock("t", ("alice", None))
 
-    def test_breaking_an_unreadable_lock_that_was_seen_frees_the_task(self, locks: LockTable, shared: Meddled) -> None:
+    def test_breaking_an_unreadable_lock_that_was_seen_frees_the_task(
+        self, locks: LockTable, shared: Meddled
+    ) -> None:
         shared.write()
         with pytest.raises(NotYours, match="unreadable now"):
             locks.break_lock("t", ("alice", 1))

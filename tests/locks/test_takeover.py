@@ -48,8 +48,13 @@ def test_one_of_many_takes_over_an_expired_lock(tmp_path: Path) -> None:
     winners = race(PROCESSES, rounds, attempts(tmp_path))
     assert [len(won) for won in winners] == [1] * rounds
     for number, (winner,) in enumerate(winners):
-        assert json.loads((tmp_path / "locks" / f"t{number}.lock").read_text())["worker"] == f"w{winner}"
-    assert len({winner for (winner,) in winners}) > 1, "one process always won: the processes did not compete"
+        assert (
+            json.loads((tmp_path / "locks" / f"t{number}.lock").read_text())["worker"]
+            == f"w{winner}"
+        )
+    assert len({winner for (winner,) in winners}) > 1, (
+        "one process always won: the processes did not compete"
+    )
     assert os.listdir(tmp_path / ".locks" / "intents") == []
 
 
@@ -155,16 +160,24 @@ def remove(lock: Path) -> None:
 
 def rewrite(lock: Path) -> None:
     """Write another lock in its place as a person would. It is expired."""
-    lock.write_text('{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31", "expires_at": "2026-01-31T12:00:00Z"}')
+    lock.write_text(
+        '{"task_id": "t", "worker": "person", "acquired_at": "2026-01-31", "expires_at": '
+        '"2026-01-31T12:00:00Z"}'
+    )
 
 
-INTERVENTIONS = pytest.mark.parametrize("intervene", [leave, remove, rewrite], ids=lambda by_hand: by_hand.__name__)
+INTERVENTIONS = pytest.mark.parametrize(
+    "intervene", [leave, remove, rewrite], ids=lambda by_hand: by_hand.__name__
+)
 
 
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock(
-    operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str,
+    intervene: Callable[[Path], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # the worst case: every intent counts as left by a crash
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
@@ -176,8 +189,12 @@ def test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock(
         taken = successor.acquire("t", "successor", 10_000)
         record = lock.read_bytes()
         answer = sleeper.go_on()
-        assert lock.read_bytes() == record, f"{operation} of a stopped process changed its successor's lock"
-        assert answer in ("LockHeld", "LockLost", "NotYours") or (isinstance(answer, int) and answer < (taken.token or 0))
+        assert lock.read_bytes() == record, (
+            f"{operation} of a stopped process changed its successor's lock"
+        )
+        assert answer in ("LockHeld", "LockLost", "NotYours") or (
+            isinstance(answer, int) and answer < (taken.token or 0)
+        )
         successor.release("t", "successor", taken.token)
         assert os.listdir(path / "locks") == []
 
@@ -185,7 +202,10 @@ def test_a_process_stopped_past_its_lease_cannot_touch_its_successors_lock(
 @INTERVENTIONS
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired(
-    operation: str, intervene: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str,
+    intervene: Callable[[Path], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     for path, victim in stopped_everywhere(tmp_path, operation):
@@ -204,7 +224,9 @@ def test_a_process_killed_anywhere_leaves_a_lock_that_can_be_acquired(
 
 
 @pytest.mark.parametrize("operation", ["takeover", "heartbeat", "release"])
-def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(operation: str, tmp_path: Path) -> None:
+def test_a_newcomer_stopped_anywhere_knows_whether_it_has_the_lock(
+    operation: str, tmp_path: Path
+) -> None:
     """Stop one process anywhere in a change, remove the lock as a person, and stop a
     newcomer anywhere in `acquire`.
 
@@ -232,15 +254,23 @@ def answers_and_files(operation: str, tmp_path: Path) -> list[tuple[object, obje
             path = tmp_path / f"{at}-{newcomer_at}"
             lock = path / "locks" / "t.lock"
             prepare(path, operation)
-            sleeper = Stopped(lambda step, path=path: OPERATIONS[operation](counted(path, step)), at)  # type: ignore[misc]
+            sleeper = Stopped(
+                lambda step, path=path: OPERATIONS[operation](counted(path, step)),  # type: ignore[misc]
+                at,
+            )
             lock.unlink(missing_ok=True)
-            newcomer = Stopped(lambda step, path=path: counted(path, step).acquire("t", "newcomer", 60).token, newcomer_at)  # type: ignore[misc]
+            newcomer = Stopped(
+                lambda step, path=path: counted(path, step).acquire("t", "newcomer", 60).token,  # type: ignore[misc]
+                newcomer_at,
+            )
             sleeper.go_on()
             if newcomer.finished:
                 break
             answer = newcomer.go_on()
             record = json.loads(lock.read_text()) if lock.exists() else {}
-            found.append((answer, record.get("token") if record.get("worker") == "newcomer" else "LockHeld"))
+            found.append(
+                (answer, record.get("token") if record.get("worker") == "newcomer" else "LockHeld")
+            )
     return found
 
 
@@ -250,7 +280,9 @@ def counted(path: Path, step: Callable[[], None]) -> LockTable:
 
 @pytest.mark.parametrize("operation", ["heartbeat", "release"])
 @pytest.mark.parametrize("scratch", [FIRST, LAST])
-def test_of_two_processes_that_meet_one_goes_on_and_the_other_retries(scratch: str, operation: str, tmp_path: Path) -> None:
+def test_of_two_processes_that_meet_one_goes_on_and_the_other_retries(
+    scratch: str, operation: str, tmp_path: Path
+) -> None:
     """While an intent is young its owner may still be at work.
 
     The process with the later scratch name does not revoke it.

@@ -41,7 +41,9 @@ TIMEOUT = 100.0  # seconds; far more than any of these programs takes
 
 @dataclass(frozen=True)
 class Built:
-    """What the build made: the sdist, the wheel that was built from it, and one from the checkout."""
+    """What the build made: the sdist, the wheel that was built from it, and one from
+    the checkout.
+    """
 
     sdist: Path
     wheel: Path
@@ -50,7 +52,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of one environment, in a directory of their own that is empty at the beginning."""
+    """The programs of one environment, in a directory of their own that is empty at the
+    beginning.
+    """
 
     environment: Path
     home: Path
@@ -60,7 +64,12 @@ class Programs:
     @property
     def variables(self) -> dict[str, str]:
         path = f"{self.environment}/bin:/usr/bin:/bin"
-        return {"PATH": path, "HOME": str(self.home), "LANG": "C.UTF-8", "SWARM_STATE_DIR": str(self.state)}
+        return {
+            "PATH": path,
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "SWARM_STATE_DIR": str(self.state),
+        }
 
     def run(self, program: str, *args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a program of the environment to its end, which must have this exit code."""
@@ -88,7 +97,9 @@ class Programs:
         """Start `swarm`, and kill it at the end of the block."""
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         command = [str(self.environment / "bin" / "swarm"), *args]
-        with subprocess.Popen(command, cwd=self.here, env=self.variables, text=True, **pipes) as process:
+        with subprocess.Popen(
+            command, cwd=self.here, env=self.variables, text=True, **pipes
+        ) as process:
             try:
                 yield process
             finally:
@@ -98,9 +109,18 @@ class Programs:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     place = tmp_path_factory.mktemp("built")
-    run_quietly([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place), str(ROOT)])
-    run_quietly([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place / "direct")], cwd=ROOT)
-    (sdist,), (wheel,), (direct,) = place.glob("*.tar.gz"), place.glob("*.whl"), place.glob("direct/*.whl")
+    run_quietly(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(place), str(ROOT)]
+    )
+    run_quietly(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place / "direct")],
+        cwd=ROOT,
+    )
+    (sdist,), (wheel,), (direct,) = (
+        place.glob("*.tar.gz"),
+        place.glob("*.whl"),
+        place.glob("direct/*.whl"),
+    )
     return Built(sdist, wheel, direct)
 
 
@@ -114,12 +134,17 @@ def complete_environment(built: Built, tmp_path_factory: pytest.TempPathFactory)
     """An environment that finds other packages where the tests have them."""
     made = new_environment(built.wheel, tmp_path_factory.mktemp("complete"))
     others = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    (packages(made) / "packages_of_the_tests.pth").write_text("".join(f"{path}\n" for path in others))
+    (packages(made) / "packages_of_the_tests.pth").write_text(
+        "".join(f"{path}\n" for path in others)
+    )
     return made
 
 
 def new_environment(wheel: Path, place: Path) -> Path:
-    """Make an environment with the wheel. The installer has no index, so a dependency makes it fail."""
+    """Make an environment with the wheel.
+
+    The installer has no index, so a dependency makes it fail.
+    """
     run_quietly([sys.executable, "-m", "venv", "--without-pip", str(place)])
     python = str(place / "bin" / "python")
     if find_spec("pip"):
@@ -153,18 +178,26 @@ def programs(environment: Path, place: Path) -> Programs:
 
 
 def run_quietly(command: list[str], cwd: Path = Path("/")) -> None:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "UV_"))}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=cwd, env=variables)
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PIP_", "PYTHON", "UV_"))
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT, cwd=cwd, env=variables
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# What was built -------------------------------------------------------------------------------------------------
+# What was built -----------------------------------------------------------------------
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_no_other(built: Built) -> None:
     files = contents(built.wheel)
     assert {name for name in files if ".dist-info/" not in name} == {
-        str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        str(path.relative_to(ROOT))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert {
         "swarm/py.typed",
@@ -181,8 +214,14 @@ def test_the_wheel_from_the_sdist_equals_the_one_from_the_checkout(built: Built)
 def test_the_sdist_holds_every_file_of_the_repository(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    tracked = {name for name in listed if name and not name.startswith(NOT_IN_SDIST) and (ROOT / name).exists()}
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    tracked = {
+        name
+        for name in listed
+        if name and not name.startswith(NOT_IN_SDIST) and (ROOT / name).exists()
+    }
     assert "pyproject.toml" in tracked
     assert tracked - names == set()
 
@@ -192,7 +231,10 @@ def test_the_wheel_requires_nothing_outside_its_extras(built: Built) -> None:
     required = metadata.get_all("Requires-Dist", [])
     assert [line for line in required if not re.search(r"; extra == '\w+'$", line)] == []
     assert set(metadata.get_all("Provides-Extra", [])) == {*EXTRAS, "all"}
-    packages = {extra: {line.split(";")[0] for line in required if line.endswith(f"'{extra}'")} for extra in {*EXTRAS, "all"}}
+    packages = {
+        extra: {line.split(";")[0] for line in required if line.endswith(f"'{extra}'")}
+        for extra in {*EXTRAS, "all"}
+    }
     assert packages["all"] == set().union(*(packages[extra] for extra in EXTRAS))
     assert [extra for extra in EXTRAS if not packages[extra]] == ["etcd"]
     assert metadata["Version"] == swarm.__version__
@@ -204,11 +246,13 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def metadata_of(wheel: Path) -> Message:
-    (text,) = (data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    (text,) = (
+        data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA")
+    )
     return message_from_string(text.decode())
 
 
-# The wheel alone ------------------------------------------------------------------------------------------------
+# The wheel alone ----------------------------------------------------------------------
 
 
 def test_installing_the_wheel_brings_nothing_else_along(bare: Programs) -> None:
@@ -217,10 +261,14 @@ def test_installing_the_wheel_brings_nothing_else_along(bare: Programs) -> None:
 
 
 def test_the_checkout_and_all_other_packages_are_out_of_reach(bare: Programs) -> None:
-    path, *places = bare.python("import swarm, sys; print(swarm.__file__, *sys.path, sep='\\n')").splitlines()
+    path, *places = bare.python(
+        "import swarm, sys; print(swarm.__file__, *sys.path, sep='\\n')"
+    ).splitlines()
     assert Path(path).is_relative_to(bare.environment)
     assert [place for place in places if place and Path(place).resolve().is_relative_to(ROOT)] == []
-    found = bare.python(f"from importlib.util import find_spec; print(*map(find_spec, {THIRD_PARTY!r}))")
+    found = bare.python(
+        f"from importlib.util import find_spec; print(*map(find_spec, {THIRD_PARTY!r}))"
+    )
     assert found.split() == ["None"] * len(THIRD_PARTY)
 
 
@@ -230,15 +278,30 @@ def test_the_command_says_its_version(bare: Programs) -> None:
 
 
 def test_every_public_name_loads(bare: Programs) -> None:
-    assert bare.python("import swarm; print(*(getattr(swarm, name).__name__ for name in swarm.__all__))").split() == swarm.__all__
+    assert (
+        bare.python(
+            "import swarm; print(*(getattr(swarm, name).__name__ for name in swarm.__all__))"
+        ).split()
+        == swarm.__all__
+    )
 
 
-def test_a_type_checker_reads_the_types_of_the_installed_package(bare: Programs, tmp_path: Path) -> None:
+def test_a_type_checker_reads_the_types_of_the_installed_package(
+    bare: Programs, tmp_path: Path
+) -> None:
     program = bare.here / "api.py"
     program.write_bytes((ROOT / "tests/typing/api.py").read_bytes())
-    options = ["--strict", "--python-executable", str(bare.environment / "bin/python"), "--cache-dir", str(tmp_path / "cache")]
+    options = [
+        "--strict",
+        "--python-executable",
+        str(bare.environment / "bin/python"),
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
     command = [sys.executable, "-m", "mypy", *options, "api.py"]
-    done = subprocess.run(command, cwd=bare.here, env=bare.variables, capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run(
+        command, cwd=bare.here, env=bare.variables, capture_output=True, text=True, timeout=TIMEOUT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -248,7 +311,9 @@ def test_the_demo_proves_what_it_says(bare: Programs) -> None:
 
 
 def test_a_lock_is_taken_shown_and_released(bare: Programs) -> None:
-    assert bare.swarm("lock", "acquire", "task-001", "worker-0").startswith("Lock acquired: task-001\n")
+    assert bare.swarm("lock", "acquire", "task-001", "worker-0").startswith(
+        "Lock acquired: task-001\n"
+    )
     assert "held by worker-0" in bare.swarm("lock", "acquire", "task-001", "worker-1", code=1)
     assert bare.swarm("lock", "check", "task-001").startswith("task-001: Active\n")
     assert bare.swarm("lock", "release", "task-001", "worker-0") == "Lock released: task-001\n"
@@ -264,10 +329,15 @@ def test_the_log_is_validated_with_the_wheel_alone(bare: Programs) -> None:
     assert "type is 'NONSENSE', but must be one of" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [path.name.removesuffix(".schema.json") for path in PACKAGE.rglob("*.schema.json")])
+@pytest.mark.parametrize(
+    "name", [path.name.removesuffix(".schema.json") for path in PACKAGE.rglob("*.schema.json")]
+)
 def test_a_schema_is_the_one_of_the_checkout(bare: Programs, name: str) -> None:
     path = f"schemas/{name}.schema.json"
-    found = bare.python(f"from importlib.resources import files; print(files('swarm.admin').joinpath({path!r}).read_text())")
+    found = bare.python(
+        f"from importlib.resources import files; "
+        f"print(files('swarm.admin').joinpath({path!r}).read_text())"
+    )
     assert json.loads(found) == json.loads((PACKAGE / "admin" / path).read_text())
 
 
@@ -276,7 +346,10 @@ def test_setup_writes_the_skill_and_removes_all_that_it_wrote(bare: Programs) ->
     bare.swarm("setup", "claude", "--skill", "--yes")
     skill = (bare.here / ".claude/skills/swarm/SKILL.md").read_bytes()
     assert skill == (PACKAGE / "agents/skills/swarm/SKILL.md").read_bytes()
-    assert json.loads((bare.here / ".mcp.json").read_text())["mcpServers"]["swarm"] == {"command": "swarm", "args": ["mcp"]}
+    assert json.loads((bare.here / ".mcp.json").read_text())["mcpServers"]["swarm"] == {
+        "command": "swarm",
+        "args": ["mcp"],
+    }
     bare.swarm("setup", "claude", "--remove", "--yes")
     assert [path.name for path in bare.here.iterdir()] == [".git"]
 
@@ -284,7 +357,9 @@ def test_setup_writes_the_skill_and_removes_all_that_it_wrote(bare: Programs) ->
 def test_tasks_are_imported_as_json_and_yaml_names_its_cure(bare: Programs) -> None:
     (bare.here / "tasks.yaml").write_text("- id: a\n  prompt: one\n")
     told = bare.swarm("task", "import", "tasks.yaml", code=3)
-    assert "JSON" in told and told.endswith(f"Run: {bare.environment}/bin/python -m pip install PyYAML\n")
+    assert "JSON" in told and told.endswith(
+        f"Run: {bare.environment}/bin/python -m pip install PyYAML\n"
+    )
     (bare.here / "tasks.json").write_text('[{"id": "a", "prompt": "one"}]')
     bare.swarm("task", "import", "tasks.json")
     assert json.loads(bare.swarm("task", "list", "--json"))["counts"] == {"ready": 1}
@@ -295,14 +370,18 @@ def test_a_command_whose_extra_is_missing_names_the_extra(bare: Programs, extra:
     assert f"-m pip install 'swarm-coordination[{extra}]'" in bare.swarm(extra, code=3)
 
 
-# With the packages of the extras --------------------------------------------------------------------------------
+# With the packages of the extras ------------------------------------------------------
 
 
 def test_with_other_packages_at_hand_swarm_is_still_the_installed_one(complete: Programs) -> None:
-    path, *places = complete.python("import swarm, sys; print(swarm.__file__, *sys.path, sep='\\n')").splitlines()
+    path, *places = complete.python(
+        "import swarm, sys; print(swarm.__file__, *sys.path, sep='\\n')"
+    ).splitlines()
     assert Path(path).is_relative_to(complete.environment)
     assert ROOT not in [Path(place).resolve() for place in places if place]
-    found = complete.python(f"from importlib.util import find_spec; print(*map(bool, map(find_spec, {THIRD_PARTY!r})))")
+    found = complete.python(
+        f"from importlib.util import find_spec; print(*map(bool, map(find_spec, {THIRD_PARTY!r})))"
+    )
     assert found.split() == ["True"] * len(THIRD_PARTY)
 
 
@@ -339,17 +418,28 @@ def files_of_the_page(port: int) -> dict[str, bytes]:
         assert answer.status == 200, name
         text = served[name].decode(errors="replace")
         wanted += re.findall(r'(?:href|src)="/([^"]+)"', text) if name.endswith(".html") else []
-        wanted += re.findall(r'^import .*"\./([^"]+)"', text, re.MULTILINE) if name.endswith(".js") else []
+        wanted += (
+            re.findall(r'^import .*"\./([^"]+)"', text, re.MULTILINE)
+            if name.endswith(".js")
+            else []
+        )
     return served
 
 
 def test_an_agent_is_offered_every_tool_over_mcp(complete: Programs) -> None:
-    opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    opening = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
     with complete.running("mcp", "--worker", "worker-1") as server:
         hello = ask(server, {"id": 1, "method": "initialize", "params": opening})
         tell(server, {"method": "notifications/initialized"})
         listed = ask(server, {"id": 2, "method": "tools/list"})
-    assert (hello["serverInfo"]["name"], hello["serverInfo"]["version"]) == ("swarm", swarm.__version__)
+    assert (hello["serverInfo"]["name"], hello["serverInfo"]["version"]) == (
+        "swarm",
+        swarm.__version__,
+    )
     assert [tool["name"] for tool in listed["tools"]] == list(mcp_tools.TOOLS)
 
 

@@ -40,10 +40,14 @@ def test_every_broken_variant_is_found(variant: variants.Variant) -> None:
     assert 0 < len(seen.trace) < 50, "the trace is too long to read"
 
 
-SMALL = Scenario("a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",))
+SMALL = Scenario(
+    "a release, a takeover", [["acquire", "release"], ["acquire"]], ((0, 1),), person=("rm",)
+)
 
 
-def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summarising_returned_methods_leaves_no_outcome_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With every single result in the history there are more states, but the same
     outcomes.
     """
@@ -52,7 +56,9 @@ def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.
     monkeypatch.setattr(
         simulated_process,
         "_with_scopes",
-        lambda kind, methods: with_scopes(kind, [name for name in methods if name == "collect_garbage"]),
+        lambda kind, methods: with_scopes(
+            kind, [name for name in methods if name == "collect_garbage"]
+        ),
     )
     more_states, seen_by_all = reachable(SMALL)
     assert seen == seen_by_all and more_states > 1.5 * states
@@ -61,7 +67,9 @@ def test_summarising_returned_methods_leaves_no_outcome_out(monkeypatch: pytest.
 def test_doing_private_calls_at_once_leaves_no_outcome_out() -> None:
     states, seen = reachable(SMALL._replace(at_once=True))
     more_states, seen_by_all = reachable(SMALL)
-    some_facts, facts_of_all = ({(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all))
+    some_facts, facts_of_all = (
+        {(record, ghost) for _, record, ghost in facts} for facts in (seen, seen_by_all)
+    )
     assert some_facts == facts_of_all
     assert more_states > states
 
@@ -74,7 +82,10 @@ def reachable(scenario: Scenario) -> tuple[int, set[tuple[Any, ...]]]:
         following = {after for state in frontier for _, after in world.moves(state)} - seen
         seen |= following
         frontier = list(following)
-    facts = {(tuple(world.disk.paths(disk)), world.disk.record(disk), world._ghosts.values[ghost]) for disk, ghost, *_ in seen}
+    facts = {
+        (tuple(world.disk.paths(disk)), world.disk.record(disk), world._ghosts.values[ghost])
+        for disk, ghost, *_ in seen
+    }
     return len(seen), facts
 
 
@@ -130,7 +141,9 @@ class TestDisk:
     def test_a_rename_fails_once_its_directory_is_removed_after_the_path_walk(self) -> None:
         disk = Disk()
         scratch = f"{PRIVATE}/scratch/h"
-        state = run(disk, disk.empty, ("mkdir", 0, scratch), ("write_new", 0, f"{scratch}/0", b"mine"))
+        state = run(
+            disk, disk.empty, ("mkdir", 0, scratch), ("write_new", 0, f"{scratch}/0", b"mine")
+        )
         state = run(disk, state, ("rename", 0, f"{scratch}/0", RECORD))
         killed = run(disk, state, ("unlink", 1, f"{scratch}/0"), ("rmdir", 1, scratch))
         again = run(disk, killed, ("mkdir", 1, scratch), ("write_new", 1, f"{scratch}/0", b"other"))
@@ -142,7 +155,9 @@ class TestDisk:
     def test_a_link_fails_once_its_file_lost_its_last_name_after_the_path_walk(self) -> None:
         disk = Disk()
         source = f"{PRIVATE}/spare/0"
-        state = run(disk, disk.empty, ("write_new", 0, source, b"mine"), ("link", 0, source, RECORD))
+        state = run(
+            disk, disk.empty, ("write_new", 0, source, b"mine"), ("link", 0, source, RECORD)
+        )
         gone = run(disk, state, ("unlink", 1, source), ("write_new", 1, source, b"other"))
         (outcome,) = disk.after(gone, ("link commit", 0, None))
         assert outcome.result == ("error", errno.ENOENT) and disk.record(outcome.state) is None
@@ -152,7 +167,9 @@ class TestDisk:
         state = run(disk, disk.empty, ("write_new", 0, RECORD, b"lock", None))
         going_on, over = disk.after(state, ("judge", 1, b"lock"))
         assert (going_on.result, over.result) == (("ok", False), ("ok", True))
-        assert [outcome.result for outcome in disk.after(over.state, ("judge", 2, b"lock"))] == [("ok", True)]
+        assert [outcome.result for outcome in disk.after(over.state, ("judge", 2, b"lock"))] == [
+            ("ok", True)
+        ]
         ages = [outcome.result[1] for outcome in disk.after(state, ("age", 1, RECORD))]
         assert len(ages) == 2 and ages[0] < ages[1]
 
@@ -212,7 +229,10 @@ class TestMonitor:
     def test_the_monitor_allows_taking_a_lease_that_has_ended(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))
         ghost = after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, self.MINE))
-        assert after_note(ghost, 1, ("acquired", self.THEIRS, 6), self.THEIRS).grips == (None, (self.THEIRS, monitor.HELD))
+        assert after_note(ghost, 1, ("acquired", self.THEIRS, 6), self.THEIRS).grips == (
+            None,
+            (self.THEIRS, monitor.HELD),
+        )
 
     def test_the_monitor_forbids_changing_a_record_that_was_not_compared(self) -> None:
         ghost = after_event(self.held(), ("ended", self.MINE))
@@ -223,7 +243,10 @@ class TestMonitor:
         ghost = after_event(self.held(), ("changed", PERSON, self.MINE, b"by a person", None))
         after_event(ghost, ("changed", 1, b"by a person", self.THEIRS, self.MINE))
         with pytest.raises(Violation, match="had not compared"):
-            after_event(after_event(ghost, ("read", 1)), ("changed", 1, b"by a person", self.THEIRS, self.MINE))
+            after_event(
+                after_event(ghost, ("read", 1)),
+                ("changed", 1, b"by a person", self.THEIRS, self.MINE),
+            )
 
     def test_the_monitor_forbids_yes_to_a_process_whose_linked_record_is_gone(self) -> None:
         ghost = after_event(begin(2), ("changed", 0, None, self.MINE, None))
@@ -233,8 +256,13 @@ class TestMonitor:
         assert after_note(ghost, 0, ("created", False), self.THEIRS).grips[0] is None
 
     def test_the_monitor_allows_taking_a_record_linked_by_a_killed_process(self) -> None:
-        ghost = after_death(after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE)
-        assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (None, (self.THEIRS, monitor.HELD))
+        ghost = after_death(
+            after_event(begin(2), ("changed", 0, None, self.MINE, None)), 0, self.MINE
+        )
+        assert after_event(ghost, ("changed", 1, self.MINE, self.THEIRS, b"another")).grips == (
+            None,
+            (self.THEIRS, monitor.HELD),
+        )
 
     @pytest.mark.parametrize("answer", ["refused", "lost", "released"])
     def test_the_monitor_forbids_no_to_a_process_whose_record_stands(self, answer: str) -> None:
@@ -254,6 +282,8 @@ class TestMonitor:
 
 def test_the_trace_in_the_documentation_is_what_the_explorer_prints() -> None:
     document = (Path(__file__).parents[2] / "docs" / "design" / "proof.md").read_text()
-    variant = next(variant for variant in variants.ALL if variant.name == "a change without comparing")
+    variant = next(
+        variant for variant in variants.ALL if variant.name == "a change without comparing"
+    )
     seen = explore(variant.scenario, variant.code)
     assert "\n".join(["```", *seen.trace, seen.violation, "```"]) in document

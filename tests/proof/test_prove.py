@@ -13,7 +13,9 @@ from tests.conftest import ROOT
 
 
 def prove(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "proof", *args], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "proof", *args], cwd=ROOT, capture_output=True, text=True
+    )
 
 
 def test_a_row_that_does_not_hold_shows_in_the_table_and_the_verdict() -> None:
@@ -31,7 +33,11 @@ def test_a_row_that_does_not_hold_shows_in_the_table_and_the_verdict() -> None:
 def test_a_part_of_the_proof_runs_and_prints_its_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(program.PARTS, "mutation", lambda report, *, short: report.row("mutation", f"short: {short}", "1 of 1"))
+    monkeypatch.setitem(
+        program.PARTS,
+        "mutation",
+        lambda report, *, short: report.row("mutation", f"short: {short}", "1 of 1"),
+    )
     monkeypatch.setattr(sys, "argv", ["proof", "--short", "mutation"])
     assert program.main() == 0
     output = capsys.readouterr()

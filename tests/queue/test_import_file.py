@@ -12,10 +12,19 @@ from swarm.queue.task import TaskSpec
 
 A, B = (
     TaskSpec("a", "one"),
-    TaskSpec("b", command=("make", "x"), priority=3, after=("a",), max_attempts=5, timeout=60, meta={"k": 1}),
+    TaskSpec(
+        "b",
+        command=("make", "x"),
+        priority=3,
+        after=("a",),
+        max_attempts=5,
+        timeout=60,
+        meta={"k": 1},
+    ),
 )
 B_JSON = (
-    '{"id": "b", "command": ["make", "x"], "priority": 3, "after": ["a"], "max_attempts": 5, "timeout": 60, "meta": {"k": 1}}'
+    '{"id": "b", "command": ["make", "x"], "priority": 3, "after": ["a"], "max_attempts": '
+    '5, "timeout": 60, "meta": {"k": 1}}'
 )
 
 
@@ -48,7 +57,9 @@ def test_one_object_is_one_task() -> None:
 
 
 def test_a_text_of_many_lines_stays_one_prompt() -> None:
-    assert parse("- id: a\n  prompt: |\n    one\n    two\n", "t.yaml") == [TaskSpec("a", "one\ntwo\n")]
+    assert parse("- id: a\n  prompt: |\n    one\n    two\n", "t.yaml") == [
+        TaskSpec("a", "one\ntwo\n")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,25 +67,37 @@ def test_a_text_of_many_lines_stays_one_prompt() -> None:
     [
         ("t.jsonl", '{"id": "a", "prompt": "x"}\n{"id": ', "t.jsonl, line 2, is not JSON"),
         ("t.jsonl", '{"id": "a", "prompt": "x"}\n"b"', "t.jsonl, line 2 is not an object"),
-        ("t.json", '[{"id": "a", "prompt": "x"}, {"id": "b"}]', r"t.json, task 2 \(b\) has neither a prompt nor a command"),
+        (
+            "t.json",
+            '[{"id": "a", "prompt": "x"}, {"id": "b"}]',
+            r"t.json, task 2 \(b\) has neither a prompt nor a command",
+        ),
         ("t.json", "5", "t.json is not a list of tasks"),
         ("t.json", '[{"id": "a", "promt": "x"}]', "a field 'promt' that a task does not have"),
         ("t.json", '[{"prompt": "x"}]', "id None is not a valid name: it must be text"),
         ("t.yaml", "- id: 7\n  prompt: x\n", "id 7 is not a valid name: it must be text"),
         ("t.yaml", "- id: a\n  prompt: x\n  after: b\n", "after must be a list"),
-        ("t.yaml", "- id: a\n  prompt: x\n  priority: high\n", "priority is 'high', but must be a whole number"),
+        (
+            "t.yaml",
+            "- id: a\n  prompt: x\n  priority: high\n",
+            "priority is 'high', but must be a whole number",
+        ),
         ("t.yaml", "- id: [\n", "t.yaml is not YAML"),
         ("t.yaml", "just words", "is not a list of tasks"),
         ("t.json", "[" * 100_000, "is not JSON"),
         ("t.json", '[{"id": "a", "prompt": NaN}]', "is not JSON"),
     ],
 )
-def test_an_invalid_task_in_a_file_is_named_with_its_position(name: str, text: str, expected: str) -> None:
+def test_an_invalid_task_in_a_file_is_named_with_its_position(
+    name: str, text: str, expected: str
+) -> None:
     with pytest.raises(BadInput, match=expected):
         parse(text, name)
 
 
-@pytest.mark.parametrize(("name", "text"), [("t.yaml", "- id: a\n  prompt: one\n"), ("-", "- id: a\n  prompt: one\n")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("t.yaml", "- id: a\n  prompt: one\n"), ("-", "- id: a\n  prompt: one\n")]
+)
 def test_without_pyyaml_a_yaml_file_names_the_install_and_what_needs_none(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,6 @@
-"""The queue: tasks are handed to one worker at a time, and what becomes of them is decided by the token."""
+"""The queue: tasks are handed to one worker at a time, and what becomes of them is
+decided by the token.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def queue(store: Store) -> TaskQueue:
 
 
 def logged(store: Store, task: str) -> list[tuple[str, str]]:
-    return [(record["state"], record.get("message", "")) for _, record in StatusLog(store).query(task)]
+    return [
+        (record["state"], record.get("message", "")) for _, record in StatusLog(store).query(task)
+    ]
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
@@ -46,17 +50,29 @@ def _refuse(*_: Any, **__: Any) -> Any:
 def records(store: Store, task: str) -> list[tuple[str, str, str, dict[str, object]]]:
     """What the status log says about a task, with everything in it."""
     found = [record for _, record in StatusLog(store).query(task)]
-    return [(record["state"], record["worker"], record.get("message", ""), record.get("meta", {})) for record in found]
+    return [
+        (record["state"], record["worker"], record.get("message", ""), record.get("meta", {}))
+        for record in found
+    ]
 
 
 class TestAdding:
     def test_a_task_is_as_it_was_asked_for(self, queue: TaskQueue) -> None:
         queue.add("a", "first")
         queue.add(
-            "任务-1", "do it", command=["make", "x"], priority=7, after=["a"], max_attempts=5, timeout=9.5, meta={"owner": "ada"}
+            "任务-1",
+            "do it",
+            command=["make", "x"],
+            priority=7,
+            after=["a"],
+            max_attempts=5,
+            timeout=9.5,
+            meta={"owner": "ada"},
         )
         task = queue.get("任务-1")
-        assert task.spec == TaskSpec("任务-1", "do it", ("make", "x"), 7, ("a",), 5, 9.5, {"owner": "ada"})
+        assert task.spec == TaskSpec(
+            "任务-1", "do it", ("make", "x"), 7, ("a",), 5, 9.5, {"owner": "ada"}
+        )
         assert (task.state, task.attempts, task.worker, task.token) == ("waiting", 0, "", None)
 
     def test_an_id_is_taken_once(self, queue: TaskQueue) -> None:
@@ -68,7 +84,9 @@ class TestAdding:
             queue.add("a", "two")
         assert caught.value.task_id == "a"
         with pytest.raises(BadInput, match="two tasks c"):
-            queue.add_all([TaskSpec("b", "x"), TaskSpec("d", "x"), TaskSpec("c", "x"), TaskSpec("c", "x")])
+            queue.add_all(
+                [TaskSpec("b", "x"), TaskSpec("d", "x"), TaskSpec("c", "x"), TaskSpec("c", "x")]
+            )
         assert queue.get("a").spec.prompt == "one"
 
     @pytest.mark.parametrize("one", ["the same", "another"])
@@ -145,7 +163,11 @@ class TestAdding:
         assert [task.id for task in queue.tasks("ready")] == ["c", "d"]
 
     def test_many_may_come_after_each_other_in_any_order(self, queue: TaskQueue) -> None:
-        specs = [TaskSpec("c", "x", after=("b",)), TaskSpec("b", "x", after=("a",)), TaskSpec("a", "x")]
+        specs = [
+            TaskSpec("c", "x", after=("b",)),
+            TaskSpec("b", "x", after=("a",)),
+            TaskSpec("a", "x"),
+        ]
         assert queue.add_all(specs) == (["c", "b", "a"], [])
         assert [task.state for task in queue.tasks()] == ["waiting", "waiting", "ready"]
         assert queue.add_all(specs) == ([], ["c", "b", "a"])
@@ -168,14 +190,17 @@ class TestAdding:
     def test_many_tasks_are_checked_in_one_go(self, queue: TaskQueue) -> None:
         """Looking at all others for each would take minutes."""
         chain = [TaskSpec(f"t{number}", "x", after=(f"t{number + 1}",)) for number in range(30_000)]
-        with pytest.raises(BadInput, match=r"in a cycle: t0 after t1 .* after … after .* after t30000 after t0\."):
+        with pytest.raises(
+            BadInput, match=r"in a cycle: t0 after t1 .* after … after .* after t30000 after t0\."
+        ):
             queue.add_all([*chain, TaskSpec("t30000", "x", after=("t0",))])
         with pytest.raises(BadInput, match="two tasks t0"):
             queue.add_all([*chain, TaskSpec("t30000", "x"), chain[0]])
         assert queue.tasks() == []
 
     def test_a_cycle_through_existing_tasks_is_found(self, store: Store, queue: TaskQueue) -> None:
-        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')  # an import that was cut off
+        # an import that was cut off
+        store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b"]}')
         with pytest.raises(BadInput, match="in a cycle: b after a after b"):
             queue.add("b", "x", after=["a"])
 
@@ -183,22 +208,37 @@ class TestAdding:
         def cycle(size: int) -> list[str]:
             names = [str(number) for number in range(size)]
             with pytest.raises(BadInput) as caught:
-                queue.add_all([TaskSpec(name, "x", after=(names[at - 1],)) for at, name in enumerate(names)])
-            return str(caught.value).partition("cycle: ")[2].partition(". Remove")[0].split(" after ")
+                queue.add_all(
+                    [TaskSpec(name, "x", after=(names[at - 1],)) for at, name in enumerate(names)]
+                )
+            return (
+                str(caught.value).partition("cycle: ")[2].partition(". Remove")[0].split(" after ")
+            )
 
         assert cycle(18) == ["0", *(str(number) for number in range(17, -1, -1))]
-        assert cycle(19) == ["0", *["18", "17", "16", "15", "14", "13", "12", "…"], *["7", "6", "5", "4", "3", "2", "1", "0"]]
+        assert cycle(19) == [
+            "0",
+            *["18", "17", "16", "15", "14", "13", "12", "…"],
+            *["7", "6", "5", "4", "3", "2", "1", "0"],
+        ]
 
     def test_tasks_with_very_many_ways_between_them_have_no_cycle(self, queue: TaskQueue) -> None:
         levels = [(f"a{level}", f"b{level}") for level in range(60)]
         specs = [
-            TaskSpec(name, "x", after=before) for before, both in zip([(), *levels[:-1]], levels, strict=True) for name in both
+            TaskSpec(name, "x", after=before)
+            for before, both in zip([(), *levels[:-1]], levels, strict=True)
+            for name in both
         ]
         assert len(queue.add_all(specs[::-1])[0]) == 120
 
     def test_a_long_chain_of_tasks_is_not_a_cycle(self, queue: TaskQueue) -> None:
         names = [f"t{number}" for number in range(2000)]
-        queue.add_all([TaskSpec(name, "x", after=tuple(names[at + 1 : at + 2])) for at, name in enumerate(names)])
+        queue.add_all(
+            [
+                TaskSpec(name, "x", after=tuple(names[at + 1 : at + 2]))
+                for at, name in enumerate(names)
+            ]
+        )
         assert queue.claim("w").task.id == "t1999"
 
     def test_two_imports_at_once_cannot_make_a_cycle(self, store: Store) -> None:
@@ -232,7 +272,9 @@ class TestAdding:
             ({"task_id": "a", "prompt": "x" * (17 << 20)}, "at most"),
         ],
     )
-    def test_an_invalid_record_is_refused_and_not_written(self, queue: TaskQueue, fields: dict[str, object], rule: str) -> None:
+    def test_an_invalid_record_is_refused_and_not_written(
+        self, queue: TaskQueue, fields: dict[str, object], rule: str
+    ) -> None:
         with pytest.raises(BadInput, match=rule):
             queue.add(**fields)  # type: ignore[arg-type]
         assert queue.tasks() == []
@@ -281,7 +323,9 @@ class TestClaiming:
         queue.done(second.task.id, "w", second.token)
         assert queue.claim("w").task.id == "c"
 
-    def test_a_task_that_a_user_holds_is_skipped(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_task_that_a_user_holds_is_skipped(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         locks = LockTable(store)
@@ -294,7 +338,9 @@ class TestClaiming:
         clock.pass_time(2)
         assert queue.claim("w").task.id == "a"
 
-    def test_a_held_task_is_looked_at_again_a_second_later(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_held_task_is_looked_at_again_a_second_later(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         for name in "abcd":
             queue.add(name, "x")
         locks = LockTable(store)
@@ -317,7 +363,8 @@ class TestClaiming:
         def slow(self: LockTable, task: str, worker: str, ttl: float | None, **options: Any) -> Any:
             if worker == "w":
                 tried.append(task)
-                for name in "abcde" if len(tried) == 1 else "":  # meanwhile others take what we went for, and more
+                # meanwhile others take what we went for, and more
+                for name in "abcde" if len(tried) == 1 else "":
                     other.claim("w2", name)
             return acquire(self, task, worker, ttl, **options)
 
@@ -337,7 +384,9 @@ class TestClaiming:
             queue.done(taken[-1], "w")
         assert taken == [name for name in names if name not in names[::3]]
 
-    def test_only_held_tasks_that_are_due_are_looked_at_again(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_only_held_tasks_that_are_due_are_looked_at_again(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         """Those whose second is over stand first."""
         for name in "ab":
             queue.add(name, "x")
@@ -347,7 +396,9 @@ class TestClaiming:
             held[name] = (clock.steady() + moment, "ada")
         with pytest.raises(NoTask):
             queue.claim("w")
-        assert queue._claims()._held is held and list(held) == ["b", "a"], "a was looked at, and is held still"
+        assert queue._claims()._held is held and list(held) == ["b", "a"], (
+            "a was looked at, and is held still"
+        )
 
     def test_while_others_work_a_claim_takes_one_of_the_first_eight_of_the_highest_priority(
         self, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
@@ -370,7 +421,8 @@ class TestClaiming:
     ) -> None:
         queue.add("a", "x")
         queue.claim("w")
-        monkeypatch.setattr(queue._log(), "is_dead", lambda entry: True)  # and then another has its lock
+        # and then another has its lock
+        monkeypatch.setattr(queue._log(), "is_dead", lambda entry: True)
         with pytest.raises(NoTask) as caught:
             queue.claim("v")
         assert caught.value.why == "busy"
@@ -404,14 +456,20 @@ class TestClaiming:
         queue.done("a", "w", claim.token)
         assert why() == ("finished", {})
 
-    def test_a_worker_without_an_agent_gets_only_tasks_with_a_command(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_worker_without_an_agent_gets_only_tasks_with_a_command(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         def claim() -> str:
             return queue.claim("w", commands_only=True, ttl=5).task.id
 
         def nothing() -> tuple[str, bool, dict[str, str]]:
             with pytest.raises(NoTask) as caught:
                 claim()
-            return caught.value.why, "need a worker with an agent" in str(caught.value), dict(caught.value.holders)
+            return (
+                caught.value.why,
+                "need a worker with an agent" in str(caught.value),
+                dict(caught.value.holders),
+            )
 
         left: tuple[str, bool, dict[str, str]] = ("finished", True, {})
         queue.add("p", "x", priority=9)
@@ -431,7 +489,8 @@ class TestClaiming:
         assert nothing() == left
         queue.claim("agent", "q", ttl=5)
         clock.pass_time(6)
-        assert nothing()[::2] == ("busy", {"q": "agent"})  # which has died, but a command cannot take its place
+        # which has died, but a command cannot take its place
+        assert nothing()[::2] == ("busy", {"q": "agent"})
 
     def test_a_named_task_is_claimed_as_any_other(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
@@ -447,7 +506,9 @@ class TestClaiming:
         found = LockTable(store).status("a")
         assert found.lock is not None and "pid" not in found.lock.holder
 
-    def test_the_names_that_a_task_waits_for_include_missing_tasks(self, queue: TaskQueue, store: Store) -> None:
+    def test_the_names_that_a_task_waits_for_include_missing_tasks(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("b", "x")
         store.append(LOG, b'{"op": "add", "id": "a", "prompt": "x", "after": ["b", "c"]}')
         queue.done("b", "w", queue.claim("w").token)
@@ -459,7 +520,9 @@ class TestClaiming:
         assert caught.value.task_id == "b"
 
     def test_one_claim_of_many_that_go_for_it_at_once(self, tmp_path: Path) -> None:
-        TaskQueue(FileStore(str(tmp_path))).add_all([TaskSpec(f"t{number}", "x") for number in range(40)])
+        TaskQueue(FileStore(str(tmp_path))).add_all(
+            [TaskSpec(f"t{number}", "x") for number in range(40)]
+        )
 
         def work(worker: str) -> None:
             queue = TaskQueue(FileStore(str(tmp_path)))
@@ -509,8 +572,9 @@ class TestClaiming:
     def test_a_claim_that_was_slower_than_its_successor_is_refused(
         self, queue: TaskQueue, store: Store, clock: HandClock, successor: str
     ) -> None:
-        """It took the lock, slept past its lease, and wrote its line only when another had claimed the task, perhaps under the
-        same name."""
+        """It took the lock, slept past its lease, and wrote its line only when another
+        had claimed the task, perhaps under the same name.
+        """
         queue.add("a", "x")
         append = queue._log().append
         new = []
@@ -539,7 +603,9 @@ class TestEnding:
         assert queue.done("a", "w", claim.token).state == "done"  # repeated
         assert len(logged(store, "a")) == 2
 
-    def test_a_failure_is_tried_again_until_the_attempts_are_used_up(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_failure_is_tried_again_until_the_attempts_are_used_up(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x", max_attempts=2)
         assert queue.fail("a", "w", queue.claim("w").token, "boom").state == "ready"
         assert queue.fail("a", "w", queue.claim("w").token, "boom again").state == "failed"
@@ -566,13 +632,17 @@ class TestEnding:
         clock.pass_time(0.5)
         assert queue.claim("w").task.attempts == 3
 
-    def test_a_clock_that_was_set_back_does_not_prolong_the_delay_of_a_task(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_clock_that_was_set_back_does_not_prolong_the_delay_of_a_task(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         queue.fail("a", "w", queue.claim("w").token, delay=30)
         clock.jump(-3600)
         assert queue.claim("w").task.id == "a"
 
-    def test_a_released_task_is_next_and_the_attempt_does_not_count(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_released_task_is_next_and_the_attempt_does_not_count(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         queue.add("b", "x")
         queue.release("a", "w", queue.claim("w").token, "stopped")
@@ -580,10 +650,14 @@ class TestEnding:
         assert (claim.task.id, claim.task.attempts) == ("a", 1)
         assert logged(store, "a") == [("START", ""), ("SKIP", "released: stopped"), ("START", "")]
 
-    def test_without_a_token_the_claim_of_the_worker_counts(self, queue: TaskQueue, store: Store) -> None:
+    def test_without_a_token_the_claim_of_the_worker_counts(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         queue.claim("w1")
-        with pytest.raises(LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1") as caught:
+        with pytest.raises(
+            LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1"
+        ) as caught:
             queue.done("a", "w2")
         assert caught.value.task_id == "a"
         assert logged(store, "a")[-1][0] == "SKIP"  # a refusal is logged in any case
@@ -614,8 +688,12 @@ class TestEnding:
             getattr(queue, end)("a", "w1", late.token)
         assert queue.get("a").state == "done"
 
-    def test_a_late_worker_is_refused_by_the_log_alone(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
-        """It looked at the lock, slept, and wrote its line only when another had claimed the task and given it back."""
+    def test_a_late_worker_is_refused_by_the_log_alone(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
+        """It looked at the lock, slept, and wrote its line only when another had
+        claimed the task and given it back.
+        """
         queue.add("a", "x")
         late = queue.claim("w1", ttl=5)
         clock.pass_time(6)
@@ -629,18 +707,24 @@ class TestEnding:
     def test_a_late_worker_is_refused_while_another_holds_the_lock(
         self, queue: TaskQueue, store: Store, clock: HandClock
     ) -> None:
-        """Also where the log does not know of it: a person has taken it, or a worker whose claim is about to be written."""
+        """Also where the log does not know of it: a person has taken it, or a worker
+        whose claim is about to be written.
+        """
         queue.add("a", "x")
         late = queue.claim("w", ttl=5)
         clock.pass_time(6)
         held = LockTable(store).acquire("a", "ada", 5)
-        with pytest.raises(LockLost, match=f"its lock is held by ada with token {held.token}. Stop working") as caught:
+        with pytest.raises(
+            LockLost, match=f"its lock is held by ada with token {held.token}. Stop working"
+        ) as caught:
             queue.done("a", "w", late.token)
         assert caught.value.task_id == "a" and queue.get("a").state == "running"
         clock.pass_time(6)  # its lease is over
         assert queue.done("a", "w", late.token).state == "done"
 
-    def test_a_worker_whose_lock_is_unreadable_may_end_its_claim(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_worker_whose_lock_is_unreadable_may_end_its_claim(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         LockTable(store).break_lock("a")
@@ -653,13 +737,20 @@ class TestEnding:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=5)
         clock.pass_time(6)
-        monkeypatch.setattr(queue._claims(), "_log_end", lambda *_: LockTable(store).acquire("a", "w", 60))
+        monkeypatch.setattr(
+            queue._claims(), "_log_end", lambda *_: LockTable(store).acquire("a", "w", 60)
+        )
         assert queue.done("a", "w", claim.token).state == "done"
         found = LockTable(store).status("a")
         assert found.lock is not None and found.lock.token == claim.token + 1
 
-    def test_a_claim_is_ended_by_another_process_than_the_one_that_made_it(self, store: Store) -> None:
-        """As from a shell. With the token, or without: then what others did since its last look counts."""
+    def test_a_claim_is_ended_by_another_process_than_the_one_that_made_it(
+        self, store: Store
+    ) -> None:
+        """As from a shell.
+
+        With the token, or without: then what others did since its last look counts.
+        """
         looked = TaskQueue(store)
         looked.add("a", "x")
         claim = TaskQueue(store).claim("w")
@@ -682,7 +773,9 @@ class TestEnding:
         with pytest.raises(LockLost, match="it is done"):
             queue.fail("a", "w", second.token)
 
-    def test_every_record_tells_which_claim_it_is_about(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_every_record_tells_which_claim_it_is_about(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         queue.add("a", "x", max_attempts=5)
         queue.claim("w", ttl=5)
         clock.pass_time(6)
@@ -696,7 +789,12 @@ class TestEnding:
         assert records(store, "a") == [
             ("START", "w", "", {"token": 1, "attempt": 1}),
             ("START", "v", "taken over from w", {"token": 2, "attempt": 2, "taken_over_from": "w"}),
-            ("ERROR", "v", "boom", {"token": 2, "attempt": 2, "host": "h", "attempts_left": 3, "retry_in": 5}),
+            (
+                "ERROR",
+                "v",
+                "boom",
+                {"token": 2, "attempt": 2, "host": "h", "attempts_left": 3, "retry_in": 5},
+            ),
             ("START", "w", "", {"token": 3, "attempt": 3}),
             ("SKIP", "w", "released", {"token": 3}),
             ("START", "w", "", {"token": 4, "attempt": 3}),
@@ -707,7 +805,9 @@ class TestEnding:
             ("DONE", "w", "", {"token": 6, "attempt": 1, "tests": 12}),
         ]
 
-    def test_the_log_of_the_queue_tells_who_did_what_and_when(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_the_log_of_the_queue_tells_who_did_what_and_when(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         queue.fail("a", "w", queue.claim("w").token, "boom", delay=5, final=True)
         queue.retry("a", "ada")
@@ -716,7 +816,9 @@ class TestEnding:
         queue.retry("a", "ada")
         queue.done("a", "w", queue.claim("w").token, "well")
         lines = [json.loads(line) for line in store.read_log(LOG)[0]]
-        assert {line.pop("at") for line in lines} == {to_iso(clock.now())} and {line.pop("id") for line in lines} == {"a"}
+        assert {line.pop("at") for line in lines} == {to_iso(clock.now())} and {
+            line.pop("id") for line in lines
+        } == {"a"}
         assert lines == [
             {"op": "add", "prompt": "x"},
             {"op": "claim", "worker": "w", "token": 1},
@@ -730,7 +832,9 @@ class TestEnding:
             {"op": "done", "worker": "w", "token": 3, "reason": "well"},
         ]
 
-    def test_a_failed_task_comes_behind_its_equals_and_so_does_one_that_is_retried(self, queue: TaskQueue) -> None:
+    def test_a_failed_task_comes_behind_its_equals_and_so_does_one_that_is_retried(
+        self, queue: TaskQueue
+    ) -> None:
         for name in "abc":
             queue.add(name, "x", max_attempts=1 if name == "b" else 2)
         queue.fail("a", "w", queue.claim("w").token)
@@ -747,7 +851,9 @@ class TestEnding:
         queue.add("a", "x")
         assert queue.done("a", "w", queue.claim("w").token, "x" * MAX_REASON_BYTES).state == "done"
 
-    def test_a_worker_whose_lease_ended_unnoticed_may_still_finish(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_worker_whose_lease_ended_unnoticed_may_still_finish(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=5)
         clock.pass_time(6)
@@ -757,7 +863,9 @@ class TestEnding:
     def test_a_claim_of_a_task_that_was_done_meanwhile_fails(
         self, queue: TaskQueue, store: Store, clock: HandClock, name: str | None
     ) -> None:
-        """Between the successor's lock and its claim, the late worker says that it is done: it was, and once."""
+        """Between the successor's lock and its claim, the late worker says that it is
+        done: it was, and once.
+        """
         queue.add("a", "x")
         late = queue.claim("w1", ttl=5)
         clock.pass_time(6)
@@ -766,7 +874,8 @@ class TestEnding:
         done = []
 
         def slow(line: bytes) -> bool:
-            queue._claims()._check_lock = lambda *_: None  # type: ignore[method-assign]  # it looked before the successor came
+            # it looked before the successor came
+            queue._claims()._check_lock = lambda *_: None  # type: ignore[method-assign]
             done.append(queue.done("a", "w1", late.token).state)
             return append(line)
 
@@ -786,7 +895,9 @@ class TestEnding:
     def test_a_repeated_end_completes_one_that_was_cut_off(
         self, queue: TaskQueue, store: Store, end: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The line is in the log, and then the disk was full: no record, and the lock still there."""
+        """The line is in the log, and then the disk was full: no record, and the lock
+        still there.
+        """
         queue.add("a", "x", max_attempts=1)
         claim = queue.claim("w")
         with monkeypatch.context() as patch:
@@ -799,7 +910,9 @@ class TestEnding:
             getattr(queue, end)("a", "w", claim.token)
             assert not LockTable(store).status("a").exists and len(logged(store, "a")) == 2
 
-    def test_a_text_that_the_status_log_would_not_take_changes_nothing(self, queue: TaskQueue) -> None:
+    def test_a_text_that_the_status_log_would_not_take_changes_nothing(
+        self, queue: TaskQueue
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         with pytest.raises(BadInput, match="Put it in a file"):
@@ -823,7 +936,9 @@ class TestEnding:
 
 
 class TestDying:
-    def test_a_claim_whose_lease_ends_comes_back(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_claim_whose_lease_ends_comes_back(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         queue.claim("w1", ttl=5)
         clock.pass_time(6)
@@ -844,13 +959,17 @@ class TestDying:
         os.waitpid(fork(die), 0)
         assert queue.claim("w2").task.attempts == 2
 
-    def test_a_task_whose_lock_a_user_removed_is_ready_again(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_task_whose_lock_a_user_removed_is_ready_again(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         queue.claim("w1")
         LockTable(store).break_lock("a")
         assert queue.claim("w2").task.id == "a"
 
-    def test_a_dead_claim_of_higher_priority_goes_before_what_is_ready(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_dead_claim_of_higher_priority_goes_before_what_is_ready(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.add("a", "x", priority=5)
         queue.add("b", "x")
         queue.claim("w1", ttl=5)
@@ -866,7 +985,8 @@ class TestDying:
             queue.claim("w1", name, ttl=5)
         clock.pass_time(6)
         other = TaskQueue(store)
-        assert [other.claim("w2").task.id for _ in range(2)] == ["b", "c"]  # who lives is asked once a second
+        # who lives is asked once a second
+        assert [other.claim("w2").task.id for _ in range(2)] == ["b", "c"]
         queue.add("d", "x")
         queue.add("e", "x")
         queue.claim("w1", "d", ttl=1)
@@ -875,7 +995,9 @@ class TestDying:
         clock.pass_time(1)
         assert other.claim("w2").task.id == "d"
 
-    def test_a_task_that_kills_its_workers_ends_as_failed(self, queue: TaskQueue, store: Store, clock: HandClock) -> None:
+    def test_a_task_that_kills_its_workers_ends_as_failed(
+        self, queue: TaskQueue, store: Store, clock: HandClock
+    ) -> None:
         queue.add("a", "x", max_attempts=2)
         for worker in ("w1", "w2"):
             queue.claim(worker, ttl=5)
@@ -919,7 +1041,12 @@ class TestDying:
 
     @pytest.mark.parametrize("slow", ["acquire", "START"])
     def test_a_claim_fails_if_its_lease_ends_before_it_is_complete(
-        self, queue: TaskQueue, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch, slow: str
+        self,
+        queue: TaskQueue,
+        store: Store,
+        clock: HandClock,
+        monkeypatch: pytest.MonkeyPatch,
+        slow: str,
     ) -> None:
         queue.add("a", "x")
         what = queue._log().locks if slow == "acquire" else queue._log().status
@@ -937,7 +1064,9 @@ class TestDying:
         assert caught.value.task_id == "a"
         lines = [json.loads(line) for line in store.read_log(LOG)[0]][1:]
         back = [{"op": "release", "at": to_iso(clock.now()), "id": "a", "worker": "w", "token": 1}]
-        assert lines[1:] == ([] if slow == "acquire" else back) and len(lines) == (0 if slow == "acquire" else 2)
+        assert lines[1:] == ([] if slow == "acquire" else back) and len(lines) == (
+            0 if slow == "acquire" else 2
+        )
 
     def test_a_failed_claim_raises_its_cause_even_if_it_cannot_be_undone(
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -962,11 +1091,15 @@ class TestDying:
             broken.setattr(queue._log().status, "append", _refuse)
             with pytest.raises(StoreError):
                 queue.done("a", "w", claim.token, "well")
-        StatusLog(store).append("DONE", "w", "a", "I am done", {"token": claim.token, "from": "output"})
+        StatusLog(store).append(
+            "DONE", "w", "a", "I am done", {"token": claim.token, "from": "output"}
+        )
         assert queue.done("a", "w", claim.token, "well").state == "done"
         assert logged(store, "a")[1:] == [("DONE", "I am done"), ("DONE", "well")]
 
-    def test_a_task_is_ready_if_a_worker_is_killed_between_lock_and_claim(self, tmp_path: Path) -> None:
+    def test_a_task_is_ready_if_a_worker_is_killed_between_lock_and_claim(
+        self, tmp_path: Path
+    ) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
         queue.add("a", "x")
 
@@ -979,7 +1112,9 @@ class TestDying:
         assert (tmp_path / "locks" / "a.lock").exists()
         assert queue.claim("w2").task.attempts == 1
 
-    def test_a_task_is_done_if_its_worker_is_killed_before_the_release(self, tmp_path: Path) -> None:
+    def test_a_task_is_done_if_its_worker_is_killed_before_the_release(
+        self, tmp_path: Path
+    ) -> None:
         queue = TaskQueue(FileStore(str(tmp_path)))
         queue.add("a", "x")
 
@@ -1035,7 +1170,9 @@ class TestDying:
         self, queue: TaskQueue, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue.add("a", "x")
-        monkeypatch.setattr(StatusLog, "append", lambda *_: (_ for _ in ()).throw(RuntimeError("the log is gone")))
+        monkeypatch.setattr(
+            StatusLog, "append", lambda *_: (_ for _ in ()).throw(RuntimeError("the log is gone"))
+        )
         with pytest.raises(RuntimeError):
             queue.claim("w")
         monkeypatch.undo()
@@ -1044,16 +1181,25 @@ class TestDying:
 
 
 class TestKeeping:
-    def test_keep_sends_heartbeats_and_does_not_release_the_claim_at_its_end(self, queue: TaskQueue, store: Store) -> None:
+    def test_keep_sends_heartbeats_and_does_not_release_the_claim_at_its_end(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=60, bound=True)
         with queue.keep(claim) as lease:
-            assert (lease.task_id, lease.worker, lease.token, lease.ttl) == ("a", "w", claim.token, 60)
+            assert (lease.task_id, lease.worker, lease.token, lease.ttl) == (
+                "a",
+                "w",
+                claim.token,
+                60,
+            )
             found = LockTable(store).status("a")
             assert found.lock is not None and found.lock.encode() == claim.lock.encode()
         assert queue.done("a", "w", claim.token).state == "done"
 
-    def test_a_group_that_works_on_the_task_keeps_it_too(self, queue: TaskQueue, store: Store) -> None:
+    def test_a_group_that_works_on_the_task_keeps_it_too(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w", ttl=60, bound=True)
         with queue.keep(claim, group=77):
@@ -1081,7 +1227,9 @@ class TestKeeping:
         with pytest.raises(LockLost):
             queue.keep(late, group=77)
 
-    def test_keep_gives_a_lock_without_end_the_usual_lease(self, queue: TaskQueue, store: Store) -> None:
+    def test_keep_gives_a_lock_without_end_the_usual_lease(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
         queue.add("a", "x")
         claim = queue.claim("w")
         LockTable(store).break_lock("a")
@@ -1092,9 +1240,15 @@ class TestKeeping:
 
 
 @pytest.mark.parametrize(
-    "call", [("claim", "../w"), *((verb, "a", "../w") for verb in ("done", "fail", "release", "retry", "cancel"))]
+    "call",
+    [
+        ("claim", "../w"),
+        *((verb, "a", "../w") for verb in ("done", "fail", "release", "retry", "cancel")),
+    ],
 )
-def test_a_worker_without_a_proper_name_may_do_nothing(queue: TaskQueue, store: Store, call: tuple[str, ...]) -> None:
+def test_a_worker_without_a_proper_name_may_do_nothing(
+    queue: TaskQueue, store: Store, call: tuple[str, ...]
+) -> None:
     queue.add("a", "x")
     with pytest.raises(BadInput, match=r"^worker '../w' is not a valid name"):
         getattr(queue, call[0])(*call[1:])
@@ -1108,7 +1262,9 @@ class TestDirecting:
         assert queue.retry("a", "ada").state == "ready"
         assert queue.claim("w").task.attempts == 1
 
-    def test_a_task_whose_worker_died_at_the_last_attempt_can_be_retried(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_a_task_whose_worker_died_at_the_last_attempt_can_be_retried(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.add("a", "x", max_attempts=1)
         queue.claim("w", ttl=5)
         clock.pass_time(6)
@@ -1138,7 +1294,9 @@ class TestDirecting:
         ]
         assert queue.claim("w").task.attempts == 1
 
-    def test_a_process_killed_during_a_retry_does_not_block_the_next_retry(self, tmp_path: Path, clock: HandClock) -> None:
+    def test_a_process_killed_during_a_retry_does_not_block_the_next_retry(
+        self, tmp_path: Path, clock: HandClock
+    ) -> None:
         store = FileStore(str(tmp_path), clock=clock)
         queue = TaskQueue(store)
         queue.add("a", "x", max_attempts=1)
@@ -1157,7 +1315,9 @@ class TestDirecting:
 
     def test_only_failed_and_cancelled_tasks_can_be_retried(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
-        with pytest.raises(WrongState, match="a is ready: only a failed or cancelled task") as caught:
+        with pytest.raises(
+            WrongState, match="a is ready: only a failed or cancelled task"
+        ) as caught:
             queue.retry("a", "ada")
         assert caught.value.task_id == "a"
         queue.done("a", "w", queue.claim("w").token)
@@ -1205,8 +1365,12 @@ class TestDirecting:
         assert queue.get("a").state == "cancelled"
         assert records(store, "a")[1] == ("SKIP", "ada", "cancelled", {})
 
-    def test_cancel_does_not_release_a_lock_without_a_claim(self, queue: TaskQueue, store: Store) -> None:
-        """It has the lock, and its claim is about to be written: it will be refused, and releases the lock itself."""
+    def test_cancel_does_not_release_a_lock_without_a_claim(
+        self, queue: TaskQueue, store: Store
+    ) -> None:
+        """It has the lock, and its claim is about to be written: it will be refused,
+        and releases the lock itself.
+        """
         queue.add("a", "x")
         queue.release("a", "w", queue.claim("w").token)
         lock = LockTable(store).acquire("a", "w", 60)
@@ -1215,7 +1379,13 @@ class TestDirecting:
         assert found.lock is not None and found.lock.token == lock.token
 
     def test_tasks_after_a_failed_task_are_blocked_until_it_is_done(self, queue: TaskQueue) -> None:
-        queue.add_all([TaskSpec("a", "x", max_attempts=1), TaskSpec("b", "x", after=("a",)), TaskSpec("c", "x", after=("b",))])
+        queue.add_all(
+            [
+                TaskSpec("a", "x", max_attempts=1),
+                TaskSpec("b", "x", after=("a",)),
+                TaskSpec("c", "x", after=("b",)),
+            ]
+        )
         queue.fail("a", "w", queue.claim("w").token)
         assert queue.blocked() == {"b": "a", "c": "a"}
         assert queue.is_finished()
@@ -1246,7 +1416,9 @@ class TestReading:
         queue.add("a b", "x")
         queue.claim("w")
         queue.tasks()
-        monkeypatch.setattr(QueueState, "apply", lambda *_: pytest.fail("the snapshot has all events"))
+        monkeypatch.setattr(
+            QueueState, "apply", lambda *_: pytest.fail("the snapshot has all events")
+        )
         fresh = TaskQueue(store)
         with pytest.raises(NoTask) as caught:
             fresh.claim("v")
@@ -1300,15 +1472,24 @@ class TestReading:
         queue.add("a", "x")
         store.append(LOG, line)
         queue.add("c", "x", priority=-1)
-        assert [(task.id, task.state) for task in queue.tasks()] == [("b", "running"), ("a", "ready"), ("c", "ready")]
+        assert [(task.id, task.state) for task in queue.tasks()] == [
+            ("b", "running"),
+            ("a", "ready"),
+            ("c", "ready"),
+        ]
         assert [queue.claim("w").task.id for _ in range(2)] == ["a", "c"]
         with pytest.raises(NoTask):
             queue.claim("w")
         assert TaskQueue(store).tasks() == queue.tasks()
         assert queue._log().state.damaged == 1
 
-    @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "state": [[1]]}', b"\0" * 100])
-    def test_a_damaged_snapshot_of_the_queue_is_ignored(self, tmp_path: Path, damage: bytes) -> None:
+    @pytest.mark.parametrize(
+        "damage",
+        [b"", b"{", b"[]", b'{"version": 1, "cursor": "1:5", "state": [[1]]}', b"\0" * 100],
+    )
+    def test_a_damaged_snapshot_of_the_queue_is_ignored(
+        self, tmp_path: Path, damage: bytes
+    ) -> None:
         store = FileStore(str(tmp_path))
         TaskQueue(store).add("a", "x")
         store.cache_put(LOG, damage)
@@ -1325,7 +1506,9 @@ class TestReading:
         assert [task.spec.prompt for task in TaskQueue(other).tasks()] == ["another"]
 
     def test_a_worker_goes_on_when_the_state_directory_was_made_anew(self, tmp_path: Path) -> None:
-        """The same tasks, imported again: they are new tasks, and the old ones being done says nothing about them."""
+        """The same tasks, imported again: they are new tasks, and the old ones being
+        done says nothing about them.
+        """
         queue = TaskQueue(FileStore(str(tmp_path / "s")))
         specs = [TaskSpec(f"t{number}", "x") for number in range(3)]
         queue.add_all(specs)
@@ -1339,12 +1522,16 @@ class TestReading:
         assert queue.counts() == {"running": 3}
 
     @pytest.mark.parametrize("end", ["done", "fail", "release"])
-    def test_the_worker_of_a_task_whose_queue_was_removed_has_lost_it(self, tmp_path: Path, end: str) -> None:
+    def test_the_worker_of_a_task_whose_queue_was_removed_has_lost_it(
+        self, tmp_path: Path, end: str
+    ) -> None:
         queue = TaskQueue(FileStore(str(tmp_path / "s")))
         queue.add("a", "x")
         claim = queue.claim("w")
         shutil.rmtree(tmp_path / "s")
-        with pytest.raises(LockLost, match="There is no task a any more: the queue was removed or replaced") as caught:
+        with pytest.raises(
+            LockLost, match="There is no task a any more: the queue was removed or replaced"
+        ) as caught:
             getattr(queue, end)("a", "w", claim.token)
         assert caught.value.task_id == "a"
 
@@ -1381,7 +1568,9 @@ class TestReading:
         TaskQueue(store).add("b", "x")
         assert queue.wait(5.0) is True
 
-    def test_seconds_until_due_returns_the_shortest_delay(self, queue: TaskQueue, clock: HandClock) -> None:
+    def test_seconds_until_due_returns_the_shortest_delay(
+        self, queue: TaskQueue, clock: HandClock
+    ) -> None:
         queue.add("a", "x")
         assert queue.seconds_until_due() is None
         queue.fail("a", "w", queue.claim("w").token, delay=30)
@@ -1409,13 +1598,18 @@ def test_a_worker_cannot_end_the_claim_of_another_with_its_token(queue: TaskQueu
     assert queue.done("login", "ada", claim.token).state == "done"
 
 
-def test_an_event_with_an_infinite_number_does_not_block_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_with_an_infinite_number_does_not_block_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_fold.LogFold, "SNAPSHOT_EVERY", 1)
     store = FileStore(str(tmp_path))
     queue = TaskQueue(store)
     queue.add("a", "x")
     claim = queue.claim("ada")
-    line = b'{"op": "fail", "at": "2026-02-02T10:30:10.123Z", "id": "a", "worker": "ada", "token": %d, "delay": 1e999}'
+    line = (
+        b'{"op": "fail", "at": "2026-02-02T10:30:10.123Z", "id": "a", "worker": "ada", '
+        b'"token": %d, "delay": 1e999}'
+    )
     store.append("tasks", line % claim.token)
     queue.add("b", "x")
     assert TaskQueue(store).claim("bob").task.id == "b"

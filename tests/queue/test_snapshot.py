@@ -1,4 +1,6 @@
-"""How a column is saved: equal values once, others packed, and damaged or incomplete ones refused."""
+"""How a column is saved: equal values once, others packed, and damaged or incomplete
+ones refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_one_value_stands_for_a_column_of_equal_values(value: Any) -> None:
 def test_a_column_with_different_values_or_types_is_saved_in_full(values: list[Any]) -> None:
     saved = encode_column(values)
     assert isinstance(saved, str)
-    assert [(value, type(value)) for value in expand(saved, 2)] == [(value, type(value)) for value in values]
+    assert [(value, type(value)) for value in expand(saved, 2)] == [
+        (value, type(value)) for value in values
+    ]
 
 
 def test_one_value_expands_to_as_many_as_there_are_tasks() -> None:
@@ -46,7 +50,9 @@ def test_a_damaged_column_is_refused() -> None:
         expand(f"{saved[:4]}!{saved[4:]}", 2)
 
 
-def test_an_interpreter_without_zlib_saves_and_loads_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_without_zlib_saves_and_loads_snapshots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "zlib", None)
     lines = [b"x" * 100, b"y"]
     saved = pack(lines)

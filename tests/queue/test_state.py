@@ -1,5 +1,6 @@
-"""The state of the queue is the same for all who have read equally far, from any snapshot; and it keeps its promises, whatever is
-written."""
+"""The state of the queue is the same for all who have read equally far, from any
+snapshot; and it keeps its promises, whatever is written.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ NAMES = ["a", "b", "c", "d"]
 
 
 def events() -> st.SearchStrategy[dict[str, Any]]:
-    """What workers might write, also late, twice, in a wrong order, and about tasks that are not there."""
+    """What workers might write, also late, twice, in a wrong order, and about tasks
+    that are not there.
+    """
     names = st.sampled_from(NAMES)
     add = st.fixed_dictionaries(
         {
@@ -46,7 +49,11 @@ def events() -> st.SearchStrategy[dict[str, Any]]:
         }
     )
     other = st.fixed_dictionaries(
-        {"op": st.sampled_from(["retry", "cancel"]), "id": names, "at": st.just("2026-02-02T10:30:00.000Z")}
+        {
+            "op": st.sampled_from(["retry", "cancel"]),
+            "id": names,
+            "at": st.just("2026-02-02T10:30:00.000Z"),
+        }
     )
     return st.one_of(add, with_token, with_token, with_token, other)
 
@@ -55,7 +62,14 @@ def seen(queue: QueueState) -> Any:
     """Return everything that users of the state can see."""
     order = [entry.id for entry in queue.best(1e10, (), 100)]
     known = json.loads(json.dumps(queue.dump()))
-    return known, sorted(queue.running), queue.counts(), queue.blocked(), queue.is_finished(), sorted(order)
+    return (
+        known,
+        sorted(queue.running),
+        queue.counts(),
+        queue.blocked(),
+        queue.is_finished(),
+        sorted(order),
+    )
 
 
 def apply(queue: QueueState, op: str, **fields: object) -> bool:
@@ -63,7 +77,9 @@ def apply(queue: QueueState, op: str, **fields: object) -> bool:
 
 
 def in_state(state: str) -> QueueState:
-    """A queue with one task that may be tried twice, and was claimed with token 5 unless it is new."""
+    """A queue with one task that may be tried twice, and was claimed with token 5
+    unless it is new.
+    """
     queue = QueueState()
     assert apply(queue, "add", prompt="x", max_attempts=2)
     if state != "new":
@@ -96,7 +112,9 @@ def in_state(state: str) -> QueueState:
     ],
 )
 @pytest.mark.parametrize("state", ["new", "ready", "running", "done", "failed", "cancelled"])
-def test_an_event_changes_what_the_rules_say_and_nothing_else(op: dict[str, Any], changes: dict[str, str], state: str) -> None:
+def test_an_event_changes_what_the_rules_say_and_nothing_else(
+    op: dict[str, Any], changes: dict[str, str], state: str
+) -> None:
     queue = in_state(state)
     before = queue.dump()
     assert apply(queue, **op) == (state in changes)
@@ -112,15 +130,21 @@ def test_an_event_without_optional_fields_is_valid() -> None:
     queue = QueueState()
     assert apply(queue, "add", prompt="x")
     entry = queue.entries["a"]
-    assert entry.task() == Task(TaskSpec("a", "x"), "ready", 0, "", None, since="", reason="", ready_at="", added_at="")
+    assert entry.task() == Task(
+        TaskSpec("a", "x"), "ready", 0, "", None, since="", reason="", ready_at="", added_at=""
+    )
     assert (entry.priority, entry.max_attempts, entry.has_command) == (0, 3, False)
     assert apply(queue, "claim", token=5)
-    assert entry.task() == Task(TaskSpec("a", "x"), "running", 1, "", 5, since="", reason="", ready_at="", added_at="")
+    assert entry.task() == Task(
+        TaskSpec("a", "x"), "running", 1, "", 5, since="", reason="", ready_at="", added_at=""
+    )
     assert apply(queue, "add", id="b", command="make", at="then")
     assert queue.entries["b"].has_command is True and queue.entries["b"].since == "then"
     assert apply(queue, "claim", id="b", token=1, worker="w", at="now")
     assert apply(queue, "fail", id="b", token=1, reason="boom", at="later")
-    assert queue.entries["b"].task() == Task(TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then")
+    assert queue.entries["b"].task() == Task(
+        TaskSpec("b", command="make"), "ready", 1, "w", 1, "later", "boom", "", "then"
+    )
 
 
 def test_a_release_does_not_count_as_an_attempt_and_a_retry_resets_them() -> None:
@@ -133,7 +157,11 @@ def test_a_release_does_not_count_as_an_attempt_and_a_retry_resets_them() -> Non
     assert (entry.state, entry.token, entry.attempts) == ("failed", 8, 2)
     assert entry.reason == "its worker  was gone, at the last of 2 attempts"
     assert apply(queue, "retry") and entry.attempts == 0
-    assert not apply(queue, "claim", token=8) and apply(queue, "claim", token=9) and entry.attempts == 1
+    assert (
+        not apply(queue, "claim", token=8)
+        and apply(queue, "claim", token=9)
+        and entry.attempts == 1
+    )
 
 
 @pytest.mark.parametrize("op", ["done", "fail", "release"])
@@ -149,7 +177,15 @@ def test_how_its_worker_ended_the_last_claim_is_known_until_the_next(op: str) ->
 
 def test_invalid_lines_are_counted_and_empty_ones_are_not() -> None:
     queue = in_state("new")
-    for line in (b"", b" \n", b"{", b"[]", b'{"op": "add"}', b'{"op": "claim", "id": "a"}', b"\xff"):
+    for line in (
+        b"",
+        b" \n",
+        b"{",
+        b"[]",
+        b'{"op": "add"}',
+        b'{"op": "claim", "id": "a"}',
+        b"\xff",
+    ):
         assert queue.apply(line) is False
     assert apply(queue, "claim", token=1, id="unknown") is False
     assert queue.damaged == 5
@@ -158,20 +194,31 @@ def test_invalid_lines_are_counted_and_empty_ones_are_not() -> None:
 @pytest.mark.parametrize("short", range(15))
 def test_an_incomplete_snapshot_is_not_loaded(short: int) -> None:
     queue = in_state("running")
-    assert queue.apply(b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": ["a"]}')
+    assert queue.apply(
+        b'{"op": "add", "id": "b c", "prompt": "x", "command": "true", "priority": 1, "after": '
+        b'["a"]}'
+    )
     queue.entries["b c"].delay = 1.5
     assert queue.apply(b'{"op": "add", "id": "c", "prompt": "x"}')
     data = json.loads(json.dumps(queue.dump()))
     fresh = QueueState()
     fresh.load(data)
-    assert fresh.dump() == data and list(fresh.entries) == ["a", "b c", "c"] and fresh.running == {"a": fresh.entries["a"]}
+    assert (
+        fresh.dump() == data
+        and list(fresh.entries) == ["a", "b c", "c"]
+        and fresh.running == {"a": fresh.entries["a"]}
+    )
     assert len(data) == 15
     if short == 0:
         data[0] -= 1
     elif short < 3:
         data[short] = pack(list(unpack(data[short]))[:-1])
     else:
-        data[short] = [] if isinstance(data[short], list) else encode_column(list(expand(data[short], 3))[:-1])
+        data[short] = (
+            []
+            if isinstance(data[short], list)
+            else encode_column(list(expand(data[short], 3))[:-1])
+        )
     with pytest.raises(ValueError):  # noqa: PT011  (only the fold sees it)
         QueueState().load(data)
 
@@ -203,7 +250,12 @@ def test_a_snapshot_of_many_tasks_is_much_smaller_than_their_lines() -> None:
     queue = QueueState()
     for number in range(10_000):
         line = json_codec.dumps(
-            {"op": "add", "at": "2026-02-02T10:30:00.000Z", "id": f"t{number}", "prompt": f"do {number}\u2028"}
+            {
+                "op": "add",
+                "at": "2026-02-02T10:30:00.000Z",
+                "id": f"t{number}",
+                "prompt": f"do {number}\u2028",
+            }
         )
         assert queue.apply(line.encode())
     assert apply(queue, "claim", id="t7", token=5, worker="w", at="2026-02-02T11:00:00.000Z")
@@ -211,13 +263,21 @@ def test_a_snapshot_of_many_tasks_is_much_smaller_than_their_lines() -> None:
     assert len(saved) < sum(len(entry.line) for entry in queue.entries.values()) / 4
     fresh = QueueState()
     fresh.load(json.loads(saved))
-    assert [entry.task() for entry in fresh.entries.values()] == [entry.task() for entry in queue.entries.values()]
+    assert [entry.task() for entry in fresh.entries.values()] == [
+        entry.task() for entry in queue.entries.values()
+    ]
     assert seen(fresh) == seen(queue)
 
 
 def test_the_time_of_a_new_task_is_read_from_its_line() -> None:
     queue = QueueState()
-    moments = ["2026-02-02T10:30:00.000Z", "2026-02-02T10:30:00Z", "2026-02-02T10:30+0000", "now", None]
+    moments = [
+        "2026-02-02T10:30:00.000Z",
+        "2026-02-02T10:30:00Z",
+        "2026-02-02T10:30+0000",
+        "now",
+        None,
+    ]
     for number, moment in enumerate(moments):
         assert apply(queue, "add", id=str(number), **({} if moment is None else {"at": moment}))
         line = json_codec.dumps({"op": "add", "at": moment or "", "id": f"own {number}"}).encode()
@@ -256,7 +316,9 @@ def test_a_delay_that_is_over_is_over_also_after_loading_a_snapshot() -> None:
 
 
 @given(st.lists(events(), max_size=40), st.data())
-def test_the_state_is_the_same_from_any_snapshot(records: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_the_state_is_the_same_from_any_snapshot(
+    records: list[dict[str, Any]], data: st.DataObject
+) -> None:
     lines = [json.dumps(record).encode() for record in records]
     whole = QueueState()
     taken = [whole.apply(line) for line in lines]
@@ -270,7 +332,9 @@ def test_the_state_is_the_same_from_any_snapshot(records: list[dict[str, Any]], 
 
 
 @given(st.lists(events(), max_size=60))
-def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(records: list[dict[str, Any]]) -> None:
+def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(
+    records: list[dict[str, Any]],
+) -> None:
     queue = QueueState()
     claimed: dict[str, int] = {}
     done: set[str] = set()
@@ -295,15 +359,25 @@ def test_whatever_is_written_a_task_is_done_at_most_once_and_by_its_last_claim(r
             done.add(task)
     ready = {entry.id for entry in queue.best(1e10, (), 100)}
     top = max((queue.entries[name].priority for name in ready), default=0)
-    expected = {entry.id for entry in queue.entries.values() if entry.shown_state == "ready" and entry.priority == top}
+    expected = {
+        entry.id
+        for entry in queue.entries.values()
+        if entry.shown_state == "ready" and entry.priority == top
+    }
     assert ready == expected
     assert all(queue.entries[name].shown_state == "waiting" for name in queue.blocked())
-    stuck = {entry.id for entry in queue.entries.values() if entry.shown_state == "waiting"} - queue.blocked().keys()
-    assert not stuck or not queue.is_finished(), "what waits, and is not blocked, waits for something that can still be done"
+    stuck = {
+        entry.id for entry in queue.entries.values() if entry.shown_state == "waiting"
+    } - queue.blocked().keys()
+    assert not stuck or not queue.is_finished(), (
+        "what waits, and is not blocked, waits for something that can still be done"
+    )
 
 
 @given(st.lists(events(), max_size=30), st.lists(st.integers(0, 30), max_size=5))
-def test_append_returns_whether_its_line_changed_the_queue(records: list[dict[str, Any]], looks: list[int]) -> None:
+def test_append_returns_whether_its_line_changed_the_queue(
+    records: list[dict[str, Any]], looks: list[int]
+) -> None:
     store = MemoryStore()
     mine, control = LogFold(store, "tasks", QueueState), QueueState()
     for at, record in enumerate(records):

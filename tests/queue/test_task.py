@@ -1,4 +1,6 @@
-"""The fields of a task: which values are valid, how errors name invalid ones, and how they are written."""
+"""The fields of a task: which values are valid, how errors name invalid ones, and how
+they are written.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,17 @@ def refused(fields: object, *where: str) -> str:
 def test_a_task_needs_an_id_and_something_to_do() -> None:
     assert spec() == TaskSpec("a", "x", None, 0, (), 3, None, {})
     assert spec_from({"id": "a", "command": "make"}) == TaskSpec("a", command="make")
-    assert spec_from({"id": "a", "prompt": "", "command": ["make", ""]}) == TaskSpec("a", command=("make", ""))
-    assert spec(command="") == spec(command=[]) == spec(after=None) == spec(meta=None) == spec(timeout=None) == spec()
+    assert spec_from({"id": "a", "prompt": "", "command": ["make", ""]}) == TaskSpec(
+        "a", command=("make", "")
+    )
+    assert (
+        spec(command="")
+        == spec(command=[])
+        == spec(after=None)
+        == spec(meta=None)
+        == spec(timeout=None)
+        == spec()
+    )
 
 
 def test_everything_that_may_be_asked_for_is_taken() -> None:
@@ -55,7 +66,9 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
         "timeout": 0.5,
         "meta": {"k": 1},
     }
-    assert spec_from(asked) == TaskSpec("a", "x", ("make", "x"), -MAX_PRIORITY, ("b", "c"), MAX_ATTEMPTS, 0.5, {"k": 1})
+    assert spec_from(asked) == TaskSpec(
+        "a", "x", ("make", "x"), -MAX_PRIORITY, ("b", "c"), MAX_ATTEMPTS, 0.5, {"k": 1}
+    )
     assert spec(priority=MAX_PRIORITY, max_attempts=1, timeout=MAX_TTL).timeout == MAX_TTL
 
 
@@ -63,7 +76,10 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
     ("fields", "expected"),
     [
         ({"prompt": 5}, "the task a: prompt must be text."),
-        ({"prompt": "\0"}, "the task a: prompt contains a NUL character, which no command can be given."),
+        (
+            {"prompt": "\0"},
+            "the task a: prompt contains a NUL character, which no command can be given.",
+        ),
         ({"prompt": "\ud800"}, "the task a: prompt is not valid UTF-8."),
         ({"prompt": ""}, "the task a has neither a prompt nor a command: say what is to be done."),
         ({"command": 5}, "the task a: command must be text."),
@@ -71,23 +87,72 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
         ({"command": ["", "x"]}, "the task a: command begins with an empty word."),
         ({"after": "b"}, "the task a: after must be a list of task ids."),
         ({"after": 5}, "the task a: after must be a list of task ids."),
-        ({"after": ["-b"]}, "the task a: after '-b' is not a valid name: it must not start with a dot or a dash."),
+        (
+            {"after": ["-b"]},
+            "the task a: after '-b' is not a valid name: it must not start with a dot or a dash.",
+        ),
         ({"meta": [1]}, 'the task a: meta must be an object, such as {"owner": "ada"}.'),
         ({"meta": {"k": {1}}}, "a value of type set cannot be written as JSON."),
-        ({"priority": LONG}, f"the task a: priority is {LONG[:40]!r}, but must be a whole number from -1000000 to 1000000."),
-        ({"priority": 1000001}, "the task a: priority is '1000001', but must be a whole number from -1000000 to 1000000."),
-        ({"priority": -1000001}, "the task a: priority is '-1000001', but must be a whole number from -1000000 to 1000000."),
-        ({"priority": True}, "the task a: priority is 'True', but must be a whole number from -1000000 to 1000000."),
-        ({"max_attempts": 0}, "the task a: max_attempts is '0', but must be a whole number from 1 to 1000000."),
-        ({"max_attempts": 1000001}, "the task a: max_attempts is '1000001', but must be a whole number from 1 to 1000000."),
-        ({"timeout": 0}, "the task a: timeout is '0', but must be a number of seconds, more than 0."),
-        ({"timeout": True}, "the task a: timeout is 'True', but must be a number of seconds, more than 0."),
-        ({"timeout": LONG}, f"the task a: timeout is {LONG[:40]!r}, but must be a number of seconds, more than 0."),
-        ({"timeout": float("inf")}, "the task a: timeout is 'inf', but must be a number of seconds, more than 0."),
-        ({"timeout": 10**400}, f"the task a: timeout is '1{'0' * 39}', but must be a number of seconds, more than 0."),
+        (
+            {"priority": LONG},
+            (
+                f"the task a: priority is {LONG[:40]!r}, but must be a whole number from -1000000 "
+                f"to "
+                f"1000000."
+            ),
+        ),
+        (
+            {"priority": 1000001},
+            (
+                "the task a: priority is '1000001', but must be a whole number from -1000000 to "
+                "1000000."
+            ),
+        ),
+        (
+            {"priority": -1000001},
+            (
+                "the task a: priority is '-1000001', but must be a whole number from -1000000 to "
+                "1000000."
+            ),
+        ),
+        (
+            {"priority": True},
+            "the task a: priority is 'True', but must be a whole number from -1000000 to 1000000.",
+        ),
+        (
+            {"max_attempts": 0},
+            "the task a: max_attempts is '0', but must be a whole number from 1 to 1000000.",
+        ),
+        (
+            {"max_attempts": 1000001},
+            "the task a: max_attempts is '1000001', but must be a whole number from 1 to 1000000.",
+        ),
+        (
+            {"timeout": 0},
+            "the task a: timeout is '0', but must be a number of seconds, more than 0.",
+        ),
+        (
+            {"timeout": True},
+            "the task a: timeout is 'True', but must be a number of seconds, more than 0.",
+        ),
+        (
+            {"timeout": LONG},
+            f"the task a: timeout is {LONG[:40]!r}, but must be a number of seconds, more than 0.",
+        ),
+        (
+            {"timeout": float("inf")},
+            "the task a: timeout is 'inf', but must be a number of seconds, more than 0.",
+        ),
+        (
+            {"timeout": 10**400},
+            f"the task a: timeout is '1{'0' * 39}', but must be a number of seconds, more than 0.",
+        ),
         ({LONG: 1}, f"the task has a field {LONG[:40]!r} that a task does not have. {FIELDS}"),
         ({"tries": 5}, f"the task has a field 'tries' that a task does not have. {FIELDS}"),
-        ({"id": "../x"}, "the task: id '../x' is not a valid name: it must not contain a slash or a backslash."),
+        (
+            {"id": "../x"},
+            "the task: id '../x' is not a valid name: it must not contain a slash or a backslash.",
+        ),
     ],
 )
 def test_an_invalid_field_is_refused_and_named(fields: dict[str, Any], expected: str) -> None:
@@ -97,15 +162,30 @@ def test_an_invalid_field_is_refused_and_named(fields: dict[str, Any], expected:
 def test_an_error_says_where_the_task_stands() -> None:
     assert refused(5) == 'the task is not an object with "id" and "prompt" or "command".'
     assert refused({"id": "a"}, "f.json, task 2").startswith("f.json, task 2 (a) has neither")
-    assert refused({"id": "a", "prompt": 5}, "f.json, task 2") == "f.json, task 2 (a): prompt must be text."
+    assert (
+        refused({"id": "a", "prompt": 5}, "f.json, task 2")
+        == "f.json, task 2 (a): prompt must be text."
+    )
 
 
 def test_an_add_event_has_the_fields_that_differ_from_their_defaults() -> None:
-    assert add_event(TaskSpec("a", "x"), "now") == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
+    assert (
+        add_event(TaskSpec("a", "x"), "now")
+        == b'{"op": "add", "at": "now", "id": "a", "prompt": "x"}'
+    )
     full = TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": [1]})
     for one in (full, TaskSpec("a", command="make"), TaskSpec("a", "x")):
         assert spec_in_log(parse_event(add_event(one, "now").decode())) == one
-    assert list(full.fields()) == ["id", "prompt", "command", "priority", "after", "max_attempts", "timeout", "meta"]
+    assert list(full.fields()) == [
+        "id",
+        "prompt",
+        "command",
+        "priority",
+        "after",
+        "max_attempts",
+        "timeout",
+        "meta",
+    ]
 
 
 def test_an_event_leaves_out_empty_fields() -> None:
@@ -117,7 +197,10 @@ def test_an_event_leaves_out_empty_fields() -> None:
     assert len(event("done", reason=fits)) == MAX_RECORD_BYTES
     with pytest.raises(BadInput) as caught:
         event("done", reason=fits + "x")
-    expected = f"the record has {MAX_RECORD_BYTES + 1} bytes, at most {MAX_RECORD_BYTES} are allowed. Put the text in a file."
+    expected = (
+        f"the record has {MAX_RECORD_BYTES + 1} bytes, at most {MAX_RECORD_BYTES} are "
+        f"allowed. Put the text in a file."
+    )
     assert str(caught.value) == expected
 
 
@@ -156,21 +239,41 @@ def test_attempts_may_stand_in_a_file_and_a_new_task_has_none() -> None:
 
 def test_the_type_of_keyword_arguments_has_every_field_but_the_two_positional_ones() -> None:
     source = ast.parse(Path(task_module.__file__).read_text())
-    (declared,) = [node for node in ast.walk(source) if isinstance(node, ast.ClassDef) and node.name == "TaskFields"]
-    names = [node.target.id for node in declared.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    (declared,) = [
+        node
+        for node in ast.walk(source)
+        if isinstance(node, ast.ClassDef) and node.name == "TaskFields"
+    ]
+    names = [
+        node.target.id
+        for node in declared.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
     assert ["id", "prompt", *names] == [field.name for field in TASK_FIELDS]
 
 
 def test_the_schema_of_a_task_describes_what_json_shows_of_it() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    full = Task(TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": 1}), "running", 2, "w", 7, "s", "r", "t", "u")
+    full = Task(
+        TaskSpec("a", "x", ("make", "x"), 1, ("b",), 4, 9.5, {"k": 1}),
+        "running",
+        2,
+        "w",
+        7,
+        "s",
+        "r",
+        "t",
+        "u",
+    )
     new = Task(TaskSpec("a", command="make"), "ready", 0, "", None, "then", "", "", "then")
     for task in (full, new):
         properties = task_schema(["ready", "running"])
         assert list(properties) == list(task.fields())
         jsonschema.validate(task.fields(), {"type": "object", "properties": properties})
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**full.fields(), "priority": "high"}, {"type": "object", "properties": properties})
+        jsonschema.validate(
+            {**full.fields(), "priority": "high"}, {"type": "object", "properties": properties}
+        )
 
 
 def test_every_field_has_an_option_but_the_id_and_the_command() -> None:

@@ -203,18 +203,31 @@ def expect_refusal(done: subprocess.CompletedProcess[str], state: Path, rule: st
 
 
 def called(bad: tuple[str, list[str], str]) -> str:
-    return shlex.join([Path(bad[0]).stem.removeprefix("swarm_"), *(arg if len(arg) < 40 else arg[:20] + "…" for arg in bad[1])])
+    return shlex.join(
+        [
+            Path(bad[0]).stem.removeprefix("swarm_"),
+            *(arg if len(arg) < 40 else arg[:20] + "…" for arg in bad[1]),
+        ]
+    )
 
 
 def run(script: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    settings = {"capture_output": True, "text": True, "timeout": 20, "env": script_environment(), **options}
+    settings = {
+        "capture_output": True,
+        "text": True,
+        "timeout": 20,
+        "env": script_environment(),
+        **options,
+    }
     done: subprocess.CompletedProcess[str] = subprocess.run([script, *args], **settings)
     return done
 
 
 class TestNames:
     @pytest.mark.parametrize("kind", BAD_NAMES)
-    def test_writing_commands_refuse_an_invalid_name(self, kind: str, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_writing_commands_refuse_an_invalid_name(
+        self, kind: str, lock: Run, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         name, rule = BAD_NAMES[kind]
         expect_refusal(lock("acquire", name, "w"), isolated_swarm_dir, rule)
         expect_refusal(lock("acquire", "t", name, "60"), isolated_swarm_dir, rule)
@@ -238,15 +251,27 @@ class TestNames:
         ],
         ids=lambda call: " ".join(call[1:]),
     )
-    def test_every_command_refuses_an_invalid_name_in_every_position(self, call: list[str], isolated_swarm_dir: Path) -> None:
+    def test_every_command_refuses_an_invalid_name_in_every_position(
+        self, call: list[str], isolated_swarm_dir: Path
+    ) -> None:
         for name, rule in (("../x", "slash"), ("a\nb", "control"), (os.fsdecode(b"\xff"), "UTF-8")):
-            expect_refusal(run(*(word.replace("NAME", name) for word in call)), isolated_swarm_dir, rule)
+            expect_refusal(
+                run(*(word.replace("NAME", name) for word in call)), isolated_swarm_dir, rule
+            )
 
-    def test_a_name_that_looks_like_an_option_is_refused_after_two_dashes(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_name_that_looks_like_an_option_is_refused_after_two_dashes(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         expect_refusal(lock("acquire", "--", "--task", "w"), isolated_swarm_dir, "dash")
 
-    def test_an_invalid_worker_in_the_environment_is_refused(self, lock: Run, isolated_swarm_dir: Path) -> None:
-        expect_refusal(lock("release-all", env=script_environment(SWARM_WORKER="../x")), isolated_swarm_dir, "slash")
+    def test_an_invalid_worker_in_the_environment_is_refused(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
+        expect_refusal(
+            lock("release-all", env=script_environment(SWARM_WORKER="../x")),
+            isolated_swarm_dir,
+            "slash",
+        )
 
     def test_release_all_of_an_empty_name_does_not_fall_back_to_the_environment(
         self, lock: Run, isolated_swarm_dir: Path
@@ -257,7 +282,9 @@ class TestNames:
         assert (isolated_swarm_dir / "locks" / "t.lock").exists()
 
     @pytest.mark.parametrize("kind", [*BAD_NAMES, *ONLY_IN_PYTHON])
-    def test_an_invalid_name_is_a_value_error_in_python(self, kind: str, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_name_is_a_value_error_in_python(
+        self, kind: str, isolated_swarm_dir: Path
+    ) -> None:
         name: Any
         name, rule = {**BAD_NAMES, **ONLY_IN_PYTHON}[kind]
         for made in (TaskLockManager, StatusBroadcaster):
@@ -281,7 +308,9 @@ class TestNames:
                 call(name)
         assert [path.name for path in isolated_swarm_dir.rglob("*")] == ["locks"]
 
-    def test_readers_in_python_refuse_names_that_could_never_match(self, isolated_swarm_dir: Path) -> None:
+    def test_readers_in_python_refuse_names_that_could_never_match(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         log = StatusBroadcaster("w")
         with pytest.raises(ValueError, match="slash"):
             list(log.follow(task_id="../x", timeout=0.01))
@@ -300,24 +329,35 @@ class TestNames:
         assert TaskLockManager(name).is_locked(name)
         assert lock("release", name, name).returncode == 0
         appended = log("append", "START", name, name)
-        assert (json.loads(appended.stdout)["worker"], json.loads(appended.stdout)["task_id"]) == (name, name)
+        assert (json.loads(appended.stdout)["worker"], json.loads(appended.stdout)["task_id"]) == (
+            name,
+            name,
+        )
         assert log("query", name).stdout == appended.stdout
 
 
 class TestTtl:
     @pytest.mark.parametrize("ttl", BAD_TTLS, ids=lambda ttl: repr(ttl[:24]))
-    def test_the_script_refuses_an_invalid_ttl(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_the_script_refuses_an_invalid_ttl(
+        self, ttl: str, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         expect_refusal(lock("acquire", "t", "w", ttl), isolated_swarm_dir, "TTL_SECONDS")
 
     @pytest.mark.parametrize("ttl", ["1", "315360000", "060"])
-    def test_the_smallest_and_largest_ttl_are_accepted(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_the_smallest_and_largest_ttl_are_accepted(
+        self, ttl: str, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         assert lock("acquire", "t", "w", ttl).returncode == 0
         assert json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["ttl"] == int(ttl)
 
     @pytest.mark.parametrize(
-        "ttl", [0, -1, 1.5, 0.5, 315_360_001, 10**400, math.nan, math.inf, True, "60", "abc", b"5", [60]], ids=repr
+        "ttl",
+        [0, -1, 1.5, 0.5, 315_360_001, 10**400, math.nan, math.inf, True, "60", "abc", b"5", [60]],
+        ids=repr,
     )
-    def test_an_invalid_ttl_is_a_value_error_in_python(self, ttl: Any, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_ttl_is_a_value_error_in_python(
+        self, ttl: Any, isolated_swarm_dir: Path
+    ) -> None:
         locks = TaskLockManager("w")
         with pytest.raises(ValueError, match="ttl"):
             locks.acquire_lock("t", ttl=ttl)
@@ -338,11 +378,18 @@ class TestTtl:
 
     @pytest.mark.parametrize("wait", [math.nan, "5"], ids=repr)
     def test_hold_refuses_an_invalid_wait(self, wait: Any, isolated_swarm_dir: Path) -> None:
-        with pytest.raises(ValueError, match="wait"), TaskLockManager("w").hold("t", ttl=60, wait=wait):
+        with (
+            pytest.raises(ValueError, match="wait"),
+            TaskLockManager("w").hold("t", ttl=60, wait=wait),
+        ):
             pass
 
-    @pytest.mark.parametrize("ttl", [ttl for ttl in BAD_TTLS if ttl], ids=lambda ttl: repr(ttl[:24]))
-    def test_an_invalid_default_ttl_is_named(self, ttl: str, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        "ttl", [ttl for ttl in BAD_TTLS if ttl], ids=lambda ttl: repr(ttl[:24])
+    )
+    def test_an_invalid_default_ttl_is_named(
+        self, ttl: str, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         locks = TaskLockManager("w")
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", ttl)
         with pytest.raises(ValueError, match="AI_SWARM_LOCK_TTL"):
@@ -352,11 +399,20 @@ class TestTtl:
         assert os.listdir(isolated_swarm_dir / "locks") == []
         assert locks.acquire_lock("t", ttl=60), "a ttl that was given does not need the default"
 
-    def test_the_default_ttl_does_not_reach_the_script(self, lock: Run, isolated_swarm_dir: Path) -> None:
-        assert lock("acquire", "t", "w", env=script_environment(AI_SWARM_LOCK_TTL="rubbish")).returncode == 0
+    def test_the_default_ttl_does_not_reach_the_script(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
+        assert (
+            lock(
+                "acquire", "t", "w", env=script_environment(AI_SWARM_LOCK_TTL="rubbish")
+            ).returncode
+            == 0
+        )
         assert json.loads((isolated_swarm_dir / "locks" / "t.lock").read_text())["ttl"] is None
 
-    def test_an_empty_default_ttl_counts_as_unset(self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_empty_default_ttl_counts_as_unset(
+        self, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AI_SWARM_LOCK_TTL", "")
         locks = TaskLockManager("w")
         assert locks.acquire_lock("t")
@@ -364,12 +420,20 @@ class TestTtl:
         assert info is not None
         assert info.ttl == 300
 
-    @pytest.mark.parametrize("size", ["abc", "0", "-1", "1.5", " 5", "1k", "٣", "9" * 5000], ids=lambda size: repr(size[:24]))
+    @pytest.mark.parametrize(
+        "size",
+        ["abc", "0", "-1", "1.5", " 5", "1k", "٣", "9" * 5000],
+        ids=lambda size: repr(size[:24]),
+    )
     def test_an_invalid_log_size_is_named(
         self, size: str, log: Run, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SWARM_LOG_MAX_BYTES", size)
-        expect_refusal(log("append", "START", "w", "t", env=script_environment()), isolated_swarm_dir, "SWARM_LOG_MAX_BYTES")
+        expect_refusal(
+            log("append", "START", "w", "t", env=script_environment()),
+            isolated_swarm_dir,
+            "SWARM_LOG_MAX_BYTES",
+        )
         with pytest.raises(ValueError, match="SWARM_LOG_MAX_BYTES"):
             StatusBroadcaster("w").broadcast_start("t")
         assert not (isolated_swarm_dir / "status.log").exists()
@@ -377,7 +441,9 @@ class TestTtl:
 
 class TestCalls:
     @pytest.mark.parametrize("bad", BAD_CALLS, ids=called)
-    def test_a_malformed_command_is_refused(self, bad: tuple[str, list[str], str], isolated_swarm_dir: Path) -> None:
+    def test_a_malformed_command_is_refused(
+        self, bad: tuple[str, list[str], str], isolated_swarm_dir: Path
+    ) -> None:
         script, args, rule = bad
         expect_refusal(run(script, *args), isolated_swarm_dir, rule)
 
@@ -408,29 +474,43 @@ class TestCalls:
         ids=" ".join,
     )
     @pytest.mark.parametrize("held_by", ["no worker", "w", "another"])
-    def test_every_json_answer_is_one_object(self, args: tuple[str, ...], held_by: str, lock: Run) -> None:
+    def test_every_json_answer_is_one_object(
+        self, args: tuple[str, ...], held_by: str, lock: Run
+    ) -> None:
         if held_by != "no worker":
             lock("acquire", "t", held_by)
         answer = json.loads(lock(*args, "--json").stdout)
         assert answer["schema_version"] == 1
 
-    def test_an_unknown_option_that_is_not_utf_8_gives_a_readable_message(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_unknown_option_that_is_not_utf_8_gives_a_readable_message(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         expect_refusal(lock("list", os.fsdecode(b"--\xff")), isolated_swarm_dir, "no option")
 
-    @pytest.mark.parametrize("meta", [[], "x", 5, {1: 2}, {"a": math.nan}, {"a": math.inf}, {"a": {1}}, {"a": b"x"}], ids=repr)
-    def test_meta_that_is_not_a_json_object_is_a_value_error_in_python(self, meta: Any, isolated_swarm_dir: Path) -> None:
+    @pytest.mark.parametrize(
+        "meta",
+        [[], "x", 5, {1: 2}, {"a": math.nan}, {"a": math.inf}, {"a": {1}}, {"a": b"x"}],
+        ids=repr,
+    )
+    def test_meta_that_is_not_a_json_object_is_a_value_error_in_python(
+        self, meta: Any, isolated_swarm_dir: Path
+    ) -> None:
         with pytest.raises(ValueError, match="JSON"):
             StatusBroadcaster("w").broadcast_start("t", meta=meta)
         assert not (isolated_swarm_dir / "status.log").exists()
 
     @pytest.mark.parametrize("state", ["start", "PROGRESS", "", None, 5], ids=repr)
-    def test_an_unknown_state_is_a_value_error_in_python(self, state: Any, isolated_swarm_dir: Path) -> None:
+    def test_an_unknown_state_is_a_value_error_in_python(
+        self, state: Any, isolated_swarm_dir: Path
+    ) -> None:
         with pytest.raises(ValueError, match="START DONE WAIT ERROR HELP SKIP"):
             StatusBroadcaster("w").broadcast(state, "t")
         assert not (isolated_swarm_dir / "status.log").exists()
 
     @pytest.mark.parametrize("count", [-5, 1.5, "10", None, True], ids=repr)
-    def test_an_invalid_count_is_a_value_error_in_python(self, count: Any, isolated_swarm_dir: Path) -> None:
+    def test_an_invalid_count_is_a_value_error_in_python(
+        self, count: Any, isolated_swarm_dir: Path
+    ) -> None:
         with pytest.raises(ValueError, match="count"):
             StatusBroadcaster("w").tail(count)
 
@@ -449,7 +529,9 @@ class TestWhereStateIs:
         one, other = tmp_path / "one", tmp_path / "other"
         monkeypatch.setenv("SWARM_STATE_DIR", str(one))
         monkeypatch.setenv("AI_SWARM_DIR", str(other))
-        done = run(script, *(["acquire", "t", "w"] if script == LOCK else ["append", "START", "w", "t"]))
+        done = run(
+            script, *(["acquire", "t", "w"] if script == LOCK else ["append", "START", "w", "t"])
+        )
         expect_refusal(done, one, str(one))
         expect_refusal(done, other, str(other))
         for make in (TaskLockManager, StatusBroadcaster):
@@ -459,26 +541,47 @@ class TestWhereStateIs:
             assert str(other) in str(caught.value)
         assert os.listdir(tmp_path) == []
 
-    def test_one_state_directory_in_two_spellings_is_accepted(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+    def test_one_state_directory_in_two_spellings_is_accepted(
+        self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path
+    ) -> None:
         (tmp_path / "link").symlink_to(isolated_swarm_dir)
-        spellings = [f"{isolated_swarm_dir}/", f"{tmp_path}/./swarm", f"{tmp_path}/x/../swarm", str(tmp_path / "link"), "swarm"]
+        spellings = [
+            f"{isolated_swarm_dir}/",
+            f"{tmp_path}/./swarm",
+            f"{tmp_path}/x/../swarm",
+            str(tmp_path / "link"),
+            "swarm",
+        ]
         for number, spelling in enumerate(spellings):
-            done = lock("acquire", f"t{number}", "w", env=script_environment(SWARM_STATE_DIR=spelling), cwd=tmp_path)
+            done = lock(
+                "acquire",
+                f"t{number}",
+                "w",
+                env=script_environment(SWARM_STATE_DIR=spelling),
+                cwd=tmp_path,
+            )
             assert (done.returncode, done.stderr) == (0, "")
         assert len(os.listdir(isolated_swarm_dir / "locks")) == len(spellings)
 
     @pytest.mark.parametrize("empty", ["SWARM_STATE_DIR", "AI_SWARM_DIR"])
-    def test_an_empty_variable_counts_as_unset(self, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_empty_variable_counts_as_unset(
+        self, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         other = {"SWARM_STATE_DIR": "AI_SWARM_DIR", "AI_SWARM_DIR": "SWARM_STATE_DIR"}[empty]
         monkeypatch.setenv(empty, "")
         monkeypatch.setenv(other, str(tmp_path / "here"))
         assert run(LOCK, "acquire", "t", "w").returncode == 0
         assert (tmp_path / "here" / "locks" / "t.lock").exists()
 
-    def test_a_relative_state_directory_below_a_removed_one_is_explained(self, tmp_path: Path) -> None:
+    def test_a_relative_state_directory_below_a_removed_one_is_explained(
+        self, tmp_path: Path
+    ) -> None:
         gone = tmp_path / "gone"
         gone.mkdir()
-        command = f"cd {shlex.quote(str(gone))} && rmdir {shlex.quote(str(gone))} && exec {shlex.quote(LOCK)} check t"
+        command = (
+            f"cd {shlex.quote(str(gone))} && rmdir {shlex.quote(str(gone))} && exec "
+            f"{shlex.quote(LOCK)} check t"
+        )
         done = run("bash", "-c", command, env=script_environment(AI_SWARM_DIR="state"))
         assert done.returncode == 3
         assert "standard input" not in done.stderr, "it is not standard input that is missing"
@@ -486,9 +589,13 @@ class TestWhereStateIs:
 
 class TestForeignFiles:
     @pytest.mark.parametrize(
-        "ttl", ["1e300", "1" + "0" * 400, "-1e300", '"1e300"', "1e15", '"NaN"', "[]", "true"], ids=lambda ttl: ttl[:12]
+        "ttl",
+        ["1e300", "1" + "0" * 400, "-1e300", '"1e300"', "1e15", '"NaN"', "[]", "true"],
+        ids=lambda ttl: ttl[:12],
     )
-    def test_an_absurd_ttl_in_a_lock_file_is_no_crash(self, ttl: str, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_absurd_ttl_in_a_lock_file_is_no_crash(
+        self, ttl: str, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         path = isolated_swarm_dir / "locks" / "t.lock"
         path.parent.mkdir(parents=True)
         for args in (
@@ -499,7 +606,10 @@ class TestForeignFiles:
             ("heartbeat", "t", "w"),
             ("release", "t", "w"),
         ):
-            path.write_text(f'{{"task_id": "t", "worker": "w", "acquired_at": "2026-02-02T10:30:00Z", "ttl": {ttl}}}')
+            path.write_text(
+                '{"task_id": "t", "worker": "w", "acquired_at": "2026-02-02T10:30:00Z", '
+                f'"ttl": {ttl}}}'
+            )
             done = lock(*args)
             assert "Traceback" not in done.stderr
             assert done.returncode in ((0, 1) if args[0] == "acquire" else (0,))
@@ -507,7 +617,9 @@ class TestForeignFiles:
 
 class TestHelp:
     @pytest.mark.parametrize("group", ["lock", "log"])
-    def test_without_arguments_usage_is_on_stdout_and_exit_2(self, group: str, isolated_swarm_dir: Path) -> None:
+    def test_without_arguments_usage_is_on_stdout_and_exit_2(
+        self, group: str, isolated_swarm_dir: Path
+    ) -> None:
         script = LOCK if group == "lock" else LOG
         for command in ([script], [sys.executable, "-m", "swarm", group]):
             done = run(*command, cwd=ROOT)
@@ -517,9 +629,12 @@ class TestHelp:
         assert not isolated_swarm_dir.exists()
 
     @pytest.mark.parametrize(
-        ("script", "command"), [(LOCK, name) for name in LOCK_COMMANDS] + [(LOG, name) for name in LOG_COMMANDS]
+        ("script", "command"),
+        [(LOCK, name) for name in LOCK_COMMANDS] + [(LOG, name) for name in LOG_COMMANDS],
     )
-    def test_every_command_has_a_help(self, script: str, command: str, isolated_swarm_dir: Path) -> None:
+    def test_every_command_has_a_help(
+        self, script: str, command: str, isolated_swarm_dir: Path
+    ) -> None:
         done = run(script, command, "--help")
         assert (done.returncode, done.stderr) == (0, "")
         group = "lock" if script == LOCK else "log"
@@ -535,7 +650,16 @@ class TestHelp:
             assert f"\n  {command} " in done.stdout or f"\n  {command}\n" in done.stdout
 
     def test_the_commands_are_those_of_the_specification(self) -> None:
-        assert list(LOCK_COMMANDS) == ["acquire", "release", "heartbeat", "check", "list", "release-all", "break", "why"]
+        assert list(LOCK_COMMANDS) == [
+            "acquire",
+            "release",
+            "heartbeat",
+            "check",
+            "list",
+            "release-all",
+            "break",
+            "why",
+        ]
         assert list(LOG_COMMANDS) == ["append", "tail", "query", "follow", "validate", "rotate"]
 
 
@@ -547,7 +671,9 @@ class TestOutput:
         locks.mkdir(parents=True)
         for number in range(1200):
             (locks / f"{number:04d}{'x' * 100}.lock").write_text('{"worker": "w"}')
-        line = json.dumps({"type": "START", "worker": "w", "task_id": "t", "reason": "x" * 200}) + "\n"
+        line = (
+            json.dumps({"type": "START", "worker": "w", "task_id": "t", "reason": "x" * 200}) + "\n"
+        )
         (isolated_swarm_dir / "status.log").write_text(line * 2000)
         return isolated_swarm_dir
 
@@ -564,14 +690,28 @@ class TestOutput:
         ids=lambda command: Path(command).name,
     )
     def test_a_closed_pipe_ends_a_command_quietly(self, command: str, long: Path) -> None:
-        done = run("bash", "-c", f'{command} | head -c 20 >/dev/null; echo "${{PIPESTATUS[0]}}"', timeout=20)
+        done = run(
+            "bash",
+            "-c",
+            f'{command} | head -c 20 >/dev/null; echo "${{PIPESTATUS[0]}}"',
+            timeout=20,
+        )
         assert done.stderr == ""
         assert done.stdout.strip() in ("0", "141")
 
     @pytest.mark.parametrize(
-        "command", [f"{LOCK} --help", f"{LOCK} list", f"{LOG} tail", f"{LOG} append START w t", f"{LOCK} check t --json"]
+        "command",
+        [
+            f"{LOCK} --help",
+            f"{LOCK} list",
+            f"{LOG} tail",
+            f"{LOG} append START w t",
+            f"{LOCK} check t --json",
+        ],
     )
-    def test_output_that_cannot_be_written_is_exit_3(self, command: str, isolated_swarm_dir: Path) -> None:
+    def test_output_that_cannot_be_written_is_exit_3(
+        self, command: str, isolated_swarm_dir: Path
+    ) -> None:
         StatusBroadcaster("w").broadcast_start("t")
         done = run("bash", "-c", f"{command} >/dev/full")
         assert done.returncode == 3
@@ -580,7 +720,9 @@ class TestOutput:
         assert done.stderr.count("\n") == 1
 
     @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
-    def test_a_closed_stream_does_not_send_output_into_the_log(self, closed: str, isolated_swarm_dir: Path) -> None:
+    def test_a_closed_stream_does_not_send_output_into_the_log(
+        self, closed: str, isolated_swarm_dir: Path
+    ) -> None:
         run("bash", "-c", f"{LOG} append START w t {closed}")
         assert (isolated_swarm_dir / "status.log").read_text().count("\n") == 1
 
@@ -588,12 +730,21 @@ class TestOutput:
     def test_text_is_utf_8_under_any_locale(
         self, locale: str, lock: Run, log: Run, isolated_swarm_dir: Path, tmp_path: Path
     ) -> None:
-        env = script_environment(**(latin_1(tmp_path) if locale == "ISO-8859-1" else {"LC_ALL": locale}))
+        env = script_environment(
+            **(latin_1(tmp_path) if locale == "ISO-8859-1" else {"LC_ALL": locale})
+        )
         done = lock("acquire", "任务-é", "工人", env=env, encoding="utf-8")
         assert done.stdout.startswith("Lock acquired: 任务-é\n"), done.stderr
-        assert json.loads((isolated_swarm_dir / "locks" / "任务-é.lock").read_text())["worker"] == "工人"
-        assert lock("list", env=env, encoding="utf-8").stdout.startswith("任务-é: Active (worker: 工人, ")
-        appended = log("append", "WAIT", "工人", "任务-é", "需要人工", env=env, encoding="utf-8").stdout
+        assert (
+            json.loads((isolated_swarm_dir / "locks" / "任务-é.lock").read_text())["worker"]
+            == "工人"
+        )
+        assert lock("list", env=env, encoding="utf-8").stdout.startswith(
+            "任务-é: Active (worker: 工人, "
+        )
+        appended = log(
+            "append", "WAIT", "工人", "任务-é", "需要人工", env=env, encoding="utf-8"
+        ).stdout
         assert '"reason": "需要人工"' in appended
         assert log("query", "任务-é", env=env, encoding="utf-8").stdout == appended
         refused = lock("release", "任务-é", "别人", env=env, encoding="utf-8")
@@ -604,8 +755,12 @@ class TestOutput:
         lock("acquire", "t", "w")
         assert "\x1b" not in lock("list").stdout
         assert "\x1b[" in on_a_terminal(LOCK, "list", TERM="xterm")
-        assert on_a_terminal(LOCK, "list", TERM="xterm", NO_COLOR="1").startswith("t: Active (worker: w, ")
-        assert "\x1b[" in on_a_terminal(LOCK, "list", TERM="xterm", NO_COLOR=""), "an empty NO_COLOR counts as unset"
+        assert on_a_terminal(LOCK, "list", TERM="xterm", NO_COLOR="1").startswith(
+            "t: Active (worker: w, "
+        )
+        assert "\x1b[" in on_a_terminal(LOCK, "list", TERM="xterm", NO_COLOR=""), (
+            "an empty NO_COLOR counts as unset"
+        )
 
     def test_an_error_is_coloured_for_terminals_only(self, lock: Run) -> None:
         assert lock("check").stderr.startswith("Error: ")
@@ -621,14 +776,18 @@ class TestInterrupt:
             assert json.loads(follower.stdout.readline())["task_id"] == "t"
             expect_clean_interrupt(follower)
 
-    def test_an_interrupt_ends_follow_of_an_empty_log_and_creates_nothing(self, isolated_swarm_dir: Path) -> None:
+    def test_an_interrupt_ends_follow_of_an_empty_log_and_creates_nothing(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         with started(LOG, "follow") as follower:
             time.sleep(0.3)
             assert follower.poll() is None
             expect_clean_interrupt(follower)
         assert not isolated_swarm_dir.exists()
 
-    def test_an_interrupted_acquire_leaves_no_lock_and_no_scratch_directory(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_an_interrupted_acquire_leaves_no_lock_and_no_scratch_directory(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         lock("acquire", "t", "w")
         before = (isolated_swarm_dir / "locks" / "t.lock").read_bytes()
         with started(LOCK, "acquire", "t", "waiter", "--wait", "60") as waiter:
@@ -640,7 +799,9 @@ class TestInterrupt:
         assert lock("release", "t", "w").returncode == 0
         assert lock("list").stdout == "No locks\n"
 
-    def test_an_interrupt_during_imports_is_clean(self, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+    def test_an_interrupt_during_imports_is_clean(
+        self, isolated_swarm_dir: Path, tmp_path: Path
+    ) -> None:
         hook = tmp_path / "hook.py"
         hook.write_text(
             "import os, signal, sys\n"
@@ -656,7 +817,15 @@ class TestInterrupt:
         start = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(hook))}"
         python.write_text(f'#!/bin/sh\n{skip_options}\n{start} "$@"\n')
         python.chmod(0o755)
-        done = run("env", "--default-signal=INT", LOCK, "acquire", "t", "w", env=script_environment(SWARM_PYTHON=str(python)))
+        done = run(
+            "env",
+            "--default-signal=INT",
+            LOCK,
+            "acquire",
+            "t",
+            "w",
+            env=script_environment(SWARM_PYTHON=str(python)),
+        )
         assert done.returncode in (130, -signal.SIGINT)
         assert "Traceback" not in done.stderr
         assert not isolated_swarm_dir.exists()
@@ -666,7 +835,9 @@ def on_a_terminal(*command: str, **environment: str) -> str:
     """Return the output of a command on a terminal."""
     master, slave = pty.openpty()
     try:
-        with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=script_environment(**environment)) as process:
+        with subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=script_environment(**environment)
+        ) as process:
             os.close(slave)
             shown = b""
             while select.select([master], [], [], 20)[0]:

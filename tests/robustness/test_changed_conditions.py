@@ -66,8 +66,13 @@ def closed(path: Path, mode: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("mode", [0o500, 0o000], ids=oct)
 @pytest.mark.parametrize("below", PATHS)
-def test_a_lost_permission_is_reported_and_recovered_from(below: str, mode: int, state: Path) -> None:
-    with Worker(table(state), become_nobody) as worker, Worker(table(state), become_nobody) as newcomer:
+def test_a_lost_permission_is_reported_and_recovered_from(
+    below: str, mode: int, state: Path
+) -> None:
+    with (
+        Worker(table(state), become_nobody) as worker,
+        Worker(table(state), become_nobody) as newcomer,
+    ):
         token = worker("acquire", "t", "w", 60).token
         appended = [b"first", b"second"]
         for line in appended:
@@ -93,14 +98,20 @@ def test_a_lost_permission_is_reported_and_recovered_from(below: str, mode: int,
                 assert isinstance(answers["status"], Refusal) or answers["status"].exists, (
                     "an unreadable lock was reported as absent"
                 )
-                refused = {verb: answer for verb, answer in answers.items() if isinstance(answer, Refusal)}
+                refused = {
+                    verb: answer for verb, answer in answers.items() if isinstance(answer, Refusal)
+                }
                 left[task] = "release" in refused and "acquire" not in refused
                 appended += [b"third"] * ("store.append" not in refused)
                 if "acquire" in refused:
                     assert refused.pop("release").kind in ("NotYours", "StoreError")
                 refusals += refused.values()
         assert refusals or (below, mode) == (".locks", 0o500), "no call was refused"
-        assert [answer for answer in refusals if answer.kind != "StoreError" or "owner and mode" not in answer.text] == []
+        assert [
+            answer
+            for answer in refusals
+            if answer.kind != "StoreError" or "owner and mode" not in answer.text
+        ] == []
         for one, task in ((worker, "n"), (newcomer, "m")):
             assert one("heartbeat", "t", "w", token).token == token
             # a lock that was there before could not be removed: its worker can release
@@ -108,13 +119,17 @@ def test_a_lost_permission_is_reported_and_recovered_from(below: str, mode: int,
             if below == ".locks/intents":
                 one("release", task, "w")
                 left[task] = False
-            assert left[task] or one("acquire", task, "w", 60).token, "a refused worker has the lock"
+            assert left[task] or one("acquire", task, "w", 60).token, (
+                "a refused worker has the lock"
+            )
             assert one("release", task, "w").task_id == task
         assert worker("store.append", "status", b"last")
         assert worker("store.read_log", "status")[0] == [*appended, b"last"]
 
 
-def test_a_holder_without_permission_past_its_lease_stops_and_can_reacquire(state: Path, tmp_path: Path) -> None:
+def test_a_holder_without_permission_past_its_lease_stops_and_can_reacquire(
+    state: Path, tmp_path: Path
+) -> None:
     hears, says = os.pipe()
     answers, asks = os.pipe()
 
@@ -204,10 +219,25 @@ def test_workers_in_two_pid_namespaces_have_one_winner_each_time(tmp_path: Path)
     rounds = 200
     shared = tmp_path / "shared"
     shared.write_bytes(bytes(128 + 8 * rounds))
-    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", CONTENDER]
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-c",
+        CONTENDER,
+    ]
     command += [str(tmp_path / "state"), str(shared), str(rounds)]
     groups = [
-        subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        subprocess.Popen(
+            [*command, str(first)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         for first in (0, 4)
     ]
     try:
@@ -217,7 +247,9 @@ def test_workers_in_two_pid_namespaces_have_one_winner_each_time(tmp_path: Path)
             group.kill()
             group.wait()
     assert [group.returncode for group in groups] == [0, 0], done
-    assert [pids for pids, _ in done] == ["[2, 3, 4, 5]\n", "[4, 5, 6, 7]\n"], "some pids are of others there, some of none"
+    assert [pids for pids, _ in done] == ["[2, 3, 4, 5]\n", "[4, 5, 6, 7]\n"], (
+        "some pids are of others there, some of none"
+    )
     won = shared.read_bytes()[128:]
     winners = [[me for me in range(8) if won[me * rounds + number]] for number in range(rounds)]
     assert [len(who) for who in winners] == [1] * rounds
@@ -247,7 +279,9 @@ def test_workers_paused_past_their_leases_notice_it_and_are_refused(tmp_path: Pa
             except LockLost as error:
                 lost = str(error)
         again = table(Path(state)).store.read(f"locks/t{task}")
-        (tmp_path / f"paused-{task}").write_text(json.dumps([lost, json.loads(again or b"{}").get("token")]))
+        (tmp_path / f"paused-{task}").write_text(
+            json.dumps([lost, json.loads(again or b"{}").get("token")])
+        )
 
     def take_over(task: int) -> None:
         with TaskLockManager("w", FileStore(state)).hold(f"t{task}", ttl=60, wait=60) as lease:
@@ -273,11 +307,15 @@ def test_workers_paused_past_their_leases_notice_it_and_are_refused(tmp_path: Pa
     for task in tasks:
         lost, owner = json.loads((tmp_path / f"paused-{task}").read_text())
         assert lost
-        began, taken = (int((tmp_path / f"{what}-{task}").read_text()) for what in ("began", "taken"))
+        began, taken = (
+            int((tmp_path / f"{what}-{task}").read_text()) for what in ("began", "taken")
+        )
         assert owner == taken > began
         used = [int(token) for token in (tmp_path / f"resource-{task}").read_text().split()]
         late = used[used.index(taken) :].count(began)
-        assert late <= 1, "paused between asking and writing, once: that is what the token is refused for"
+        assert late <= 1, (
+            "paused between asking and writing, once: that is what the token is refused for"
+        )
 
 
 def await_all(there: Callable[[], bool]) -> None:
@@ -353,7 +391,9 @@ def make_cgroup() -> Path | None:
 
 
 def is_frozen(group: Path) -> bool:
-    state_file = group / ("cgroup.events" if (group / "cgroup.freeze").exists() else "freezer.state")
+    state_file = group / (
+        "cgroup.events" if (group / "cgroup.freeze").exists() else "freezer.state"
+    )
     return not {"frozen 1", "FROZEN"}.isdisjoint(state_file.read_text().splitlines())
 
 

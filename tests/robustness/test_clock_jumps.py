@@ -55,7 +55,9 @@ class TestByHand:
     """The test moves the clock, on every store."""
 
     @pytest.mark.parametrize("jump", JUMPS)
-    def test_a_jump_does_not_free_a_live_lock(self, jump: float, store: Store, clock: HandClock) -> None:
+    def test_a_jump_does_not_free_a_live_lock(
+        self, jump: float, store: Store, clock: HandClock
+    ) -> None:
         holder, other = TaskLockManager("holder", store), TaskLockManager("other", store)
         assert holder.acquire_lock("t", ttl=60)
         clock.jump(jump)
@@ -65,11 +67,15 @@ class TestByHand:
         assert holder.update_heartbeat("t")
         clock.jump(-2 * jump)
         clock.pass_time(59)
-        assert not other.acquire_lock("t", ttl=60), "also not after a heartbeat under the false time"
+        assert not other.acquire_lock("t", ttl=60), (
+            "also not after a heartbeat under the false time"
+        )
         assert holder.release_lock("t")
 
     @pytest.mark.parametrize("jump", JUMPS)
-    def test_a_jump_does_not_keep_a_dead_lock(self, jump: float, store: Store, clock: HandClock) -> None:
+    def test_a_jump_does_not_keep_a_dead_lock(
+        self, jump: float, store: Store, clock: HandClock
+    ) -> None:
         holder, other = TaskLockManager("holder", store), TaskLockManager("other", store)
         assert holder.acquire_lock("t", ttl=60)
         clock.jump(jump)
@@ -103,7 +109,9 @@ class TestByHand:
                 clock.pass_time(61)
         assert tokens == sorted(set(tokens))
 
-    def test_a_manager_judges_its_own_lock_without_the_wall_clock(self, store: Store, clock: HandClock) -> None:
+    def test_a_manager_judges_its_own_lock_without_the_wall_clock(
+        self, store: Store, clock: HandClock
+    ) -> None:
         locks = TaskLockManager("w", store)
         assert locks.acquire_lock("t", ttl=60)
         info = locks.get_lock_info("t")
@@ -129,7 +137,9 @@ class TestEditedByHand:
         path = Path(store.root) / "locks" / "t.lock"
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
-    def test_an_edited_heartbeat_is_judged_by_the_wall_clock(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edited_heartbeat_is_judged_by_the_wall_clock(
+        self, files: FileStore, clock: HandClock
+    ) -> None:
         locks = TaskLockManager("other", files)
         self.edit(files, heartbeat_at=to_iso(clock.now() - 61))
         assert not locks.is_locked("t")
@@ -140,7 +150,9 @@ class TestEditedByHand:
         assert not locks.is_locked("t")
         assert locks.acquire_lock("t", ttl=60)
 
-    def test_an_edited_ttl_is_judged_by_the_wall_clock(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edited_ttl_is_judged_by_the_wall_clock(
+        self, files: FileStore, clock: HandClock
+    ) -> None:
         locks = TaskLockManager("other", files)
         self.edit(files, ttl=1000)
         clock.jump(999)
@@ -150,7 +162,9 @@ class TestEditedByHand:
         clock.jump(-2)
         assert locks.is_locked("t"), "the wall clock judges, also when it goes back"
 
-    def test_an_edited_ttl_of_null_leaves_expires_at_as_the_only_end(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edited_ttl_of_null_leaves_expires_at_as_the_only_end(
+        self, files: FileStore, clock: HandClock
+    ) -> None:
         locks = TaskLockManager("other", files)
         self.edit(files, ttl=None, expires_at=to_iso(clock.now() + 10))
         clock.jump(9)
@@ -161,12 +175,16 @@ class TestEditedByHand:
         clock.pass_time(1e8)
         assert locks.is_locked("t")
 
-    def test_an_edit_of_another_field_does_not_change_the_judgement(self, files: FileStore, clock: HandClock) -> None:
+    def test_an_edit_of_another_field_does_not_change_the_judgement(
+        self, files: FileStore, clock: HandClock
+    ) -> None:
         self.edit(files, note="please do not touch", acquired_at="2001-01-01T00:00:00Z")
         clock.jump(DAY)
         assert TaskLockManager("other", files).is_locked("t")
 
-    def test_a_heartbeat_restores_the_holders_judgement_of_an_edited_lock(self, files: FileStore, clock: HandClock) -> None:
+    def test_a_heartbeat_restores_the_holders_judgement_of_an_edited_lock(
+        self, files: FileStore, clock: HandClock
+    ) -> None:
         self.edit(files, ttl=100)
         owner = TaskLockManager("w", files)
         assert owner.update_heartbeat("t")
@@ -183,23 +201,39 @@ class TestFakedTime:
     @pytest.fixture
     def at(self) -> Callable[[str], dict[str, str]]:
         """Return the environment of a process whose wall clock is off."""
-        found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
+        found = sorted(
+            glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+            + glob.glob("/usr/lib*/faketime/libfaketime.so.1")
+        )
         if sys.platform != "linux":
             pytest.skip("libfaketime is used on Linux")
         assert found, "install the package faketime"
-        return lambda offset: script_environment(LD_PRELOAD=found[0], FAKETIME=offset, FAKETIME_DONT_FAKE_MONOTONIC="1")
+        return lambda offset: script_environment(
+            LD_PRELOAD=found[0], FAKETIME=offset, FAKETIME_DONT_FAKE_MONOTONIC="1"
+        )
 
     def test_only_the_wall_clock_is_faked(self, at: Callable[[str], dict[str, str]]) -> None:
         """Without this the tests below would prove nothing."""
-        program = "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=at("+2d"), timeout=20)
+        program = (
+            "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), "
+            "time.monotonic())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=at("+2d"),
+            timeout=20,
+        )
         wall, boot, monotonic = map(float, done.stdout.split())
         assert wall - time.time() == pytest.approx(2 * DAY, abs=60)
         assert boot == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=60)
         assert monotonic == pytest.approx(time.monotonic(), abs=60)
 
     @pytest.mark.parametrize("offset", ["+2d", "-2d"])
-    def test_a_live_lock_is_live_under_any_wall_clock(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_live_lock_is_live_under_any_wall_clock(
+        self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]
+    ) -> None:
         first = json.loads(lock("acquire", "t", "w", "30", "--json").stdout)["lock"]["token"]
         assert lock("check", "t", env=at(offset)).stdout.startswith("t: Active\n")
         assert lock("list", env=at(offset)).stdout.startswith("t: Active (")
@@ -207,11 +241,15 @@ class TestFakedTime:
         assert refused.returncode == 1
         assert "held by w" in refused.stderr
         assert lock("heartbeat", "t", "w", env=at(offset)).returncode == 0
-        assert lock("acquire", "t", "other", "30").returncode == 1, "a heartbeat under a false time counts as well"
+        assert lock("acquire", "t", "other", "30").returncode == 1, (
+            "a heartbeat under a false time counts as well"
+        )
         assert lock("release", "t", "w", "--token", str(first)).returncode == 0
 
     @pytest.mark.parametrize("offset", ["+2d", "-2d"])
-    def test_a_dead_lock_is_dead_under_any_wall_clock(self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_dead_lock_is_dead_under_any_wall_clock(
+        self, offset: str, lock: Run, at: Callable[[str], dict[str, str]]
+    ) -> None:
         first = json.loads(lock("acquire", "t", "w", "1", "--json").stdout)["lock"]["token"]
         time.sleep(1.05)
         assert lock("check", "t", env=at(offset)).stdout.startswith("t: Expired\n")
@@ -230,7 +268,9 @@ class TestFakedTime:
         assert lock("acquire", "short", "other", "--wait", "10").returncode == 0
         assert lock("check", "long").stdout.startswith("long: Active\n")
 
-    def test_tokens_grow_under_any_wall_clock(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_tokens_grow_under_any_wall_clock(
+        self, lock: Run, at: Callable[[str], dict[str, str]]
+    ) -> None:
         tokens = []
         for offset in ("+2d", "-2d", "+0", "-3000d", "+3000d", "-2d"):
             done = lock("acquire", "t", "w", "60", "--json", env=at(offset))
@@ -238,7 +278,9 @@ class TestFakedTime:
             assert lock("release", "t", "w").returncode == 0
         assert tokens == sorted(set(tokens))
 
-    def test_a_wait_lasts_as_long_as_asked_under_any_wall_clock(self, lock: Run, at: Callable[[str], dict[str, str]]) -> None:
+    def test_a_wait_lasts_as_long_as_asked_under_any_wall_clock(
+        self, lock: Run, at: Callable[[str], dict[str, str]]
+    ) -> None:
         lock("acquire", "t", "w")
         for offset in ("+2d", "-2d"):
             begun = time.monotonic()
@@ -257,13 +299,17 @@ class TestTimeNamespaces:
         offset = 100_000 if request.param == "ahead" else -int(uptime * 0.9)
         return ["unshare", "--time", f"--boottime={offset}", "--fork"]
 
-    def test_the_boot_clock_reads_differently_inside_a_time_namespace(self, shifted: list[str]) -> None:
+    def test_the_boot_clock_reads_differently_inside_a_time_namespace(
+        self, shifted: list[str]
+    ) -> None:
         """Without this the tests below would prove nothing."""
         program = "import time; print(time.clock_gettime(time.CLOCK_BOOTTIME))"
         inside = float(run([*shifted, sys.executable, "-c", program]).stdout)
         assert abs(inside - time.clock_gettime(time.CLOCK_BOOTTIME)) > 60
 
-    def test_a_live_lock_counts_inside_and_outside_a_time_namespace(self, shifted: list[str], lock: Run) -> None:
+    def test_a_live_lock_counts_inside_and_outside_a_time_namespace(
+        self, shifted: list[str], lock: Run
+    ) -> None:
         assert run([*shifted, LOCK, "acquire", "inside", "w", "60"]).returncode == 0
         assert lock("acquire", "outside", "w", "60").returncode == 0
         for side in ([], shifted):
@@ -278,19 +324,28 @@ class TestTimeNamespaces:
                     "also after a heartbeat from the other side"
                 )
 
-    def test_a_short_lease_expires_inside_and_outside_a_time_namespace(self, shifted: list[str], lock: Run) -> None:
+    def test_a_short_lease_expires_inside_and_outside_a_time_namespace(
+        self, shifted: list[str], lock: Run
+    ) -> None:
         tokens = {}
         for task, side in (("inside", shifted), ("outside", [])):
-            tokens[task] = json.loads(run([*side, LOCK, "acquire", task, "w", "1", "--json"]).stdout)["lock"]["token"]
+            tokens[task] = json.loads(
+                run([*side, LOCK, "acquire", task, "w", "1", "--json"]).stdout
+            )["lock"]["token"]
         time.sleep(1.05)
         for side in ([], shifted):
             for task in ("inside", "outside"):
                 assert run([*side, LOCK, "check", task]).stdout.startswith(f"{task}: Expired\n")
-        assert json.loads(lock("acquire", "inside", "v", "--json").stdout)["lock"]["token"] > tokens["inside"]
+        assert (
+            json.loads(lock("acquire", "inside", "v", "--json").stdout)["lock"]["token"]
+            > tokens["inside"]
+        )
         taken = run([*shifted, LOCK, "acquire", "outside", "v", "--json"])
         assert json.loads(taken.stdout)["lock"]["token"] > tokens["outside"]
 
-    def test_a_holder_in_a_time_namespace_is_alive_for_others_until_killed(self, shifted: list[str], lock: Run) -> None:
+    def test_a_holder_in_a_time_namespace_is_alive_for_others_until_killed(
+        self, shifted: list[str], lock: Run
+    ) -> None:
         with holding(shifted) as pid:
             assert lock("check", "t").stdout.startswith("t: Active\n")
             assert lock("acquire", "t", "other", "60").returncode == 1
@@ -299,15 +354,21 @@ class TestTimeNamespaces:
             assert lock("check", "t").stdout.startswith("t: Expired (holder gone)\n")
             assert lock("acquire", "t", "other", "60").returncode == 0
 
-    def test_a_holder_outside_is_alive_for_a_time_namespace_until_killed(self, shifted: list[str], lock: Run) -> None:
+    def test_a_holder_outside_is_alive_for_a_time_namespace_until_killed(
+        self, shifted: list[str], lock: Run
+    ) -> None:
         with holding([]) as pid:
             assert run([*shifted, LOCK, "check", "t"]).stdout.startswith("t: Active\n")
             assert run([*shifted, LOCK, "acquire", "t", "other", "60"]).returncode == 1
             kill(pid)
-            assert run([*shifted, LOCK, "check", "t"]).stdout.startswith("t: Expired (holder gone)\n")
+            assert run([*shifted, LOCK, "check", "t"]).stdout.startswith(
+                "t: Expired (holder gone)\n"
+            )
             assert run([*shifted, LOCK, "acquire", "t", "other", "60"]).returncode == 0
 
-    def test_heartbeats_inside_a_time_namespace_keep_a_short_lease(self, shifted: list[str], lock: Run) -> None:
+    def test_heartbeats_inside_a_time_namespace_keep_a_short_lease(
+        self, shifted: list[str], lock: Run
+    ) -> None:
         with holding(shifted, ttl=1):
             deadline = time.monotonic() + 2.2
             while time.monotonic() < deadline:
@@ -328,17 +389,24 @@ class TestPidNamespaces:
 
     def test_a_holder_outside_never_counts_as_gone_in_a_pid_namespace(self) -> None:
         with holding([]) as pid:
-            assert run([*self.APART, "sh", "-c", f"kill -0 {pid}"]).returncode != 0, "the pid does not exist inside"
+            assert run([*self.APART, "sh", "-c", f"kill -0 {pid}"]).returncode != 0, (
+                "the pid does not exist inside"
+            )
             assert run([*self.APART, LOCK, "check", "t"]).stdout.startswith("t: Active\n")
             assert run([*self.APART, LOCK, "acquire", "t", "other"]).returncode == 1
 
     def test_equal_pids_of_two_pid_namespaces_are_not_confused(self) -> None:
         with holding(self.APART):
-            program = "import os, swarm; print(os.getpid(), swarm.TaskLockManager('other').acquire_lock('t'))"
+            program = (
+                "import os, swarm; print(os.getpid(), "
+                "swarm.TaskLockManager('other').acquire_lock('t'))"
+            )
             done = run([*self.APART, sys.executable, "-c", program], cwd=ROOT)
             assert (done.stdout, done.stderr) == ("1 False\n", "")
 
-    def test_the_lock_of_a_dead_holder_in_a_pid_namespace_ends_with_its_lease(self, lock: Run) -> None:
+    def test_the_lock_of_a_dead_holder_in_a_pid_namespace_ends_with_its_lease(
+        self, lock: Run
+    ) -> None:
         """No process outside can prove that the holder is gone."""
         with holding(self.APART, ttl=1):
             pass
@@ -356,7 +424,8 @@ class TestPidNamespaces:
             "import subprocess, sys\n"
             "stranger = subprocess.Popen(['sleep', '300'])\n"
             "assert stranger.pid == 2\n"
-            "inner = subprocess.Popen(['unshare', '--pid', '--fork', '--kill-child', 'sh', '-c', sys.argv[1]],\n"
+            "inner = subprocess.Popen(['unshare', '--pid', '--fork', '--kill-child', 'sh', '-c', "
+            "sys.argv[1]],\n"
             "                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
             "print((inner.stdout.readline() or 'nothing').split()[0])\n"
             "stranger.kill()\n"
@@ -366,12 +435,21 @@ class TestPidNamespaces:
             "inner.kill()\n"
         )
         script = f"'{sys.executable}' '{holder}' 60 & read -r go; '{LOCK}' check t; kill $!; wait"
-        done = run([*self.APART, sys.executable, str(driver), script], env=script_environment(PYTHONPATH=str(ROOT)))
+        done = run(
+            [*self.APART, sys.executable, str(driver), script],
+            env=script_environment(PYTHONPATH=str(ROOT)),
+        )
         assert done.stdout.splitlines() == ["2", "t: Active"], done.stderr
 
 
 def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    settings = {"capture_output": True, "text": True, "timeout": 30, "env": script_environment(), **options}
+    settings = {
+        "capture_output": True,
+        "text": True,
+        "timeout": 30,
+        "env": script_environment(),
+        **options,
+    }
     done: subprocess.CompletedProcess[str] = subprocess.run(command, **settings)
     return done
 
@@ -383,7 +461,9 @@ def holding(apart: list[str] | tuple[str, ...], ttl: float = 60) -> Iterator[int
     Yield its pid as it knows it. Kill it at the end.
     """
     command = [*apart, sys.executable, "-c", HOLDER, str(ttl)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=script_environment()) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=script_environment()
+    ) as process:
         assert process.stdout is not None
         pid = 0
         try:

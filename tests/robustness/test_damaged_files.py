@@ -57,14 +57,24 @@ LOCKS: list[dict[str, Any]] = [
     {**FIELDS, "holder": {**STAMP, "at": STEADY - 301.0}},
     {**FIELDS, "heartbeat_at": "2026-02-02T02:34:59.000Z", "holder": STAMP},
     {**FIELDS, "ttl": None, "expires_at": "", "holder": {**STAMP, "ttl": None}},
-    {"task_id": "t", "worker": "w", "acquired_at": "2026-02-02T02:30:00Z", "expires_at": "2026-02-02T02:39:59Z"},
-    {"worker_id": "w", "task_id": "t", "acquired_at": "2026-02-02T02:30:00Z", "heartbeat_at": "2026-02-02T02:40:00Z", "ttl": 300},
+    {
+        "task_id": "t",
+        "worker": "w",
+        "acquired_at": "2026-02-02T02:30:00Z",
+        "expires_at": "2026-02-02T02:39:59Z",
+    },
+    {
+        "worker_id": "w",
+        "task_id": "t",
+        "acquired_at": "2026-02-02T02:30:00Z",
+        "heartbeat_at": "2026-02-02T02:40:00Z",
+        "ttl": 300,
+    },
     {"worker": "w"},
 ]
 
 
-# The meaning of a lock file, computed once more
-# ------------------------------------------
+# The meaning of a lock file, computed once more ---------------------------------------
 
 
 def meaning(data: bytes) -> str:
@@ -79,7 +89,9 @@ def meaning(data: bytes) -> str:
         return "unreadable"
     texts = {key: value for key, value in record.items() if isinstance(value, str)}
     stamp = record.get("holder")
-    if not isinstance(stamp, dict) or any(isinstance(value, (list, dict)) or is_absurd(value) for value in stamp.values()):
+    if not isinstance(stamp, dict) or any(
+        isinstance(value, (list, dict)) or is_absurd(value) for value in stamp.values()
+    ):
         stamp = {}
     worker = texts.get("worker", "")
     if not worker or worker == stamp.get("worker"):
@@ -89,7 +101,11 @@ def meaning(data: bytes) -> str:
     ttl = seconds(record.get("ttl"))
     begun = texts.get("heartbeat_at") or texts.get("acquired_at", "")
     if ttl is not None:
-        vouched = (stamp.get("worker"), stamp.get("heartbeat_at"), stamp.get("ttl")) == (worker, begun, ttl)
+        vouched = (stamp.get("worker"), stamp.get("heartbeat_at"), stamp.get("ttl")) == (
+            worker,
+            begun,
+            ttl,
+        )
         here = BOOT and (stamp.get("boot"), stamp.get("time_ns")) == (BOOT, TIME_NS)
         at = stamp.get("at")
         if vouched and here and isinstance(at, float) and at <= STEADY:
@@ -112,7 +128,12 @@ def seconds(value: Any) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value >= 1e12:  # noqa: PLR0124
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or value != value  # noqa: PLR0124
+        or value >= 1e12
+    ):
         return None
     return max(value, -1e12)
 
@@ -125,8 +146,7 @@ def moment(text: str) -> float | None:
         return None
 
 
-# Lock files
-# -----------------------------------------------------------------------------
+# Lock files ---------------------------------------------------------------------------
 
 
 @contextmanager
@@ -190,14 +210,20 @@ def expect_the_right_answer(data: bytes) -> None:
 @example(b'{"worker": "w", "junk": "' + b"x" * 10_000_000 + b'"}')
 @example(json.dumps({**FIELDS, "holder": {**STAMP, "x": float("nan")}}).encode())
 @example(json.dumps({**FIELDS, "holder": {**STAMP, "at": float("-inf")}}).encode())
-@example(json.dumps({"worker": "w", "ttl": None, "holder": {**STAMP, "ttl": [None], "pid": 2**22 + 1}}).encode())
+@example(
+    json.dumps(
+        {"worker": "w", "ttl": None, "holder": {**STAMP, "ttl": [None], "pid": 2**22 + 1}}
+    ).encode()
+)
 def test_any_content_of_a_lock_file_is_held_or_free_as_the_protocol_says(data: bytes) -> None:
     expect_the_right_answer(data)
 
 
 @pytest.mark.parametrize("wrong", ["", 1.5, None, [1], {}, -1, 0], ids=repr)
 @pytest.mark.parametrize("key", ["pid", "start", "boot", "time_ns", "pid_ns", "host", "machine"])
-def test_a_damaged_identity_does_not_prove_that_a_live_process_is_gone(key: str, wrong: Any) -> None:
+def test_a_damaged_identity_does_not_prove_that_a_live_process_is_gone(
+    key: str, wrong: Any
+) -> None:
     holder = {**process.identity(), **STAMP, "ttl": None, key: wrong}
     data = json.dumps({**FIELDS, "ttl": None, "holder": holder}).encode()
     with state_with(t=data) as store:
@@ -209,11 +235,13 @@ def test_a_name_with_a_line_break_forges_no_line_of_validate() -> None:
     with state_with(**{"a\nb: forged": b"{"}):
         answer = run("log", "validate")
     assert answer.code == 1
-    assert answer.out.count(b"\n") == 1 + answer.out.count(b"is not a valid name") and b"\nb: forged" not in answer.out
+    assert (
+        answer.out.count(b"\n") == 1 + answer.out.count(b"is not a valid name")
+        and b"\nb: forged" not in answer.out
+    )
 
 
-# Log lines
-# ------------------------------------------------------------------------------
+# Log lines ----------------------------------------------------------------------------
 
 RECORD = {
     "timestamp": "2026-02-02T10:30:10.123Z",
@@ -237,15 +265,25 @@ def is_record(line: bytes) -> bool:
 
 
 @MANY
-@given(some.lists(broken(records(RECORD)), min_size=1, max_size=4), some.booleans(), some.booleans())
+@given(
+    some.lists(broken(records(RECORD)), min_size=1, max_size=4), some.booleans(), some.booleans()
+)
 @example([DEEP, b"\x00" * 10_000_000], True, False)
 @example([b"z" * 10_000_000], False, True)
-def test_a_damaged_log_line_is_skipped_and_counted_and_hides_no_other(damage: list[bytes], rotated: bool, torn: bool) -> None:
+def test_a_damaged_log_line_is_skipped_and_counted_and_hides_no_other(
+    damage: list[bytes], rotated: bool, torn: bool
+) -> None:
     whole = [neighbour(number) for number in range(len(damage) + 1)]
-    data = whole[0] + b"\n" + b"".join(bad + b"\n" + good + b"\n" for bad, good in zip(damage, whole[1:], strict=True))
+    data = (
+        whole[0]
+        + b"\n"
+        + b"".join(bad + b"\n" + good + b"\n" for bad, good in zip(damage, whole[1:], strict=True))
+    )
     lines = data.split(b"\n")[:-1]
     with state_with() as store:
-        Path(store.root, "status.log").write_bytes(data + (damage[0].replace(b"\n", b"") if torn else b""))
+        Path(store.root, "status.log").write_bytes(
+            data + (damage[0].replace(b"\n", b"") if torn else b"")
+        )
         assert not rotated or store.rotate("status")
         expected = [line for line in lines if is_record(line)]
         log = StatusLog(store)

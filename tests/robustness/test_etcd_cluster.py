@@ -43,16 +43,24 @@ def rows() -> dict[str, Row]:
 def test_a_cluster_under_chaos_breaks_no_promise() -> None:
     row = next(row for what, row in rows().items() if "workers" in what)
     assert row.held, row.figures
-    numbers = {what: int(number.replace(",", "")) for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)}
+    numbers = {
+        what: int(number.replace(",", ""))
+        for number, what in re.findall(r"([\d,]+) ([a-z ]+)", row.figures)
+    }
     assert min(numbers[what] for what in ("acquisitions", "appends", "stops")) > 30
     assert numbers["events"] == len(cluster_chaos.EVENTS)
 
 
-@pytest.mark.parametrize("what", ["the leader is killed", "a follower is cut off", "the leader is cut off", "two of three"])
+@pytest.mark.parametrize(
+    "what",
+    ["the leader is killed", "a follower is cut off", "the leader is cut off", "two of three"],
+)
 def test_workers_recover_by_themselves_when(what: str) -> None:
     row = next(row for about, row in rows().items() if about.startswith(what))
     assert row.held, row.figures
-    assert all(float(seconds) < 20 for seconds in re.findall(r"([\d.]+) s", row.figures)), row.figures
+    assert all(float(seconds) < 20 for seconds in re.findall(r"([\d.]+) s", row.figures)), (
+        row.figures
+    )
 
 
 @pytest.mark.parametrize("control", [control for control, _, _ in CONTROLS])
@@ -70,7 +78,10 @@ class TestCutOff:
             with Witness(severed.url()) as witness:
                 cluster.cut_off(severed)
                 witness.ask()
-                wait_until(lambda: any(member.is_leader() for member in others), "the others do not elect one")
+                wait_until(
+                    lambda: any(member.is_leader() for member in others),
+                    "the others do not elect one",
+                )
                 assert severed._said("POST", "/v3/maintenance/status"), "it cannot be reached"
                 open_store(cluster.url()).append("status", b"without it")
                 wait_until(lambda: witness.has_ended, "it is asked for ever")
@@ -96,7 +107,9 @@ class TestWaits:
         assert wait_after(self.event(MAJORITY), history) == Wait(1, 3)
 
     def test_a_worker_that_never_succeeds_again_has_no_recovery_time(self, tmp_path: Path) -> None:
-        assert wait_after(self.event(), noted(tmp_path, a="appended 1 1 2; appended 2 31 32")) == Wait(INFINITE, INFINITE)
+        assert wait_after(
+            self.event(), noted(tmp_path, a="appended 1 1 2; appended 2 31 32")
+        ) == Wait(INFINITE, INFINITE)
 
     def test_a_worker_that_does_not_recover_is_found(self, tmp_path: Path) -> None:
         done = "appended 1 1 2; appended 2 21 22"
@@ -107,12 +120,23 @@ class TestWaits:
 
 class TestWitness:
     def test_a_witness_reports_an_answer_and_a_question_that_takes_too_long(self) -> None:
-        outcomes = [Outcome("read", 1, None), Outcome("tail", 1, "[]"), Outcome("keys", LATE + 0.1, None)]
-        assert wrong_with(outcomes, "it") == ["it answered tail: []", f"it was asked keys for {LATE + 0.1:.1f} s"]
+        outcomes = [
+            Outcome("read", 1, None),
+            Outcome("tail", 1, "[]"),
+            Outcome("keys", LATE + 0.1, None),
+        ]
+        assert wrong_with(outcomes, "it") == [
+            "it answered tail: []",
+            f"it was asked keys for {LATE + 0.1:.1f} s",
+        ]
 
 
 def test_a_lease_that_ended_early_is_reported_with_its_seconds(tmp_path: Path) -> None:
-    history = noted(tmp_path, a="held t 1 0 1 5 False; held u 1 0 1 5 False", b="held t 2 2 3 9 False; held u 2 2 6 9 False")
+    history = noted(
+        tmp_path,
+        a="held t 1 0 1 5 False; held u 1 0 1 5 False",
+        b="held t 2 2 3 9 False; held u 2 2 6 9 False",
+    )
     assert too_early(history) == [2.0]
 
 

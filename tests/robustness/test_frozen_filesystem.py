@@ -57,27 +57,35 @@ def test_after_a_freeze_exactly_one_process_has_the_lock_and_knows_it(
     # the worst case: every intent counts as left by a crash
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     rounds = [
-        frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms) for at in range(1, 9) for again in "ab"
+        frozen_round(disk, disk.seen / f"{operation}-{at}-{again}", operation, at, swarms)
+        for at in range(1, 9)
+        for again in "ab"
     ]
     assert [winners for winners, owner in rounds if winners != [owner]] == []
     assert len({owner for _, owner in rounds}) > 1, "always the same one won: they did not compete"
 
 
-def test_the_freeze_test_catches_scratch_directories_behind_symlinks(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_freeze_test_catches_scratch_directories_behind_symlinks(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Removing the symlink stops a process that is stopped before its rename, but not
     one that sleeps inside: two winners.
     """
     monkeypatch.setattr(swap, "INTENT_TIMEOUT", 0.0)
     wrong = 0
     for number in range(60):
-        winners, _ = frozen_round(disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links)
+        winners, _ = frozen_round(
+            disk, disk.seen / f"linked-{number}", "takeover", number % 6 + 1, through_links
+        )
         wrong += len(winners) > 1
         if wrong >= 3:
             return
     pytest.fail(f"two winners in {wrong} of 60 rounds only: the freeze proves little")
 
 
-def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) -> tuple[list[str], str]:
+def frozen_round(
+    disk: Disk, path: Path, operation: str, at: int, make: Make
+) -> tuple[list[str], str]:
     """Return the workers that were told "acquired", and the holder, after a freeze.
 
     One process sleeps inside the rename that ends its operation. The lease is over for
@@ -88,12 +96,19 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
         (path / "locks" / "t0.lock").rename(path / "locks" / "t.lock")
     else:
         table(path).acquire("t", "sleeper", 60)
-    later = {"sleeper": 1000.0 if operation == "takeover" else 0.0, **{f"rival-{me}": 1000.0 for me in range(RIVALS)}}
+    later = {
+        "sleeper": 1000.0 if operation == "takeover" else 0.0,
+        **{f"rival-{me}": 1000.0 for me in range(RIVALS)},
+    }
 
     def work(step: Callable[[], None], who: str) -> object:
         calls = ("rename",) if who == "sleeper" else CHANGES
         locks = make(path, later[who], Counting(Filesystem(), step, calls))  # type: ignore[arg-type]
-        return OPERATIONS[operation](locks) if who == "sleeper" else locks.acquire("t", who, LEASE).token
+        return (
+            OPERATIONS[operation](locks)
+            if who == "sleeper"
+            else locks.acquire("t", who, LEASE).token
+        )
 
     processes = {
         who: Stopped(lambda step, who=who: work(step, who), 1 if who == "sleeper" else at)  # type: ignore[misc]
@@ -106,7 +121,11 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
             process.wake()
             await_sleep(process)
     answers = {who: process.answer() for who, process in processes.items()}
-    assert {answer for answer in answers.values() if isinstance(answer, str)} <= {"LockHeld", "LockLost", "NotYours"}
+    assert {answer for answer in answers.values() if isinstance(answer, str)} <= {
+        "LockHeld",
+        "LockLost",
+        "NotYours",
+    }
     lock = path / "locks" / "t.lock"
     owner = json.loads(lock.read_text())["worker"] if lock.exists() else ""
     if operation != "takeover":
@@ -117,7 +136,10 @@ def frozen_round(disk: Disk, path: Path, operation: str, at: int, make: Make) ->
 def await_sleep(process: Stopped) -> None:
     """Return when the process sleeps inside a system call that a freeze holds up."""
     deadline = time.monotonic() + 10
-    while not process.finished and Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D":
+    while (
+        not process.finished
+        and Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D"
+    ):
         assert time.monotonic() < deadline, "it goes on although the filesystem is frozen"
         time.sleep(0.0005)
 
@@ -187,7 +209,9 @@ def test_no_append_is_lost_or_torn_by_a_freeze(disk: Disk, tmp_path: Path) -> No
         assert numbers == sorted(numbers), "a writer's records are out of order"
 
 
-def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(disk: Disk, tmp_path: Path) -> None:
+def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(
+    disk: Disk, tmp_path: Path
+) -> None:
     store = FileStore(str(disk.seen / "held"))
     steady = store.clock.steady
     hears, says = os.pipe()
@@ -225,7 +249,9 @@ def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(disk: Di
         assert os.read(hears, 4) == b"held"
         with disk.frozen():
             children += [fork(take_over, me) for me in range(4)]
-            assert os.read(hears, 4) == b"lost", "the warning must not wait for the frozen filesystem"
+            assert os.read(hears, 4) == b"lost", (
+                "the warning must not wait for the frozen filesystem"
+            )
     finally:
         codes = [os.waitpid(child, 0)[1] for child in children]
         os.close(hears)

@@ -31,9 +31,17 @@ from tests.support.processes import Counting, fork
 WRITER: Any = log_writer
 NEED_SPACE = ("mkdir", "link", "rename", "symlink", "write_new", "grow")
 CURES = {errno.ENOSPC: "Free some space", errno.EDQUOT: "quota", errno.EIO: "df, mount"}
-FAILURES = [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EDQUOT, False), (errno.EIO, False), (errno.EIO, True)]
+FAILURES = [
+    (errno.ENOSPC, False),
+    (errno.ENOSPC, True),
+    (errno.EDQUOT, False),
+    (errno.EIO, False),
+    (errno.EIO, True),
+]
 failures = pytest.mark.parametrize(
-    ("code", "lasting"), FAILURES, ids=[f"{errno.errorcode[code]}{'-from-there-on' * lasting}" for code, lasting in FAILURES]
+    ("code", "lasting"),
+    FAILURES,
+    ids=[f"{errno.errorcode[code]}{'-from-there-on' * lasting}" for code, lasting in FAILURES],
 )
 
 OPERATIONS: dict[str, Callable[[LockTable], object]] = {
@@ -112,7 +120,9 @@ def test_a_lock_is_held_exactly_if_reported_whichever_write_fails(
         if operation.startswith("overtaken") and lasting:
             assert has_it or failed  # a lock that was written already can be undone only by writing
         elif operation.endswith(("acquire", "takeover")):
-            assert has_it == (not failed), f"answered {'no' if failed else 'yes'} at write {at}, which is false"
+            assert has_it == (not failed), (
+                f"answered {'no' if failed else 'yes'} at write {at}, which is false"
+            )
         elif operation == "heartbeat":
             assert has_it
         elif not failed:
@@ -144,7 +154,12 @@ WORK: dict[str, Callable[[FileStore], object]] = {
 @failures
 @pytest.mark.parametrize("work", WORK)
 def test_the_log_keeps_every_returned_append_whichever_write_fails(
-    work: str, code: int, lasting: bool, short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    work: str,
+    code: int,
+    lasting: bool,
+    short: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for at in range(1, 100):
         path = tmp_path / str(at)
@@ -161,11 +176,17 @@ def test_the_log_keeps_every_returned_append_whichever_write_fails(
             except StoreError as error:
                 failed = str(error)
         failing.over = True
-        assert not failed or CURES[code] in failed or (short and "only a part of the line" in failed)
+        assert (
+            not failed or CURES[code] in failed or (short and "only a part of the line" in failed)
+        )
         store.append("status", b"after")
         before.append("status", b"and here too")
         lines = store.read_log("status")[0]
-        assert [line for line in lines if line not in (b"tried", b"tri")] == [b"before", b"after", b"and here too"]
+        assert [line for line in lines if line not in (b"tried", b"tri")] == [
+            b"before",
+            b"after",
+            b"and here too",
+        ]
         assert lines.count(b"tried") == 1 if returned else lines.count(b"tried") <= 1
         assert store.tail("status", 100)[0] == lines
         for one in (store, before):
@@ -223,7 +244,9 @@ KINDS: dict[str, tuple[Callable[[Path], AbstractContextManager[Disk]], Callable[
 
 @needs_root
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: str, tmp_path: Path) -> None:
+def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(
+    kind: str, tmp_path: Path
+) -> None:
     make, exhaust = KINDS[kind]
     workers = range(4)
     with make(tmp_path / "disk") as disk:
@@ -241,11 +264,15 @@ def test_workers_on_a_disk_that_fills_up_never_overlap_and_lose_nothing(kind: st
         assert codes == [0] * len(workers)
         notes = [json.loads((tmp_path / f"notes-{me}").read_text()) for me in workers]
         assert any(note["refused"] for note in notes), "no worker ever found the disk full"
-        assert [text for note in notes for text in note["refused"] if "Free some space" not in text] == []
+        assert [
+            text for note in notes for text in note["refused"] if "Free some space" not in text
+        ] == []
         assert not any(note["overlaps"] for note in notes)
         # Every release needs an inode. Without one, a lock may stay in the name of a
         # worker that was told no.
-        assert "inodes" in kind or not any(note["stuck"] for note in notes), "a refused worker holds the lock"
+        assert "inodes" in kind or not any(note["stuck"] for note in notes), (
+            "a refused worker holds the lock"
+        )
         assert sum(note["held"] for note in notes) > 10
         tokens = [int(token) for token in (tmp_path / "order").read_text().split()]
         assert tokens == sorted(set(tokens))
@@ -320,7 +347,13 @@ def work_until_stopped(me: int, state: Path, outside: Path) -> None:
             flock(alone, LOCK_UN)
             until_there_is_space(lambda token=lock.token: release(token))  # type: ignore[misc]
     store.close()
-    notes = {"refused": sorted(refused), "overlaps": overlaps, "held": held, "stuck": stuck, "returned": returned}
+    notes = {
+        "refused": sorted(refused),
+        "overlaps": overlaps,
+        "held": held,
+        "stuck": stuck,
+        "returned": returned,
+    }
     (outside / f"notes-{me}").write_text(json.dumps(notes))
 
 

@@ -18,7 +18,17 @@ import pytest
 
 from tests.support.agent_notes import Spell, agent, assert_one_at_a_time, spells
 from tests.support.disks import needs_root
-from tests.support.hosts import Done, Elsewhere, Host, Hosts, Process, end, send, three_hosts, wait_until_gone
+from tests.support.hosts import (
+    Done,
+    Elsewhere,
+    Host,
+    Hosts,
+    Process,
+    end,
+    send,
+    three_hosts,
+    wait_until_gone,
+)
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.server import Server, running, wait_until
@@ -86,7 +96,9 @@ class Swarm:
         A silent store is given up later than a lease lasts.
         """
         command = [sys.executable, *(["-c", program] if program else ["-m", "swarm"]), *args]
-        process = host.start(*command, env=self.environment(host, timeout), output=self.output(host))
+        process = host.start(
+            *command, env=self.environment(host, timeout), output=self.output(host)
+        )
         self._started.append(process)
         return process
 
@@ -101,20 +113,32 @@ class Swarm:
         return self._directory / f"{host.name}.output"
 
     def add(self, **tasks: list[str]) -> None:
-        lines = [json.dumps({"id": name, "command": command, "max_attempts": 100}) for name, command in tasks.items()]
+        lines = [
+            json.dumps({"id": name, "command": command, "max_attempts": 100})
+            for name, command in tasks.items()
+        ]
         path = self._directory / "tasks"
         path.write_text("\n".join(lines))
         assert len(self.ask(self.hosts.right, "task", "import", str(path))["added"]) == len(tasks)
 
     def states(self) -> Counter[str]:
-        return Counter(task["state"] for task in self.ask(self.hosts.right, "task", "list")["tasks"])
+        return Counter(
+            task["state"] for task in self.ask(self.hosts.right, "task", "list")["tasks"]
+        )
 
     def records(self, state: str) -> list[str]:
         """Return the tasks of all records of a state in their order, without an agent's
         own records.
         """
-        lines = [json.loads(line) for line in self.run(self.hosts.right, "log", "tail", "100000").stdout.splitlines()]
-        return [record["task_id"] for record in lines if record["state"] == state and "from" not in record.get("meta", {})]
+        lines = [
+            json.loads(line)
+            for line in self.run(self.hosts.right, "log", "tail", "100000").stdout.splitlines()
+        ]
+        return [
+            record["task_id"]
+            for record in lines
+            if record["state"] == state and "from" not in record.get("meta", {})
+        ]
 
     def spells(self, task: str = "") -> list[Spell]:
         return [spell for spell in spells(self.notes) if task in ("", spell.task)]
@@ -133,8 +157,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def server(request: pytest.FixtureRequest, hosts: Hosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(SERVERS[request.param](tmp_path_factory.mktemp("server"), hosts.for_server)) as made:
+def server(
+    request: pytest.FixtureRequest, hosts: Hosts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    with running(
+        SERVERS[request.param](tmp_path_factory.mktemp("server"), hosts.for_server)
+    ) as made:
         yield made
 
 
@@ -154,8 +182,13 @@ def test_the_simulated_hosts_are_separate(hosts: Hosts) -> None:
     )
     lines = [host.run(sys.executable, "-c", program, env={}).stdout.split() for host in hosts.all]
     here = time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
-    off = [[float(reading) - now for reading, now in zip(readings, here, strict=False)] for readings in lines]
-    assert [wall for wall, _, _ in off] == [pytest.approx(minutes * 60, abs=10) for minutes in (0, 7, -7)]
+    off = [
+        [float(reading) - now for reading, now in zip(readings, here, strict=False)]
+        for readings in lines
+    ]
+    assert [wall for wall, _, _ in off] == [
+        pytest.approx(minutes * 60, abs=10) for minutes in (0, 7, -7)
+    ]
     assert [monotonic for _, monotonic, _ in off] == [pytest.approx(0, abs=10)] * 3
     assert all(steady > 900 for _, _, steady in off)
     for identities in zip(*(fields[3:] for fields in lines), strict=True):
@@ -175,7 +208,10 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
             # some servers know the time only to a second or two
             assert 0 < seen["seconds_left"] < ttl + 5
     taking = swarm.start(swarm.hosts.ahead, "lock", "acquire", "held", "successor", "--wait", "20")
-    workers = [swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", "3") for host in swarm.hosts.all]
+    workers = [
+        swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", "3")
+        for host in swarm.hosts.all
+    ]
     assert taking.wait(30) == 0
     assert ttl <= time.monotonic() - begun and time.monotonic() - released < ttl + 10
     taken = swarm.ask(swarm.hosts.right, "lock", "check", "held")["lock"]
@@ -191,12 +227,27 @@ def test_a_queue_is_drained_by_hosts_whose_clocks_are_minutes_apart(swarm: Swarm
 
 def test_a_disconnected_host_stops_before_a_takeover_and_recovers_when_healed(swarm: Swarm) -> None:
     """All workers have the same name: only the token tells them apart."""
-    cut_off, others, finish = swarm.hosts.ahead, (swarm.hosts.behind, swarm.hosts.right), swarm.notes.with_name("finish")
+    cut_off, others, finish = (
+        swarm.hosts.ahead,
+        (swarm.hosts.behind, swarm.hosts.right),
+        swarm.notes.with_name("finish"),
+    )
     tasks = {"quiet", "stubborn", "talkative"}
     everything = {*tasks, "build", "deploy", "deploy-asked"}
     swarm.add(**{name: agent(swarm.notes, finish, name) for name in tasks})
     worker = ("worker", "--id", "same", "--ttl", "4")
-    build = ("run", "build", "--worker", "same", "--ttl", "4", "--wait", "60", "--", *agent(swarm.notes, finish, "stubborn"))
+    build = (
+        "run",
+        "build",
+        "--worker",
+        "same",
+        "--ttl",
+        "4",
+        "--wait",
+        "60",
+        "--",
+        *agent(swarm.notes, finish, "stubborn"),
+    )
     deploy = (str(swarm.notes), "deploy", "same", "4", str(finish))
     for _ in tasks:
         swarm.start(cut_off, *worker)
@@ -221,9 +272,17 @@ def test_a_disconnected_host_stops_before_a_takeover_and_recovers_when_healed(sw
     cut_off.heal()
 
     for task in ("quiet", "deploy"):
-        assert swarm.run(cut_off, "lock", "heartbeat", task, "same", "--token", late[task]).returncode == 4
-        assert swarm.run(cut_off, "lock", "release", task, "same", "--token", late[task]).returncode == 1
-    refused = swarm.run(cut_off, "task", "done", "quiet", "too late", "--worker", "same", "--token", late["quiet"])
+        assert (
+            swarm.run(cut_off, "lock", "heartbeat", task, "same", "--token", late[task]).returncode
+            == 4
+        )
+        assert (
+            swarm.run(cut_off, "lock", "release", task, "same", "--token", late[task]).returncode
+            == 1
+        )
+    refused = swarm.run(
+        cut_off, "task", "done", "quiet", "too late", "--worker", "same", "--token", late["quiet"]
+    )
     assert refused.returncode == 4 and f"token {late['quiet']}" in refused.stderr
     assert builder.wait(20) == 4
     swarm.add(further=agent(swarm.notes, 0.1))  # the others are still busy
@@ -249,14 +308,19 @@ def check_that_commands_give_up(swarm: Swarm, host: Host, tokens: Mapping[str, s
         ("run", "free", "--", "true"),
         ("worker", "--id", "another"),
     ]
-    started = [host.start(sys.executable, "-m", "swarm", *args, env=swarm.environment(host, "1")) for args in given]
+    started = [
+        host.start(sys.executable, "-m", "swarm", *args, env=swarm.environment(host, "1"))
+        for args in given
+    ]
     for args, process in zip(given, started, strict=True):
         try:
             out, err = process.communicate(timeout=20)
         finally:
             end(process)
         assert (process.returncode, out) == (3, ""), (args, err)
-        assert err.startswith("Error: ") and "cannot be reached" in err and len(err.splitlines()) == 1, (args, err)
+        assert (
+            err.startswith("Error: ") and "cannot be reached" in err and len(err.splitlines()) == 1
+        ), (args, err)
     assert time.monotonic() - begun < 15
     assert not wait_until_gone(host, before)
 
@@ -264,13 +328,19 @@ def check_that_commands_give_up(swarm: Swarm, host: Host, tokens: Mapping[str, s
 def test_hosts_recover_after_the_network_was_cut_and_the_server_died(swarm: Swarm) -> None:
     ttl, tasks = 2, [f"task-{number:02d}" for number in range(24)]
     swarm.add(**{name: agent(swarm.notes, 0.3) for name in tasks})
-    workers = [swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", str(ttl)) for host in swarm.hosts.all]
+    workers = [
+        swarm.start(host, "worker", "--id", host.name, "--until-empty", "--ttl", str(ttl))
+        for host in swarm.hosts.all
+    ]
 
     def wait_for_work() -> None:
         since = time.monotonic()
         wait_until(lambda: any(spell.first > since for spell in swarm.spells()), "no agent works")
 
-    wait_until(lambda: {spell.host for spell in swarm.spells()} == {"right", "ahead", "behind"}, "not all have begun")
+    wait_until(
+        lambda: {spell.host for spell in swarm.spells()} == {"right", "ahead", "behind"},
+        "not all have begun",
+    )
     for host in swarm.hosts.all:
         host.cut_off()
     time.sleep(ttl + 0.5)

@@ -45,7 +45,9 @@ def in_a_child(work: Callable[[], None]) -> None:
 def without_descriptors(free: int) -> list[int]:
     """Open files until only `free` more can be opened. Return them."""
     soft = open_descriptors() + 30
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
     opened = []
     try:
         while True:
@@ -70,7 +72,9 @@ def refusals(locks: LockTable, verbs: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "at-work"])
 @pytest.mark.parametrize("free", range(6))
-def test_running_out_of_descriptors_is_reported_and_recovered_from(free: int, known: bool, tmp_path: Path) -> None:
+def test_running_out_of_descriptors_is_reported_and_recovered_from(
+    free: int, known: bool, tmp_path: Path
+) -> None:
     table(tmp_path).acquire("t", "w", 60)
     table(tmp_path).store.append("status", b"first")
 
@@ -108,11 +112,13 @@ def test_running_out_of_descriptors_during_imports_is_reported(tmp_path: Path) -
         "    while True: hog.append(os.open('/dev/null', os.O_RDONLY))\n"
         "except OSError: pass\n"
         "messages = []\n"
-        "for call in (lambda: locks.acquire_lock('t'), lambda: locks.is_locked('t'), lambda: log.broadcast_start('t')):\n"
+        "for call in (lambda: locks.acquire_lock('t'), lambda: locks.is_locked('t'), lambda: "
+        "log.broadcast_start('t')):\n"
         "    try: messages.append(call())\n"
         "    except StoreError as error: messages.append('ulimit -n' in str(error))\n"
         "for fd in hog: os.close(fd)\n"
-        "print(messages, locks.acquire_lock('t'), locks.update_heartbeat('t'), bool(log.broadcast_start('t')))\n"
+        "print(messages, locks.acquire_lock('t'), locks.update_heartbeat('t'), "
+        "bool(log.broadcast_start('t')))\n"
     )
     limited = ["sh", "-c", 'ulimit -n 50 && exec "$@"', "-", sys.executable, "-c", program]
     env = {**os.environ, "AI_SWARM_DIR": str(tmp_path)}
@@ -160,7 +166,9 @@ def test_a_thousand_failures_leave_no_descriptor_open(fault: str, tmp_path: Path
 
 def test_a_log_at_its_size_limit_is_an_error_until_it_is_rotated(tmp_path: Path) -> None:
     def work() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (5000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        )
         store, other = table(tmp_path).store, table(tmp_path).store
         other.append("status", b"other")
         returned = [b"other"]
@@ -176,7 +184,11 @@ def test_a_log_at_its_size_limit_is_an_error_until_it_is_rotated(tmp_path: Path)
                     assert store.rotate("status")
                     other.append("status", b"other")  # which has the full file open
                     returned.append(b"other")
-        assert [text for text in messages if "ulimit -f" not in text and "only a part of the line" not in text] == []
+        assert [
+            text
+            for text in messages
+            if "ulimit -f" not in text and "only a part of the line" not in text
+        ] == []
         assert messages and len(returned) > 15
         assert [line for line in store.read_log("status")[0] if line in returned] == returned
 
@@ -189,7 +201,9 @@ def test_a_lock_that_cannot_be_written_whole_is_not_acquired(tmp_path: Path) -> 
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         for size in (0, 1, 50, 200):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit))
-            assert [("File too large" in messages) for messages in refusals(locks, ["acquire"])] == [True]
+            assert [
+                ("File too large" in messages) for messages in refusals(locks, ["acquire"])
+            ] == [True]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         assert locks.store.keys("locks") == []
         assert refusals(locks, ["acquire", "release"]) == []

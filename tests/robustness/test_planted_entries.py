@@ -93,7 +93,10 @@ KINDS: dict[str, Callable[[str], None]] = {
 }
 
 
-SHARDS = {task: str(int.from_bytes(task.encode(), "big") % tokens.SHARDS) for task in ("held", "old", "free", "torn")}
+SHARDS = {
+    task: str(int.from_bytes(task.encode(), "big") % tokens.SHARDS)
+    for task in ("held", "old", "free", "torn")
+}
 ENTRIES = {
     "intents": [
         *(f"old~{SCRATCH}~{number}" for number in (0, "9" * 200)),
@@ -115,11 +118,27 @@ ENTRIES = {
         os.fsdecode(b"\xff~\xff"),
     ],
     "scratch": [SCRATCH, "s" + "f" * 16, "scratch", "²", "a\nb", os.fsdecode(b"\xff"), "x" * 255],
-    "generations": ["0", "1", "7", "007", "-1", "²", "٣", "0.synced", "1.synced", "999999998", "1000000000", "9" * 200, "x"],
+    "generations": [
+        "0",
+        "1",
+        "7",
+        "007",
+        "-1",
+        "²",
+        "٣",
+        "0.synced",
+        "1.synced",
+        "999999998",
+        "1000000000",
+        "9" * 200,
+        "x",
+    ],
     "tokens": [*SHARDS.values(), "x", "²", "a\nb"],
 }
 PLANTED = some.sampled_from(sorted(ENTRIES)).flatmap(
-    lambda folder: some.tuples(some.just(folder), some.sampled_from(ENTRIES[folder]), some.sampled_from(sorted(KINDS)))
+    lambda folder: some.tuples(
+        some.just(folder), some.sampled_from(ENTRIES[folder]), some.sampled_from(sorted(KINDS))
+    )
 )
 AGES = some.sampled_from([0.0, 10.0, 10_000.0, -10_000.0])
 
@@ -136,9 +155,15 @@ def around(treasure: str = "gold") -> Iterator[Path]:
         (root / "treasure" / treasure).write_text("gold")
         (root / "state").mkdir()
         before = os.stat(root / "treasure").st_mtime_ns
-        with mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")), mock.patch.object(swap, "INTENT_TIMEOUT", 0.0):
+        with (
+            mock.patch.dict(os.environ, SWARM_STATE_DIR=str(root / "state")),
+            mock.patch.object(swap, "INTENT_TIMEOUT", 0.0),
+        ):
             yield root / "state"
-        assert os.listdir(root / "treasure") == [treasure] and os.stat(root / "treasure").st_mtime_ns == before
+        assert (
+            os.listdir(root / "treasure") == [treasure]
+            and os.stat(root / "treasure").st_mtime_ns == before
+        )
         assert (root / "treasure" / treasure).read_text() == "gold"
     finally:
         shutil.rmtree(root)
@@ -168,7 +193,11 @@ def cured(work: Callable[[], T], excuses: list[str]) -> T:
             return work()
         except StoreError as error:
             message = str(error)
-        named = [path for path in excuses if f"{path}:" in message or f"{path} " in message or f"{path}/" in message]
+        named = [
+            path
+            for path in excuses
+            if f"{path}:" in message or f"{path} " in message or f"{path}/" in message
+        ]
         assert len(named) == 1, message
         remove(named[0])
         excuses.remove(named[0])
@@ -179,21 +208,33 @@ def is_excuse(folder: str, name: str, kind: str, plants: list[Any]) -> bool:
     intent that cannot be removed.
     """
     if folder == "scratch":
-        has_intent = any(intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants)
+        has_intent = any(
+            intent == "intents" and f"~{name}~" in entry for (intent, entry, _), _ in plants
+        )
         return kind == "directory in a directory" and has_intent
-    return (folder == "tokens" and name in SHARDS.values() and kind not in ("file", "empty file")) or name == "999999999"
+    return (
+        folder == "tokens" and name in SHARDS.values() and kind not in ("file", "empty file")
+    ) or name == "999999999"
 
 
 @MANY
 @given(some.lists(some.tuples(PLANTED, AGES), min_size=1, max_size=6))
 @example(
-    [(("scratch", SCRATCH, "directory in a directory"), 10_000.0), (("intents", f"old~{SCRATCH}~0", "link to a scratch"), 0.0)]
+    [
+        (("scratch", SCRATCH, "directory in a directory"), 10_000.0),
+        (("intents", f"old~{SCRATCH}~0", "link to a scratch"), 0.0),
+    ]
 )
 @example(
-    [(("intents", f"old~s{'f' * 16}~0", "dangling link"), 0.0), (("scratch", "s" + "f" * 16, "directory in a directory"), 0.0)]
+    [
+        (("intents", f"old~s{'f' * 16}~0", "dangling link"), 0.0),
+        (("scratch", "s" + "f" * 16, "directory in a directory"), 0.0),
+    ]
 )
 @example([(("generations", "999999999", "dangling link"), 0.0)])
-def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(plants: list[Any]) -> None:
+def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(
+    plants: list[Any],
+) -> None:
     with around() as state:
         mine = LockTable(FileStore(str(state)))
         lock = mine.acquire("held", "owner", 10_000)
@@ -225,8 +266,12 @@ def test_planted_private_entries_neither_free_a_held_lock_nor_block_a_free_one(p
             with pytest.raises(LockHeld):
                 LockTable(FileStore(str(state))).acquire(task, "thief", 60)
         table.store._records_of("locks").collect_garbage(age=-1.0, batch=1000)  # type: ignore[attr-defined]
-        assert cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
-        assert cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
+        assert (
+            cured(lambda: table.heartbeat("held", "owner", lock.token), excuses).token == lock.token
+        )
+        assert (
+            cured(lambda: table.release("held", "owner", lock.token), excuses).token == lock.token
+        )
         again = cured(lambda: table.acquire("held", "successor", 60), excuses)
         assert again.token is not None and lock.token is not None and again.token > lock.token
 
@@ -247,7 +292,15 @@ def test_an_intent_of_a_live_process_is_respected_until_it_times_out(age: float)
         assert table.acquire("old", "v", 60).worker == "v"
 
 
-OWN = ["locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status"]
+OWN = [
+    "locks",
+    ".locks",
+    ".locks/scratch",
+    ".locks/intents",
+    ".locks/tokens",
+    ".locks/generations",
+    ".status",
+]
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -266,8 +319,7 @@ def test_a_symlink_in_place_of_a_private_directory_is_refused(name: str) -> None
         assert answer.code == 3 and f"{name} is a symbolic link".encode() in answer.err
 
 
-# The parts of the log
-# ---------------------------------------------------------------------
+# The parts of the log -----------------------------------------------------------------
 
 ENDS = ["abc", "-5", "0x10", "1e2", " 5", "²", "٣", "1000000", "9" * 4000, "+5"]
 NAMES = [
@@ -309,7 +361,12 @@ def expect_records(state: Path, expected: list[int]) -> None:
     """Check every way of reading, also after more records and another rotation."""
     for number in (5, 6):
         log = StatusLog(FileStore(str(state)))
-        assert read_all(state) == lines(log.tail(100)) == lines(line for line, _ in log.query("t")) == expected
+        assert (
+            read_all(state)
+            == lines(log.tail(100))
+            == lines(line for line, _ in log.query("t"))
+            == expected
+        )
         assert lines(run("log", "query", "t").out.splitlines()) == expected
         assert run("log", "validate").code == 0
         log.append("START", "w", "t", meta={"n": number})
@@ -319,11 +376,22 @@ def expect_records(state: Path, expected: list[int]) -> None:
 
 
 @MANY
-@given(some.lists(some.tuples(some.sampled_from(NAMES), some.sampled_from(sorted(KINDS))), min_size=1, max_size=4), AGES)
+@given(
+    some.lists(
+        some.tuples(some.sampled_from(NAMES), some.sampled_from(sorted(KINDS))),
+        min_size=1,
+        max_size=4,
+    ),
+    AGES,
+)
 def test_planted_log_parts_hide_no_record(plants: list[tuple[str, str]], age: float) -> None:
     with log_of_four() as (state, _):
         for name, kind in plants:
-            holds_a_part = kind == "directory with a part" and name.partition("-")[0].isascii() and name[0].isdigit()
+            holds_a_part = (
+                kind == "directory with a part"
+                and name.partition("-")[0].isascii()
+                and name[0].isdigit()
+            )
             if not holds_a_part or len(name) > 18:  # otherwise it is a valid part
                 plant(f"{state}/.status/{name}", kind, age)
         expect_records(state, [1, 2, 3, 4])
@@ -339,15 +407,21 @@ def test_an_impossible_end_of_a_log_part_counts_as_the_file_size(end: str, at: i
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["file", "directory", "fifo", "socket", "link to itself", "link out", "long link"])
-def test_an_end_of_a_log_part_that_is_not_a_number_counts_as_the_file_size(kind: str, at: int) -> None:
+@pytest.mark.parametrize(
+    "kind", ["file", "directory", "fifo", "socket", "link to itself", "link out", "long link"]
+)
+def test_an_end_of_a_log_part_that_is_not_a_number_counts_as_the_file_size(
+    kind: str, at: int
+) -> None:
     with log_of_four() as (state, parts):
         plant(str(parts[at] / "end"), kind, 0.0)
         expect_records(state, [1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("harm", ["part removed", "part and end removed", "emptied", "cut short", "end within the line"])
+@pytest.mark.parametrize(
+    "harm", ["part removed", "part and end removed", "emptied", "cut short", "end within the line"]
+)
 def test_a_missing_or_torn_log_part_hides_no_other(harm: str, at: int) -> None:
     with log_of_four() as (state, parts):
         if harm in ("part removed", "part and end removed"):
@@ -362,13 +436,17 @@ def test_a_missing_or_torn_log_part_hides_no_other(harm: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["directory", "fifo", "link to itself", "link out by a file", "socket"])
+@pytest.mark.parametrize(
+    "kind", ["directory", "fifo", "link to itself", "link out by a file", "socket"]
+)
 def test_a_log_part_that_is_not_a_file_is_an_error_that_names_it(kind: str, at: int) -> None:
     with log_of_four() as (state, parts):
         plant(str(parts[at] / "part"), kind, 0.0)
         planted = [str(parts[at] / "part")]
         assert run("log", "query", "t").code == run("log", "validate").code == 3
-        StatusLog(FileStore(str(state))).append("START", "w", "t", meta={"n": 5}) if at < 2 else None
+        StatusLog(FileStore(str(state))).append(
+            "START", "w", "t", meta={"n": 5}
+        ) if at < 2 else None
         expected = [number for number in (1, 2, 3, 4) if number != at + 1] + ([5] if at < 2 else [])
         assert cured(lambda: read_all(state), planted) == expected
         assert planted == []

@@ -34,13 +34,21 @@ PATHS = (
 TREASURE = (
     *("gold", "t.lock", "n.lock", "part", "0", "0.synced", "t~0123~0", "h0123456789abcdef/gold"),
     *("116", "110"),  # the counters of the tasks t and n
-    *("tokens/116", "tokens/110", "scratch/s0123456789abcdef/gold", "intents/t~s0123456789abcdef~1", "4"),
+    *(
+        "tokens/116",
+        "tokens/110",
+        "scratch/s0123456789abcdef/gold",
+        "intents/t~s0123456789abcdef~1",
+        "4",
+    ),
 )
 
 
 @pytest.mark.parametrize("directory", [False, True], ids=["to-a-file", "to-a-directory"])
 @pytest.mark.parametrize("below", PATHS)
-def test_a_planted_symlink_harms_nothing_outside_the_state_directory(below: str, directory: bool, tmp_path: Path) -> None:
+def test_a_planted_symlink_harms_nothing_outside_the_state_directory(
+    below: str, directory: bool, tmp_path: Path
+) -> None:
     treasure, state = tmp_path / "treasure", tmp_path / "state"
     make_treasure(treasure)
     before = contents(treasure)
@@ -51,7 +59,12 @@ def test_a_planted_symlink_harms_nothing_outside_the_state_directory(below: str,
     locks.store.append("status", b"two")
     (part,) = os.listdir(state / ".status")
     with Worker(table(state)) as worker:
-        go_on_around(state / below.format(part=part), treasure if directory else treasure / "gold", token, worker)
+        go_on_around(
+            state / below.format(part=part),
+            treasure if directory else treasure / "gold",
+            token,
+            worker,
+        )
     assert {name: contents(treasure).get(name, "gone") for name in before} == before
 
 
@@ -77,9 +90,13 @@ def go_on_around(link: Path, target: Path, token: int | None, worker: Worker) ->
     ):
         answer = worker(verb, *args)
         expected = {"acquire t": "LockHeld", "release n": "NotYours"}.get(f"{verb} {args[0]}")
-        assert not isinstance(answer, Refusal) or answer.kind in ("StoreError", expected), f"{verb} {args}: {answer}"
+        assert not isinstance(answer, Refusal) or answer.kind in ("StoreError", expected), (
+            f"{verb} {args}: {answer}"
+        )
         assert expected != "LockHeld" or isinstance(answer, Refusal), "it was held"
-    assert isinstance(worker("store.read", "locks/n"), Refusal | None), "a refused worker has the lock"
+    assert isinstance(worker("store.read", "locks/n"), Refusal | None), (
+        "a refused worker has the lock"
+    )
     link.unlink()
     if saved.is_symlink() or saved.exists():
         saved.rename(link)

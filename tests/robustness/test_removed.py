@@ -25,11 +25,22 @@ from tests.support.disks import needs_root
 from tests.support.lock_files import table
 from tests.support.processes import Refusal, Worker, fork
 
-PATHS = ("", "locks", ".locks", ".locks/scratch", ".locks/intents", ".locks/tokens", ".locks/generations", ".status")
+PATHS = (
+    "",
+    "locks",
+    ".locks",
+    ".locks/scratch",
+    ".locks/intents",
+    ".locks/tokens",
+    ".locks/generations",
+    ".status",
+)
 
 
 @pytest.mark.parametrize("below", PATHS)
-def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(below: str, tmp_path: Path) -> None:
+def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(
+    below: str, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     with Worker(table(state)) as holder, Worker(table(state)) as other:
         token = holder("acquire", "t", "holder", 60).token
@@ -43,7 +54,9 @@ def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(below
             shutil.rmtree(state / below, ignore_errors=True)
             beat = holder("heartbeat", "t", "holder", token)
             if below in ("", "locks"):
-                assert beat == Refusal("LockLost", "There is no lock for t. Stop working on the task.")
+                assert beat == Refusal(
+                    "LockLost", "There is no lock for t. Stop working on the task."
+                )
                 token = holder("acquire", "t", "holder", 60).token
             else:
                 assert beat.token == token
@@ -78,7 +91,10 @@ def test_tokens_grow_after_a_removal_for_every_worker(below: str, tmp_path: Path
 def test_tokens_grow_among_workers_with_and_without_a_known_boot(tmp_path: Path) -> None:
     """In a sandbox without /proc no process knows the boot."""
     lock = ROOT / "scripts" / "swarm_lock.sh"
-    script = f"mount -t tmpfs tmpfs /proc && '{lock}' acquire t inside 60 --json && '{lock}' release t inside"
+    script = (
+        f"mount -t tmpfs tmpfs /proc && '{lock}' acquire t inside 60 --json && '{lock}' "
+        f"release t inside"
+    )
     locks = table(tmp_path)
     tokens = []
     for _ in range(3):

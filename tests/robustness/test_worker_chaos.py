@@ -28,7 +28,10 @@ from tests.conftest import ROOT, script_environment
 TASKS, WORKERS, KILLS = 500, 8, 40
 
 # Written by each worker of a task: its beginning and its end, in the order of the kernel.
-COMMAND = 'echo "B $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID; sleep 0.05; echo "E $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID'
+COMMAND = (
+    'echo "B $SWARM_TOKEN" >>{0}/$SWARM_TASK_ID; sleep 0.05; echo "E $SWARM_TOKEN" '
+    ">>{0}/$SWARM_TASK_ID"
+)
 
 
 def specs(command: str) -> list[TaskSpec]:
@@ -36,7 +39,9 @@ def specs(command: str) -> list[TaskSpec]:
     the running tasks.
     """
     names = [f"task-{number:03d}" for number in range(TASKS)]
-    after = {name: tuple(names[at - 2 : at]) if at % 10 == 9 else () for at, name in enumerate(names)}
+    after = {
+        name: tuple(names[at - 2 : at]) if at % 10 == 9 else () for at, name in enumerate(names)
+    }
     return [TaskSpec(name, command=command, after=after[name], max_attempts=100) for name in names]
 
 
@@ -52,7 +57,9 @@ def accepted(lines: list[bytes]) -> tuple[Counter[str], list[str]]:
         if record["op"] == "claim":
             newest[task] = max(token, newest.get(task, 0))
         if state.apply(line) and record["op"] in ("claim", "done"):
-            assert token == newest[task], f"{task}: {record['op']} of token {token} was taken after a claim of {newest[task]}"
+            assert token == newest[task], (
+                f"{task}: {record['op']} of token {token} was taken after a claim of {newest[task]}"
+            )
             order.append(f"{record['op']} {task}")
             done[task] += record["op"] == "done"
     return +done, order
@@ -123,8 +130,12 @@ def test_every_task_is_done_once_while_workers_are_killed(tmp_path: Path) -> Non
         assert tokens == sorted(tokens), f"{task.id} had two holders: {events}"
         assert events[-2:] == [f"B {tokens[-1]}", f"E {tokens[-1]}"], events
         again += len(set(tokens)) > 1
-    left = [json.loads((state / "locks" / name).read_bytes()) for name in os.listdir(state / "locks")]
-    assert all(TaskQueue(FileStore(str(state))).get(lock["task_id"]).state == "done" for lock in left)
+    left = [
+        json.loads((state / "locks" / name).read_bytes()) for name in os.listdir(state / "locks")
+    ]
+    assert all(
+        TaskQueue(FileStore(str(state))).get(lock["task_id"]).state == "done" for lock in left
+    )
     assert again > 0, f"{killed} workers were killed, and no task had to be begun again"
 
 
@@ -152,7 +163,10 @@ def test_every_task_is_done_once_by_threads_on_the_memory_store() -> None:
             except LockLost:
                 refused.append(claim.task.id)
 
-    threads = [threading.Thread(target=work, args=(f"w{number}", random.Random(number))) for number in range(WORKERS)]
+    threads = [
+        threading.Thread(target=work, args=(f"w{number}", random.Random(number)))
+        for number in range(WORKERS)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

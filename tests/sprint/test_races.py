@@ -1,4 +1,6 @@
-"""The sprint mutex among real processes: many that start at once, and one that is stopped or killed before any of its calls."""
+"""The sprint mutex among real processes: many that start at once, and one that is
+stopped or killed before any of its calls.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,17 @@ def zombie(project: Path) -> None:
     """What a sprint leaves whose process is gone."""
     pid = fork(lambda: None)
     os.waitpid(pid, 0)
-    text = f'pid: {pid}\nsession_id: "gone"\nstarted_at: "2026-02-07T22:30:00Z"\nepic_spec: "epic5"\nlock_version: 1\n'
+    text = (
+        f'pid: {pid}\nsession_id: "gone"\nstarted_at: "2026-02-07T22:30:00Z"\nepic_spec: '
+        f'"epic5"\nlock_version: 1\n'
+    )
     (project / ".sprint-running").write_text(text)
 
 
 @pytest.mark.parametrize("before", ["nothing", "a zombie", "a broken file"])
-def test_of_sixteen_sprints_that_start_at_once_one_acquires_and_the_others_learn_its_name(before: str, tmp_path: Path) -> None:
+def test_of_sixteen_sprints_that_start_at_once_one_acquires_and_the_others_learn_its_name(
+    before: str, tmp_path: Path
+) -> None:
     for number in range(ROUNDS):
         (tmp_path / str(number)).mkdir()
         if before == "a zombie":
@@ -45,26 +52,50 @@ def test_of_sixteen_sprints_that_start_at_once_one_acquires_and_the_others_learn
 
     def start(me: int, number: int) -> bool:
         if number == ROUNDS:
-            return False  # one more round without an action: a winner that is gone would be a zombie
+            # one more round without an action: a winner that is gone would be a zombie
+            return False
         project = tmp_path / str(number)
         answer = concurrency_control(
-            mode="acquire", project_root=project, session_id=f"s{me}", epic_spec="e", force=before != "nothing"
+            mode="acquire",
+            project_root=project,
+            session_id=f"s{me}",
+            epic_spec="e",
+            force=before != "nothing",
         )
         (answers_dir / f"{number}-{me}").write_text(json.dumps(answer))
         return bool(answer["status"] == "acquired")
 
     for number, winners in enumerate(race(STARTERS, ROUNDS + 1, start)[:ROUNDS]):
         assert len(winners) == 1, f"round {number}: {winners}"
-        answers = [json.loads((answers_dir / f"{number}-{me}").read_text()) for me in range(STARTERS)]
-        assert sorted(answer["status"] for answer in answers) == ["acquired"] + ["blocked"] * (STARTERS - 1)
+        answers = [
+            json.loads((answers_dir / f"{number}-{me}").read_text()) for me in range(STARTERS)
+        ]
+        assert sorted(answer["status"] for answer in answers) == ["acquired"] + ["blocked"] * (
+            STARTERS - 1
+        )
         assert {answer["lock_info"]["session_id"] for answer in answers} == {f"s{winners[0]}"}
-        assert {answer["lock_info"]["pid"] for answer in answers} == {answers[winners[0]]["lock_info"]["pid"]}
+        assert {answer["lock_info"]["pid"] for answer in answers} == {
+            answers[winners[0]]["lock_info"]["pid"]
+        }
         assert os.listdir(tmp_path / str(number)) == [".sprint-running"]
-        assert yaml.safe_load((tmp_path / str(number) / ".sprint-running").read_bytes())["session_id"] == f"s{winners[0]}"
+        assert (
+            yaml.safe_load((tmp_path / str(number) / ".sprint-running").read_bytes())["session_id"]
+            == f"s{winners[0]}"
+        )
 
 
 def test_the_same_from_a_shell(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "swarm", "sprint", "acquire", "--epic-spec", "e", "--json", "--session-id"]
+    command = [
+        sys.executable,
+        "-m",
+        "swarm",
+        "sprint",
+        "acquire",
+        "--epic-spec",
+        "e",
+        "--json",
+        "--session-id",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for number, options in enumerate([[], ["--force"]]):
         project = tmp_path / str(number)
@@ -85,7 +116,9 @@ def test_the_same_from_a_shell(tmp_path: Path) -> None:
         answers = [json.loads(starter.communicate()[0]) for starter in starters]
         assert sorted(starter.returncode for starter in starters) == [0] + [1] * (STARTERS - 1)
         winner = next(answer for answer in answers if answer["status"] == "acquired")
-        assert {answer["lock_info"]["session_id"] for answer in answers} == {winner["lock_info"]["session_id"]}
+        assert {answer["lock_info"]["session_id"] for answer in answers} == {
+            winner["lock_info"]["session_id"]
+        }
         assert os.listdir(project) == [".sprint-running"]
 
 
@@ -116,8 +149,9 @@ OPERATIONS: dict[str, Callable[[SprintMutex], dict[str, Any]]] = {
 
 
 def stopped_everywhere(place: Path, operation: str) -> Iterator[tuple[Path, Stopped]]:
-    """A project in which a process is stopped before its second call, then one before its third, until it makes no more. (Before
-    its first it knows nothing yet.)"""
+    """A project in which a process is stopped before its second call, then one before
+    its third, until it makes no more. (Before its first it knows nothing yet.)
+    """
     for at in range(2, 200):
         project = place / str(at)
         project.mkdir(parents=True)
@@ -155,7 +189,9 @@ def test_a_process_killed_at_any_step_leaves_nothing_after_the_next_run(
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_process_stopped_at_any_step_gets_a_true_answer(operation: str, tmp_path: Path) -> None:
-    """Meanwhile another has taken the lock, over what was there: the sleeper's change must not touch it."""
+    """Meanwhile another has taken the lock, over what was there: the sleeper's change
+    must not touch it.
+    """
     for project, sleeper in stopped_everywhere(tmp_path, operation):
         other = SprintMutex(project)
         taken = other.acquire("other", "e", force=True)["status"] == "acquired"
@@ -170,14 +206,18 @@ def test_a_process_stopped_at_any_step_gets_a_true_answer(operation: str, tmp_pa
 
 
 @pytest.mark.parametrize("operation", ["overwrite", "release"])
-def test_a_lock_that_was_put_there_by_hand_meanwhile_is_not_touched(operation: str, tmp_path: Path) -> None:
+def test_a_lock_that_was_put_there_by_hand_meanwhile_is_not_touched(
+    operation: str, tmp_path: Path
+) -> None:
     for project, sleeper in stopped_everywhere(tmp_path, operation):
         lock = project / ".sprint-running"
         if not lock.exists() or "gone" not in lock.read_text():
             sleeper.go_on()
             continue
         SprintMutex(project).release()
-        by_hand = f'pid: {os.getpid()}\nsession_id: "person"\nstarted_at: "2099-01-01"\nepic_spec: "e"\n'
+        by_hand = (
+            f'pid: {os.getpid()}\nsession_id: "person"\nstarted_at: "2099-01-01"\nepic_spec: "e"\n'
+        )
         lock.write_text(by_hand)
         status, _ = sleeper.go_on()
         assert lock.read_text() == by_hand and status in ("blocked", "released")

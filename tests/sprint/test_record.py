@@ -1,4 +1,6 @@
-"""What a sprint's lock file says, whatever stands in it, and whether its process is the sprint that wrote it."""
+"""What a sprint's lock file says, whatever stands in it, and whether its process is the
+sprint that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ from tests.support.processes import fork
 MANY = settings(max_examples=5 * settings().max_examples)
 HOUR, DAY = 3600.0, 86400.0
 NOBODY = 65534
-FIVE = {"pid": "12345", "session_id": '"s"', "started_at": '"2026-02-07T22:30:00Z"', "epic_spec": '"e"', "lock_version": "1"}
+FIVE = {
+    "pid": "12345",
+    "session_id": '"s"',
+    "started_at": '"2026-02-07T22:30:00Z"',
+    "epic_spec": '"e"',
+    "lock_version": "1",
+}
 
 
 def lines(fields: dict[str, str]) -> bytes:
@@ -43,7 +51,10 @@ def edited(data: bytes, **changes: object) -> bytes:
     """A lock file with the values of some keys replaced, or left out (None), with an editor."""
     fields = dict(line.split(": ", 1) for line in data.decode().splitlines())
     assert set(changes) <= set(fields)
-    fields |= {key: f'"{value}"' if isinstance(value, str) else str(value) for key, value in changes.items()}
+    fields |= {
+        key: f'"{value}"' if isinstance(value, str) else str(value)
+        for key, value in changes.items()
+    }
     return lines({key: value for key, value in fields.items() if changes.get(key, "") is not None})
 
 
@@ -77,25 +88,56 @@ class TestDecode:
     def test_the_example_of_the_workflow_is_read_with_its_comments(self) -> None:
         sprint = decode(SPRINT_LOCK.encode())
         assert sprint is not None
-        assert (sprint.pid, sprint.session_id, sprint.epic_spec) == (12345, "sprint-2026-02-07-001", "epic5")
+        assert (sprint.pid, sprint.session_id, sprint.epic_spec) == (
+            12345,
+            "sprint-2026-02-07-001",
+            "epic5",
+        )
         assert sprint.started_at == "2026-02-07T22:30:00Z"
         assert (sprint.who, sprint.stamp, sprint.lock_id) == ({"pid": 12345}, "", "")
 
     def test_the_five_keys_are_enough(self) -> None:
         sprint = decode(lines(FIVE))
         assert sprint is not None
-        assert (sprint.pid, sprint.session_id, sprint.epic_spec, sprint.who) == (12345, "s", "e", {"pid": 12345})
+        assert (sprint.pid, sprint.session_id, sprint.epic_spec, sprint.who) == (
+            12345,
+            "s",
+            "e",
+            {"pid": 12345},
+        )
 
     @pytest.mark.parametrize(
         "data",
         [
-            b'{"pid": 12345, "session_id": "s", "started_at": "2026-02-07T22:30:00Z", "epic_spec": "e", "lock_version": 1}',
-            b"---\npid: 12345\nsession_id: s\nstarted_at: 2026-02-07T22:30:00Z\nepic_spec: >-\n  e\n...\n",
-            b"\xef\xbb\xbfpid: '12345'\r\nsession_id: 's'\r\nstarted_at: '2026-02-07 22:30:00'\r\nepic_spec: e\r\n",
-            b"lock_version: 99\nepic_spec: e\nmore: [1]\nstarted_at: 2026-02-08T06:30+08:00\nsession_id: s\npid: 012345\n",
-            b"pid: 1\nsession_id: &s s\nstarted_at: 2026-02-07T22:30Z\nepic_spec: !t e\npid: 12345\n",
+            (
+                b'{"pid": 12345, "session_id": "s", "started_at": "2026-02-07T22:30:00Z", '
+                b'"epic_spec": "e", "lock_version": 1}'
+            ),
+            (
+                b"---\npid: 12345\nsession_id: s\nstarted_at: 2026-02-07T22:30:00Z\nepic_spec: "
+                b">-\n  "
+                b"e\n...\n"
+            ),
+            (
+                b"\xef\xbb\xbfpid: '12345'\r\nsession_id: 's'\r\nstarted_at: '2026-02-07 "
+                b"22:30:00'\r\nepic_spec: e\r\n"
+            ),
+            (
+                b"lock_version: 99\nepic_spec: e\nmore: [1]\nstarted_at: "
+                b"2026-02-08T06:30+08:00\nsession_id: s\npid: 012345\n"
+            ),
+            (
+                b"pid: 1\nsession_id: &s s\nstarted_at: 2026-02-07T22:30Z\nepic_spec: !t e\npid: "
+                b"12345\n"
+            ),
         ],
-        ids=["JSON", "a document", "CRLF", "another order, and more", "anchors, tags and a key twice"],
+        ids=[
+            "JSON",
+            "a document",
+            "CRLF",
+            "another order, and more",
+            "anchors, tags and a key twice",
+        ],
     )
     def test_any_yaml_with_the_keys_is_read(self, data: bytes) -> None:
         sprint = decode(data)
@@ -107,17 +149,38 @@ class TestDecode:
     @pytest.mark.parametrize("key", ["pid", "session_id", "started_at", "epic_spec"])
     def test_each_of_four_keys_is_needed(self, key: str) -> None:
         assert decode(lines({name: value for name, value in FIVE.items() if name != key})) is None
-        assert decode(lines({key.upper() if name == key else name: value for name, value in FIVE.items()})) is None
+        assert (
+            decode(
+                lines({key.upper() if name == key else name: value for name, value in FIVE.items()})
+            )
+            is None
+        )
 
     def test_the_version_of_the_format_is_not_needed(self) -> None:
-        assert decode(lines({name: value for name, value in FIVE.items() if name != "lock_version"})) is not None
+        assert (
+            decode(lines({name: value for name, value in FIVE.items() if name != "lock_version"}))
+            is not None
+        )
 
     @pytest.mark.parametrize("wrong", ["[]", "[1]", "{}", "{a: 1}", "\n  - 1", "\n  a: 1"])
     @pytest.mark.parametrize("key", ["pid", "session_id", "started_at", "epic_spec"])
     def test_none_of_them_may_be_a_list_or_a_mapping(self, key: str, wrong: str) -> None:
         assert decode(lines({**FIVE, key: wrong})) is None
 
-    @pytest.mark.parametrize("key", ["lock_version", "host", "boot", "pid_ns", "time_ns", "start", "machine", "stamp", "lock_id"])
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "lock_version",
+            "host",
+            "boot",
+            "pid_ns",
+            "time_ns",
+            "start",
+            "machine",
+            "stamp",
+            "lock_id",
+        ],
+    )
     def test_all_others_may(self, key: str) -> None:
         sprint = decode(lines({**FIVE, key: "[1]"}))
         assert sprint is not None
@@ -126,21 +189,64 @@ class TestDecode:
     @pytest.mark.parametrize(
         "wrong",
         [
-            *("", "0", "00", "-1", "+1", "1.0", "1.5", "0x10", "0o7", "1e3", "1_000", "1 2", "true", "yes", "null", "~", "nan"),
-            *('" 1"', '"1 "', "'1\t'", '"1\\n"', '"\\u0661"', "\u0661", '"\\u00b2"', "9" * 19, "9" * 5000, "!!int 0"),
+            *(
+                "",
+                "0",
+                "00",
+                "-1",
+                "+1",
+                "1.0",
+                "1.5",
+                "0x10",
+                "0o7",
+                "1e3",
+                "1_000",
+                "1 2",
+                "true",
+                "yes",
+                "null",
+                "~",
+                "nan",
+            ),
+            *(
+                '" 1"',
+                '"1 "',
+                "'1\t'",
+                '"1\\n"',
+                '"\\u0661"',
+                "\u0661",
+                '"\\u00b2"',
+                "9" * 19,
+                "9" * 5000,
+                "!!int 0",
+            ),
         ],
     )
     def test_a_pid_is_a_whole_number_above_zero(self, wrong: str) -> None:
         assert decode(lines({**FIVE, "pid": wrong})) is None
 
-    @pytest.mark.parametrize(("written", "pid"), [("1", 1), ("  7  ", 7), ("'7'", 7), ("007", 7), ("9" * 18, 10**18 - 1)])
+    @pytest.mark.parametrize(
+        ("written", "pid"), [("1", 1), ("  7  ", 7), ("'7'", 7), ("007", 7), ("9" * 18, 10**18 - 1)]
+    )
     def test_every_yaml_form_of_the_lock_is_read(self, written: str, pid: int) -> None:
         sprint = decode(lines({**FIVE, "pid": written}))
         assert sprint is not None
         assert sprint.pid == pid and sprint.who == {"pid": pid}
 
     @pytest.mark.parametrize(
-        "wrong", ["", "now", "yesterday", "1770000000", "2026-02-30", "2026-13-01", "22:30", "true", "~", "''"]
+        "wrong",
+        [
+            "",
+            "now",
+            "yesterday",
+            "1770000000",
+            "2026-02-30",
+            "2026-13-01",
+            "22:30",
+            "true",
+            "~",
+            "''",
+        ],
     )
     def test_a_file_whose_started_at_is_no_time_is_invalid(self, wrong: str) -> None:
         assert decode(lines({**FIVE, "started_at": wrong})) is None
@@ -148,8 +254,29 @@ class TestDecode:
     @pytest.mark.parametrize(
         "data",
         [
-            *(b"", b"\n", b"# a comment\n", b"\xef\xbb\xbf", b"\x00", b"\x00" * 4096, b"\xff\xfe\x00", b"\x7fELF\x02\x01\x00"),
-            *(b"12345", b"12345\n", b"- pid: 12345", b"[]", b"null", b"pid", b"pid: 12345", b"{", b"a: b: c", b"\t", b"<<< HEAD"),
+            *(
+                b"",
+                b"\n",
+                b"# a comment\n",
+                b"\xef\xbb\xbf",
+                b"\x00",
+                b"\x00" * 4096,
+                b"\xff\xfe\x00",
+                b"\x7fELF\x02\x01\x00",
+            ),
+            *(
+                b"12345",
+                b"12345\n",
+                b"- pid: 12345",
+                b"[]",
+                b"null",
+                b"pid",
+                b"pid: 12345",
+                b"{",
+                b"a: b: c",
+                b"\t",
+                b"<<< HEAD",
+            ),
             lines(FIVE).replace(b'"e"', b'"\xff"'),
             lines(FIVE).replace(b'"e"', b'"\x00"'),
             lines(FIVE).replace(b'"e"', b'"e'),
@@ -191,7 +318,9 @@ class TestDecode:
             assert sprint is not None
             assert sprint.who == {"pid": 12345, **known}
 
-    def test_a_file_that_needs_a_missing_yaml_reader_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_that_needs_a_missing_yaml_reader_is_an_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "yaml", None)
         with pytest.raises(StoreError, match=r"Run: \S+ -m pip install PyYAML$"):
             decode(b"{pid: 1}")
@@ -200,7 +329,9 @@ class TestDecode:
 
 
 class TestEncode:
-    def test_an_encoded_sprint_starts_with_the_five_keys_of_the_workflow(self, clock: HandClock) -> None:
+    def test_an_encoded_sprint_starts_with_the_five_keys_of_the_workflow(
+        self, clock: HandClock
+    ) -> None:
         data = new_sprint(os.getpid(), "sprint-001", "epic5", clock).encode()
         assert data.decode().splitlines()[:5] == [
             f"pid: {os.getpid()}",
@@ -210,7 +341,9 @@ class TestEncode:
             "lock_version: 1",
         ]
 
-    def test_an_encoded_sprint_names_its_process_and_start(self, child: int, clock: HandClock) -> None:
+    def test_an_encoded_sprint_names_its_process_and_start(
+        self, child: int, clock: HandClock
+    ) -> None:
         found = yaml.safe_load(written(child, clock))
         boot, time_ns = clock.identity()
         assert {key: found[key] for key in process.identity(child)} == process.identity(child)
@@ -221,7 +354,9 @@ class TestEncode:
     def test_no_two_files_are_the_same(self, clock: HandClock) -> None:
         assert len({written(os.getpid(), clock) for _ in range(200)}) == 200
 
-    def test_without_a_boot_id_there_is_no_stamp(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_boot_id_there_is_no_stamp(
+        self, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(clock, "identity", lambda: ("", ""))
         data = written(os.getpid(), clock)
         assert yaml.safe_load(data)["stamp"] == ""
@@ -230,9 +365,18 @@ class TestEncode:
 
 
 @MANY
-@given(some.text(), some.text(), some.text(), some.dictionaries(some.sampled_from(["host", "machine", "boot"]), some.text()))
-@example("a\u2028b\x85c\x00\ufeff\ufffe", "\\ud83d\\", "'\"#: ", {"host": "\U0001f600", "boot": "no"})
-def test_whatever_it_says_is_read_again(session: str, epic: str, lock_id: str, who: dict[str, object]) -> None:
+@given(
+    some.text(),
+    some.text(),
+    some.text(),
+    some.dictionaries(some.sampled_from(["host", "machine", "boot"]), some.text()),
+)
+@example(
+    "a\u2028b\x85c\x00\ufeff\ufffe", "\\ud83d\\", "'\"#: ", {"host": "\U0001f600", "boot": "no"}
+)
+def test_whatever_it_says_is_read_again(
+    session: str, epic: str, lock_id: str, who: dict[str, object]
+) -> None:
     began = "2026-02-07T22:30:00Z"
     sprint = Sprint(
         pid=7,
@@ -245,11 +389,20 @@ def test_whatever_it_says_is_read_again(session: str, epic: str, lock_id: str, w
     )
     found = decode(sprint.encode())
     assert found is not None
-    assert (found.pid, found.session_id, found.started_at, found.epic_spec) == (7, session, began, epic)
-    assert (found.who, found.stamp, found.lock_id) == ({"pid": 7, "start": 5, **who}, "x y", lock_id)
+    assert (found.pid, found.session_id, found.started_at, found.epic_spec) == (
+        7,
+        session,
+        began,
+        epic,
+    )
+    assert (found.who, found.stamp, found.lock_id) == (
+        {"pid": 7, "start": 5, **who},
+        "x y",
+        lock_id,
+    )
 
 
-# Any file at all --------------------------------------------------------------------------------------------
+# Any file at all ----------------------------------------------------------------------
 
 
 def makes_sense(data: bytes) -> bool:
@@ -258,7 +411,9 @@ def makes_sense(data: bytes) -> bool:
         found = yaml.load(data.decode(), Loader=yaml.BaseLoader) if len(data) <= MAX_BYTES else None
     except (yaml.YAMLError, ValueError, RecursionError):
         return False
-    if not isinstance(found, dict) or not all(isinstance(found.get(key), str) for key in FIVE if key != "lock_version"):
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(key), str) for key in FIVE if key != "lock_version"
+    ):
         return False
     pid = found["pid"]
     if not (pid.isascii() and pid.isdecimal() and len(pid) <= 18 and int(pid)):
@@ -270,25 +425,57 @@ def makes_sense(data: bytes) -> bool:
         return False
 
 
-VALUES = RAW | some.sampled_from([f'"{date}"' for date in DATES if date.isprintable()]) | some.integers().map(str)
-STAMPS = some.sampled_from(["", "x", " ", "5.0", "²", "٣", ".", "1.2.3", "-1", "nan", "inf", "9" * 400, "1e5", "4000.0", "6000"])
+VALUES = (
+    RAW
+    | some.sampled_from([f'"{date}"' for date in DATES if date.isprintable()])
+    | some.integers().map(str)
+)
+STAMPS = some.sampled_from(
+    [
+        "",
+        "x",
+        " ",
+        "5.0",
+        "²",
+        "٣",
+        ".",
+        "1.2.3",
+        "-1",
+        "nan",
+        "inf",
+        "9" * 400,
+        "1e5",
+        "4000.0",
+        "6000",
+    ]
+)
 
 
 @some.composite
 def files(draw: some.DrawFn) -> bytes:
     """A sprint's lock file, with values replaced, and keys left out and repeated."""
-    fields = [line.split(": ", 1) for line in written(os.getpid(), HandClock()).decode().splitlines()]
+    fields = [
+        line.split(": ", 1) for line in written(os.getpid(), HandClock()).decode().splitlines()
+    ]
     for at in draw(some.lists(some.integers(0, len(fields) - 1), max_size=3)):
         fields[at][1] = draw(VALUES)
     if draw(some.booleans()):
-        said = draw(some.sampled_from(["2026-02-02T02:40:00Z", "2026-02-02T02:40:00Z", "2026-02-02T02:40:01Z"]))
+        said = draw(
+            some.sampled_from(
+                ["2026-02-02T02:40:00Z", "2026-02-02T02:40:00Z", "2026-02-02T02:40:01Z"]
+            )
+        )
         fields.append(["stamp", f'"{said} {draw(STAMPS)}"'])
     kept = [field for field in fields if draw(some.integers(0, 20))]
     return "".join(f"{key}: {value}\n" for key, value in kept).encode(errors="surrogatepass")
 
 
 @settings(max_examples=20 * settings().max_examples)
-@given(broken(files()) | some.binary() | some.text().map(lambda text: text.encode(errors="surrogatepass")))
+@given(
+    broken(files())
+    | some.binary()
+    | some.text().map(lambda text: text.encode(errors="surrogatepass"))
+)
 def test_any_file_is_a_sprint_or_a_zombie_and_never_an_error(data: bytes) -> None:
     clock = HandClock()
     sprint = decode(data)
@@ -303,7 +490,7 @@ def test_any_file_is_a_sprint_or_a_zombie_and_never_an_error(data: bytes) -> Non
         assert verdict.is_zombie is (verdict.pid_alive is False or verdict.age_hours > 24)
 
 
-# Whether it is running --------------------------------------------------------------------------------------
+# Whether it is running ----------------------------------------------------------------
 
 
 class TestItsProcess:
@@ -313,20 +500,26 @@ class TestItsProcess:
             assert (verdict.pid_alive, verdict.is_zombie, verdict.warning) == (True, False, "")
             assert verdict.why == "its process is running"
 
-    def test_a_file_with_only_a_pid_is_judged_by_the_pid(self, child: int, clock: HandClock) -> None:
+    def test_a_file_with_only_a_pid_is_judged_by_the_pid(
+        self, child: int, clock: HandClock
+    ) -> None:
         data = lines({**FIVE, "pid": str(child), "started_at": to_iso(clock.now())})
         assert judged(data, clock).pid_alive is True
         end(child)
         assert judged(data, clock).pid_alive is False
 
-    def test_a_sprint_whose_process_has_ended_is_a_zombie(self, child: int, clock: HandClock) -> None:
+    def test_a_sprint_whose_process_has_ended_is_a_zombie(
+        self, child: int, clock: HandClock
+    ) -> None:
         data = written(child, clock)
         end(child)
         verdict = judged(data, clock)
         assert (verdict.pid_alive, verdict.is_zombie, verdict.warning) == (False, True, "")
         assert verdict.why == "its process is gone"
 
-    def test_a_dead_process_that_was_not_reaped_is_a_zombie_sprint(self, child: int, clock: HandClock) -> None:
+    def test_a_dead_process_that_was_not_reaped_is_a_zombie_sprint(
+        self, child: int, clock: HandClock
+    ) -> None:
         data = written(child, clock)
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -353,12 +546,16 @@ class TestItsProcess:
                 os.kill(root, 0)
             verdict = judged(data, clock)
             assert (verdict.pid_alive, verdict.is_zombie, verdict.warning) == (True, False, "")
-            assert judged(edited(data, start=1), clock).pid_alive is False, "what it may look at it does"
+            assert judged(edited(data, start=1), clock).pid_alive is False, (
+                "what it may look at it does"
+            )
 
         assert os.waitpid(fork(judge_as_nobody), 0)[1] == 0
 
     @pytest.mark.parametrize("pid", [2**31, 2**40, 10**18 - 1])
-    def test_a_process_that_cannot_be_looked_up_is_a_zombie_with_a_warning(self, pid: int, clock: HandClock) -> None:
+    def test_a_process_that_cannot_be_looked_up_is_a_zombie_with_a_warning(
+        self, pid: int, clock: HandClock
+    ) -> None:
         with pytest.raises(OverflowError):
             os.kill(pid, 0)
         verdict = judged(lines({**FIVE, "pid": str(pid), "started_at": to_iso(clock.now())}), clock)
@@ -366,7 +563,9 @@ class TestItsProcess:
         assert verdict.why == "its process could not be looked up"
         assert verdict.warning == f"PID check failed for PID {pid}"
 
-    def test_a_sprint_from_before_a_restart_is_a_zombie(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_sprint_from_before_a_restart_is_a_zombie(
+        self, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         verdict = judged(edited(written(os.getpid(), clock), boot="an earlier boot"), clock)
         assert (verdict.pid_alive, verdict.is_zombie) == (False, True)
@@ -420,15 +619,25 @@ print(verdict.pid_alive, verdict.is_zombie, verdict.why, sep="|", end="")
         end(child)
         assert self.apart(self.JUDGE, data).decode() == f"None|False|{why}", "it cannot know"
         old = edited(data, started_at=to_iso(time.time() - DAY - 60))
-        assert self.apart(self.JUDGE, old).decode() == f"None|True|{why}, and it is older than 24 hours"
+        assert (
+            self.apart(self.JUDGE, old).decode()
+            == f"None|True|{why}, and it is older than 24 hours"
+        )
 
-    @pytest.mark.parametrize("changes", [{"machine": "another"}, {"host": "another"}, {"machine": "another", "host": "another"}])
-    def test_a_sprint_of_another_host(self, changes: dict[str, str], child: int, clock: HandClock) -> None:
+    @pytest.mark.parametrize(
+        "changes",
+        [{"machine": "another"}, {"host": "another"}, {"machine": "another", "host": "another"}],
+    )
+    def test_a_sprint_of_another_host(
+        self, changes: dict[str, str], child: int, clock: HandClock
+    ) -> None:
         data = edited(written(child, clock), boot="another", **changes)
         end(child)
         self.expect_age_to_decide(data, clock, child)
 
-    def test_a_sprint_of_another_host_that_names_no_boot(self, child: int, clock: HandClock) -> None:
+    def test_a_sprint_of_another_host_that_names_no_boot(
+        self, child: int, clock: HandClock
+    ) -> None:
         data = edited(written(child, clock), host="another", boot=None, pid_ns=None)
         end(child)
         self.expect_age_to_decide(data, clock, child)
@@ -446,11 +655,17 @@ print(verdict.pid_alive, verdict.is_zombie, verdict.why, sep="|", end="")
 
 
 class TestItsAge:
-    def test_after_24_hours_a_sprint_is_a_zombie_although_its_process_lives(self, clock: HandClock) -> None:
+    def test_after_24_hours_a_sprint_is_a_zombie_although_its_process_lives(
+        self, clock: HandClock
+    ) -> None:
         data = written(os.getpid(), clock)
         clock.pass_time(DAY)
         verdict = judged(data, clock)
-        assert (verdict.age_hours, verdict.is_zombie, verdict.why) == (24.0, False, "its process is running"), "exactly 24 is not"
+        assert (verdict.age_hours, verdict.is_zombie, verdict.why) == (
+            24.0,
+            False,
+            "its process is running",
+        ), "exactly 24 is not"
         clock.pass_time(0.01)
         verdict = judged(data, clock)
         assert (verdict.pid_alive, verdict.is_zombie) == (True, True)
@@ -467,14 +682,18 @@ class TestItsAge:
         data = lines({**FIVE, "pid": str(os.getpid()), "started_at": "1970-01-01T00:00:00Z"})
         assert judged(data, HandClock(now=HOUR)).age_hours == 1.0
 
-    def test_the_reason_for_a_gone_process_does_not_mention_age(self, child: int, clock: HandClock) -> None:
+    def test_the_reason_for_a_gone_process_does_not_mention_age(
+        self, child: int, clock: HandClock
+    ) -> None:
         data = written(child, clock)
         end(child)
         clock.pass_time(2 * DAY)
         verdict = judged(data, clock)
         assert (verdict.age_hours, verdict.why) == (48.0, "its process is gone")
 
-    def test_the_shown_age_is_rounded_and_the_judged_age_is_not(self, clock: HandClock, tmp_path: Path, child: int) -> None:
+    def test_the_shown_age_is_rounded_and_the_judged_age_is_not(
+        self, clock: HandClock, tmp_path: Path, child: int
+    ) -> None:
         mutex = SprintMutex(tmp_path, clock=clock, ask=lambda question: False)
         assert mutex.acquire("s", "e", pid=child)["status"] == "acquired"
         clock.pass_time(24.04 * HOUR)
@@ -482,7 +701,9 @@ class TestItsAge:
         assert (answer["status"], answer["lock_info"]["age_hours"]) == ("zombie-detected", 24.0)
 
     @pytest.mark.parametrize("jump", [3 * DAY, -3 * DAY])
-    def test_a_jump_of_the_wall_clock_changes_neither_age_nor_verdict(self, jump: float, clock: HandClock) -> None:
+    def test_a_jump_of_the_wall_clock_changes_neither_age_nor_verdict(
+        self, jump: float, clock: HandClock
+    ) -> None:
         data = written(os.getpid(), clock)
         clock.pass_time(2 * HOUR)
         clock.jump(jump)
@@ -492,7 +713,9 @@ class TestItsAge:
         assert judged(data, clock).is_zombie
 
     @pytest.mark.parametrize("jump", [3 * DAY, -3 * DAY])
-    def test_a_file_without_a_stamp_has_only_the_wall_clock(self, jump: float, clock: HandClock) -> None:
+    def test_a_file_without_a_stamp_has_only_the_wall_clock(
+        self, jump: float, clock: HandClock
+    ) -> None:
         data = edited(written(os.getpid(), clock), stamp=None)
         clock.jump(jump)
         verdict = judged(data, clock)
@@ -503,13 +726,34 @@ class TestItsAge:
         verdict = judged(data, clock)
         assert (verdict.pid_alive, verdict.age_hours, verdict.is_zombie) == (True, 25.0, True)
 
-    @pytest.mark.parametrize("changes", [{"boot": None}, {"time_ns": None}, {"time_ns": "time:[1]"}, {"boot": "another"}])
-    def test_a_stamp_of_another_clock_does_not(self, changes: dict[str, Any], clock: HandClock) -> None:
+    @pytest.mark.parametrize(
+        "changes", [{"boot": None}, {"time_ns": None}, {"time_ns": "time:[1]"}, {"boot": "another"}]
+    )
+    def test_a_stamp_of_another_clock_does_not(
+        self, changes: dict[str, Any], clock: HandClock
+    ) -> None:
         data = edited(written(os.getpid(), clock), **changes)
         clock.jump(HOUR)
         assert judged(data, clock).age_hours == 1.0
 
-    @pytest.mark.parametrize("at", ["", ".", "x", "-5.0", "1.2.3", "nan", "inf", "²", "5000²", "9" * 400, "5000.1", " 5", "1e3"])
+    @pytest.mark.parametrize(
+        "at",
+        [
+            "",
+            ".",
+            "x",
+            "-5.0",
+            "1.2.3",
+            "nan",
+            "inf",
+            "²",
+            "5000²",
+            "9" * 400,
+            "5000.1",
+            " 5",
+            "1e3",
+        ],
+    )
     def test_nor_does_a_stamp_that_no_clock_has_shown(self, at: str, clock: HandClock) -> None:
         data = edited(written(os.getpid(), clock), stamp=f"2026-02-02T02:40:00Z {at}")
         clock.jump(HOUR)
@@ -534,8 +778,12 @@ class TestItsAge:
             ("0001-01-01T00:00:00Z", 17751554.67),
         ],
     )
-    def test_any_time_is_an_age_and_one_to_come_is_below_zero(self, started_at: str, age: float, clock: HandClock) -> None:
-        verdict = judged(lines({**FIVE, "pid": str(os.getpid()), "started_at": f'"{started_at}"'}), clock)
+    def test_any_time_is_an_age_and_one_to_come_is_below_zero(
+        self, started_at: str, age: float, clock: HandClock
+    ) -> None:
+        verdict = judged(
+            lines({**FIVE, "pid": str(os.getpid()), "started_at": f'"{started_at}"'}), clock
+        )
         assert verdict.age_hours == pytest.approx(age)
         assert verdict.is_zombie is (age > 24)
 
@@ -543,11 +791,19 @@ class TestItsAge:
 @pytest.mark.parametrize(
     ("alive", "age", "zombie"),
     [
-        *((True, 24.0, False), (True, 24.000001, True), (True, -1.0, False), (True, None, False), (False, 0.0, True)),
+        *(
+            (True, 24.0, False),
+            (True, 24.000001, True),
+            (True, -1.0, False),
+            (True, None, False),
+            (False, 0.0, True),
+        ),
         *((False, None, True), (None, 24.0, False), (None, 25.0, True), (None, None, False)),
     ],
 )
-def test_a_zombie_has_no_process_or_is_older_than_24_hours(alive: bool | None, age: float | None, zombie: bool) -> None:
+def test_a_zombie_has_no_process_or_is_older_than_24_hours(
+    alive: bool | None, age: float | None, zombie: bool
+) -> None:
     assert Verdict(alive, age, "").is_zombie is zombie
 
 
@@ -555,4 +811,6 @@ def test_a_new_sprint_equals_what_its_file_decodes_to() -> None:
     made = new_sprint(os.getppid(), "s", "e", Clock())
     read = decode(made.encode())
     assert read is not None
-    assert [getattr(made, name) for name in Sprint.__slots__] == [getattr(read, name) for name in Sprint.__slots__]
+    assert [getattr(made, name) for name in Sprint.__slots__] == [
+        getattr(read, name) for name in Sprint.__slots__
+    ]

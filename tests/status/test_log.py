@@ -47,14 +47,24 @@ class TestWriting:
         assert status.store.tail("status", 1)[0] == [line]
 
     def test_a_record_leaves_out_empty_fields(self, status: StatusLog) -> None:
-        assert list(json.loads(status.append("DONE", "w", "t"))) == ["timestamp", "type", "state", "worker", "task_id"]
+        assert list(json.loads(status.append("DONE", "w", "t"))) == [
+            "timestamp",
+            "type",
+            "state",
+            "worker",
+            "task_id",
+        ]
         assert json.loads(status.append("DONE", "w", "t", meta={}))["meta"] == {}
 
     @pytest.mark.parametrize(
-        "text", ["", "plain", 'a "word" \\ b', "two\nlines\u2028\x7f", "größe 🐝", "\ud800", Text("sub")], ids=ascii
+        "text",
+        ["", "plain", 'a "word" \\ b', "two\nlines\u2028\x7f", "größe 🐝", "\ud800", Text("sub")],
+        ids=ascii,
     )
     @pytest.mark.parametrize("meta", [None, {}, {"pair": (1, 2.5), "text": Text("x")}])
-    def test_add_returns_the_record_as_readers_get_it(self, text: str, meta: dict[str, Any] | None, status: StatusLog) -> None:
+    def test_add_returns_the_record_as_readers_get_it(
+        self, text: str, meta: dict[str, Any] | None, status: StatusLog
+    ) -> None:
         line, record = status.add("HELP", "w", 'the "task"', text, meta)
         ((stands, read),) = status.read()[0]
         assert (line, list(record.items())) == (stands, list(read.items()))
@@ -62,7 +72,13 @@ class TestWriting:
 
     def test_each_record_has_its_own_moment(self, clock: HandClock) -> None:
         status = StatusLog(MemoryStore(clock=clock))
-        for moment in (1_770_000_000.0, 1_770_000_000.0004, 1_770_000_000.9999996, 1_770_000_001.25, 1_770_000_000.5):
+        for moment in (
+            1_770_000_000.0,
+            1_770_000_000.0004,
+            1_770_000_000.9999996,
+            1_770_000_001.25,
+            1_770_000_000.5,
+        ):
             clock.jump(moment - clock.now())
             assert json.loads(status.append("DONE", "w", "t"))["timestamp"] == to_iso(clock.now())
 
@@ -86,11 +102,17 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("call", "expected"),
         [
-            (("done", "w", "t"), r"^'done' is not a status: use one of START DONE WAIT ERROR HELP SKIP\.$"),
+            (
+                ("done", "w", "t"),
+                r"^'done' is not a status: use one of START DONE WAIT ERROR HELP SKIP\.$",
+            ),
             (("x" * 50, "w", "t"), r"^'x{40}' is not a status"),
             (("DONE", "w/", "t"), r"^worker .*w/"),
             (("DONE", "w", "t/"), r"^task_id .*t/"),
-            (("DONE", "w", "t", "", [1]), r'^meta must be a JSON object, such as \{"retry_count": 1\}\.$'),
+            (
+                ("DONE", "w", "t", "", [1]),
+                r'^meta must be a JSON object, such as \{"retry_count": 1\}\.$',
+            ),
             (("DONE", "w", "t", "", "x"), "^meta must be"),
         ],
     )
@@ -107,12 +129,19 @@ class TestWriting:
         rest = len(status.append("DONE", "w", "t", meta={"x": ""}))
         monkeypatch.setattr(status_log, "MAX_RECORD_BYTES", 1000)
         assert len(status.append("DONE", "w", "t", meta={"x": "y" * (1000 - rest)})) == 1000
-        with pytest.raises(BadInput, match=r"^the record has 1001 bytes, at most 1000 are allowed\. Put the text in a file\.$"):
+        with pytest.raises(
+            BadInput,
+            match=(
+                r"^the record has 1001 bytes, at most 1000 are allowed\. Put the text in a "
+                r"file\.$"
+            ),
+        ):
             status.append("DONE", "w", "t", meta={"x": "y" * (1001 - rest)})
         assert len(status.tail(10)) == 2
 
 
-DAMAGE = [b'{"torn', b"", b"[1]", b"  ", b"not json"]  # five lines, three of which are damaged and two merely empty
+# five lines, three of which are damaged and two merely empty
+DAMAGE = [b'{"torn', b"", b"[1]", b"  ", b"not json"]
 
 
 class TestReading:
@@ -128,8 +157,12 @@ class TestReading:
         return status
 
     @pytest.mark.parametrize("count", range(5))
-    def test_tail_gives_that_many_records_although_lines_are_damaged(self, count: int, damaged: StatusLog) -> None:
-        assert tasks(damaged.tail(count)) == [f"t{number}" for number in range(3)][max(0, 3 - count) :]
+    def test_tail_gives_that_many_records_although_lines_are_damaged(
+        self, count: int, damaged: StatusLog
+    ) -> None:
+        assert (
+            tasks(damaged.tail(count)) == [f"t{number}" for number in range(3)][max(0, 3 - count) :]
+        )
 
     def test_each_tail_counts_the_damage_it_saw_anew(self, damaged: StatusLog) -> None:
         for _ in range(2):
@@ -138,7 +171,9 @@ class TestReading:
         damaged.tail(0)
         assert damaged.damaged == 0
 
-    def test_tail_asks_for_more_only_while_there_may_be_more(self, status: StatusLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tail_asks_for_more_only_while_there_may_be_more(
+        self, status: StatusLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         asked: list[int] = []
         real = type(status.store).tail
 
@@ -152,17 +187,25 @@ class TestReading:
         assert len(status.tail(5)) == 5 and asked == [5]
         for line in DAMAGE:
             status.store.append("status", line)
-        assert tasks(status.tail(5)) == [f"t{number}" for number in range(15, 20)] and asked == [5, 5, 10]
+        assert tasks(status.tail(5)) == [f"t{number}" for number in range(15, 20)] and asked == [
+            5,
+            5,
+            10,
+        ]
         assert len(status.tail(100)) == 20 and asked == [5, 5, 10, 100]
 
     def test_reading_goes_on_behind_damage(self, damaged: StatusLog) -> None:
         found, cursor = damaged.read()
-        assert [record["task_id"] for _, record in found] == ["t0", "t1", "t2"] and damaged.damaged == 12
+        assert [record["task_id"] for _, record in found] == [
+            "t0",
+            "t1",
+            "t2",
+        ] and damaged.damaged == 12
         assert damaged.read(cursor) == ([], cursor)
         damaged.append("DONE", "w", "t3")
-        assert [(json.loads(line), record["task_id"]) for line, record in damaged.read(cursor)[0]] == [
-            (json.loads(damaged.tail(1)[0]), "t3")
-        ]
+        assert [
+            (json.loads(line), record["task_id"]) for line, record in damaged.read(cursor)[0]
+        ] == [(json.loads(damaged.tail(1)[0]), "t3")]
 
     def test_one_record_at_a_time(self, damaged: StatusLog) -> None:
         seen, cursor = [], ""
@@ -206,8 +249,15 @@ class TestFollowing:
         status.append("START", "w", "a")
         status.append("DONE", "w", "b")
         assert list(status.follow(silence=0.0)) == []
-        assert [record["task_id"] for _, record, _ in status.follow(middle, silence=0.0)] == ["a", "b"]
-        assert [record["task_id"] for _, record, _ in status.follow("", silence=0.0)] == ["before", "a", "b"]
+        assert [record["task_id"] for _, record, _ in status.follow(middle, silence=0.0)] == [
+            "a",
+            "b",
+        ]
+        assert [record["task_id"] for _, record, _ in status.follow("", silence=0.0)] == [
+            "before",
+            "a",
+            "b",
+        ]
 
     def test_each_record_comes_with_the_cursor_behind_it(self, status: StatusLog) -> None:
         for task in "abc":
@@ -221,7 +271,10 @@ class TestFollowing:
             status.append(state, "w", task)
 
         def seen(**filters: Any) -> list[tuple[str, str]]:
-            return [(record["state"], record["task_id"]) for _, record, _ in status.follow("", silence=0.0, **filters)]
+            return [
+                (record["state"], record["task_id"])
+                for _, record, _ in status.follow("", silence=0.0, **filters)
+            ]
 
         assert seen(task="a") == [("START", "a"), ("DONE", "a")]
         assert seen(state="DONE") == [("DONE", "a"), ("DONE", "b")]
@@ -229,7 +282,9 @@ class TestFollowing:
         assert seen(task="c") == []
 
     @pytest.mark.parametrize("silence", [None, 7.0])
-    def test_it_waits_and_ends_only_after_the_silence_asked_for(self, silence: float | None, clock: HandClock) -> None:
+    def test_it_waits_and_ends_only_after_the_silence_asked_for(
+        self, silence: float | None, clock: HandClock
+    ) -> None:
         waits: list[tuple[str, float]] = []
 
         class Waiting(MemoryStore):

@@ -44,7 +44,9 @@ def test_a_log_that_was_removed_after_a_rotation_is_not_remembered(store: FileSt
 def test_a_log_that_was_replaced_and_then_rotated_counts_once(store: FileStore) -> None:
     fold = StatusReader(store)
     fold.read()
-    Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, 90)))
+    Path(store.root, "status.log").write_bytes(
+        b"".join(_line(number) + b"\n" for number in range(77, 90))
+    )
     store.rotate(LOG)
     store.append(LOG, _line(90))
     assert known(fold) == expected(store)
@@ -89,7 +91,9 @@ def test_lines_appended_during_a_rotation_are_applied_once(store: FileStore) -> 
 def test_blocks_of_a_replaced_log_are_read_from_its_beginning(store: FileStore) -> None:
     fold = StatusReader(store)
     fold.read()
-    Path(store.root, "status.log").write_bytes(b"".join(_line(number) + b"\n" for number in range(77, LINES * 2)))
+    Path(store.root, "status.log").write_bytes(
+        b"".join(_line(number) + b"\n" for number in range(77, LINES * 2))
+    )
     assert known(fold) == expected(store)
 
 
@@ -109,8 +113,16 @@ def _line(number: int) -> bytes:
     if number % 501 == 500:
         return b"no record"
     state = STATES[number * 7 % 6]
-    record: dict[str, Any] = {"timestamp": f"2026-02-02T10:30:10.{number % 1000:03d}Z", "type": state, "state": state}
-    record |= {"worker": f"worker-{number * 13 % 11}", "task_id": f"task-{number * 31 % 900}", "meta": {"token": number}}
+    record: dict[str, Any] = {
+        "timestamp": f"2026-02-02T10:30:10.{number % 1000:03d}Z",
+        "type": state,
+        "state": state,
+    }
+    record |= {
+        "worker": f"worker-{number * 13 % 11}",
+        "task_id": f"task-{number * 31 % 900}",
+        "meta": {"token": number},
+    }
     if number % 97 == 96:
         record["reason"] = record["message"] = 'say "yes"'
     return json.dumps(record).encode()

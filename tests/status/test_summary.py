@@ -25,7 +25,9 @@ from swarm.stores.memory import MemoryStore
 AT = "2026-02-02T10:30:10.123Z"
 
 
-def line(state: str, task: str = "t", worker: str = "w", text: str = "", meta: Any = None, **more: Any) -> bytes:
+def line(
+    state: str, task: str = "t", worker: str = "w", text: str = "", meta: Any = None, **more: Any
+) -> bytes:
     record = {"timestamp": AT, "type": state, "state": state, "worker": worker, "task_id": task}
     if text:
         record |= {"reason": text, "message": text}
@@ -65,7 +67,9 @@ class TestOpenTasks:
     def test_an_agent_that_prints_that_it_waits_does_wait(self, state: str) -> None:
         assert "t" in folded(line(state, meta={"from": "output"})).waiting
 
-    @pytest.mark.parametrize("meta", [{"held_by": "w"}, {"refused": "done"}, {"lost": True}, {"lost": 1}])
+    @pytest.mark.parametrize(
+        "meta", [{"held_by": "w"}, {"refused": "done"}, {"lost": True}, {"lost": 1}]
+    )
     def test_the_skip_of_a_bystander_ends_nothing(self, meta: dict[str, Any]) -> None:
         assert "t" in folded(line("HELP"), line("SKIP", worker="other", meta=meta)).waiting
 
@@ -78,7 +82,12 @@ class TestOpenTasks:
         assert (list(seen.waiting), list(seen.errors), list(seen.started)) == (["a"], ["b"], ["c"])
 
     def test_of_each_worker_the_latest_is_known(self) -> None:
-        seen = folded(line("START", "a", "w1"), line("DONE", "a", "w1"), line("WAIT", "b", "w2"), line("START", "c", "w1"))
+        seen = folded(
+            line("START", "a", "w1"),
+            line("DONE", "a", "w1"),
+            line("WAIT", "b", "w2"),
+            line("START", "c", "w1"),
+        )
         assert list(seen.workers.items()) == [
             ("w2", LastMessage("WAIT", "w2", "b", AT, "")),
             ("w1", LastMessage("START", "w1", "c", AT, "")),
@@ -94,7 +103,9 @@ class TestBounds:
         assert seen.dropped == 2
 
     def test_only_the_beginning_of_a_long_text_is_stored(self) -> None:
-        assert folded(line("WAIT", text="x" * 1_000_000)).waiting["t"].text == "x" * summary.TEXT_LIMIT
+        assert (
+            folded(line("WAIT", text="x" * 1_000_000)).waiting["t"].text == "x" * summary.TEXT_LIMIT
+        )
 
 
 class TestAnyLine:
@@ -123,7 +134,8 @@ class TestAnyLine:
         seen = folded(absurd)
         assert not seen.waiting and not seen.errors and not seen.started
         assert seen.damaged == (
-            absurd in (b"no json", b"\xff\xfe", b"[1, 2]", b"17", b"null", b"[" * 100_000) or b"\xff" in absurd
+            absurd in (b"no json", b"\xff\xfe", b"[1, 2]", b"17", b"null", b"[" * 100_000)
+            or b"\xff" in absurd
         )
 
     def test_every_json_object_counts_as_a_record_and_a_blank_line_as_nothing(self) -> None:
@@ -134,7 +146,11 @@ class TestAnyLine:
         "other",
         [
             b'{"task_id": "t", "state": "WAIT"}',
-            b'{"task_id": "t", "type": "WAIT", "worker_id": 7, "message": {"a": 1}, "timestamp": 12, "meta": "x"}',
+            (
+                b'{"task_id": "t", "type": "WAIT", "worker_id": 7, "message": {"a": 1}, '
+                b'"timestamp": '
+                b'12, "meta": "x"}'
+            ),
             b'{"type":"WAIT","task_id":"\\u0074","timestamp":"2026-02-02 10:30"}',
             b'{"type":"WAIT","task_id":"t","meta":[1],"reason":null}',
         ],
@@ -143,12 +159,16 @@ class TestAnyLine:
         assert folded(other).waiting.keys() == {"t"}
 
     def test_a_lone_surrogate_in_a_record_can_be_saved(self) -> None:
-        seen = folded(b'{"task_id": "\\ud800", "state": "WAIT", "worker": "\\udfff", "reason": "\\ud800"}')
+        seen = folded(
+            b'{"task_id": "\\ud800", "state": "WAIT", "worker": "\\udfff", "reason": "\\ud800"}'
+        )
         assert len(seen.waiting) == 1
         json.dumps(seen.dump(), ensure_ascii=False).encode()
 
 
-texts = st.text(max_size=6) | st.sampled_from(["中文 🙂", 'a "quoted" one', "back\\slash", "\x1b[31m", "line\nbreak"])
+texts = st.text(max_size=6) | st.sampled_from(
+    ["中文 🙂", 'a "quoted" one', "back\\slash", "\x1b[31m", "line\nbreak"]
+)
 names = st.sampled_from(["a", "b", "c", "任务", 'x"y', "d e"])
 metas = st.none() | st.dictionaries(
     st.sampled_from(["from", "token", "held_by", "refused", "lost", "attempt"]),
@@ -161,14 +181,26 @@ strange = st.builds(
     st.sampled_from([*STATES, "MAYBE", 3, None]),
     names | st.none() | st.integers(),
     st.dictionaries(
-        st.sampled_from(["worker", "meta", "timestamp", "type", "message"]), st.none() | texts | st.integers(), max_size=3
+        st.sampled_from(["worker", "meta", "timestamp", "type", "message"]),
+        st.none() | texts | st.integers(),
+        max_size=3,
     ),
 )
 torn = st.builds(lambda whole, size: whole[:size], records, st.integers(0, 60))
 plain_lines = st.lists(
-    st.builds(line, st.sampled_from(STATES), names, names, texts, st.none() | st.just({"token": 17})), min_size=10, max_size=60
+    st.builds(
+        line, st.sampled_from(STATES), names, names, texts, st.none() | st.just({"token": 17})
+    ),
+    min_size=10,
+    max_size=60,
 )
-lines = st.lists(records | strange | torn | st.sampled_from(TestAnyLine.ABSURD).filter(lambda one: b"\n" not in one), max_size=40)
+lines = st.lists(
+    records
+    | strange
+    | torn
+    | st.sampled_from(TestAnyLine.ABSURD).filter(lambda one: b"\n" not in one),
+    max_size=40,
+)
 
 
 def in_blocks(*blocks: Sequence[bytes]) -> StatusSummary:
@@ -191,7 +223,9 @@ def cut(given_lines: list[bytes], places: list[int]) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("limit", [1, 3, 6, summary.LIMIT])
 @given(given_lines=lines | plain_lines, places=st.lists(st.integers(0, 40), max_size=4))
-def test_a_log_read_in_blocks_has_the_state_of_its_lines(limit: int, given_lines: list[bytes], places: list[int]) -> None:
+def test_a_log_read_in_blocks_has_the_state_of_its_lines(
+    limit: int, given_lines: list[bytes], places: list[int]
+) -> None:
     with mock.patch.object(summary, "LIMIT", limit):
         assert known(in_blocks(*cut(given_lines, places))) == known(folded(*given_lines))
 
@@ -207,7 +241,11 @@ def test_a_block_with_too_many_open_tasks_drops_and_counts_the_oldest(size: int)
 PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
 
 
-@pytest.mark.parametrize("beside", [[], [line("START", "other", meta={"token": 1})], [line("START", text='"')]], ids=range(3))
+@pytest.mark.parametrize(
+    "beside",
+    [[], [line("START", "other", meta={"token": 1})], [line("START", text='"')]],
+    ids=range(3),
+)
 @pytest.mark.parametrize(
     ("was", "now"),
     [
@@ -245,9 +283,16 @@ PLAIN = line("WAIT", text="why", meta={"token": 17, "attempt": 1})
         (b"2026", b"2" * 2026),
     ],
 )
-def test_the_fast_path_reads_an_almost_plain_record_like_the_parser(was: bytes, now: bytes, beside: list[bytes]) -> None:
+def test_the_fast_path_reads_an_almost_plain_record_like_the_parser(
+    was: bytes, now: bytes, beside: list[bytes]
+) -> None:
     assert was in PLAIN and re.fullmatch(plain_records._ALL_PLAIN, PLAIN.decode() + "\n")
-    given_lines = [line("HELP"), *beside, *PLAIN.replace(was, now, 1).split(b"\n"), line("DONE", "last")]
+    given_lines = [
+        line("HELP"),
+        *beside,
+        *PLAIN.replace(was, now, 1).split(b"\n"),
+        line("DONE", "last"),
+    ]
     for one in (given_lines, [one.replace(b"WAIT", b"SKIP") for one in given_lines]):
         assert known(in_blocks(one)) == known(folded(*one))
 
@@ -260,12 +305,16 @@ def test_most_records_of_swarm_are_read_without_parsing() -> None:
         log.append(state, "worker-1", "任务-1", "all tests pass", {"token": 17, "attempt": 2})
         log.append(state, "worker-1", "t")
     block = b"".join(one + b"\n" for one in store.read_log(LOG)[0])
-    with mock.patch.object(block_parser, "parse_record", side_effect=AssertionError("it was parsed")):
+    with mock.patch.object(
+        block_parser, "parse_record", side_effect=AssertionError("it was parsed")
+    ):
         assert in_blocks(block.splitlines()).records == 2 * len(STATES)
 
 
 @given(lines, st.lists(st.integers(0, 40), max_size=4), st.booleans())
-def test_a_snapshot_and_the_lines_after_it_give_the_whole_state(given_lines: list[bytes], cuts: list[int], small: bool) -> None:
+def test_a_snapshot_and_the_lines_after_it_give_the_whole_state(
+    given_lines: list[bytes], cuts: list[int], small: bool
+) -> None:
     store = MemoryStore()
     with (
         mock.patch("swarm.status.reader.StatusReader.SNAPSHOT_EVERY", 1),

@@ -1,4 +1,6 @@
-"""The store on etcd: contract, lost answers, late requests, members in trouble, logins and settings."""
+"""The store on etcd: contract, lost answers, late requests, members in trouble, logins
+and settings.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def lines_of(store: Store, log: str = "status") -> list[bytes]:
         lines += more
 
 
-# The contract --------------------------------------------------------------------------------------------------------
+# The contract -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -115,7 +117,11 @@ def test_an_empty_record_is_a_record(store: EtcdStore) -> None:
     assert not store.replace("locks/a", b"", b"x")
     assert store.create("locks/a", b"") and not store.create("locks/a", b"x")
     assert store.read("locks/a") == b""
-    assert store.replace("locks/a", b"", b"x") and store.replace("locks/a", b"x", b"") and store.remove("locks/a", b"")
+    assert (
+        store.replace("locks/a", b"", b"x")
+        and store.replace("locks/a", b"x", b"")
+        and store.remove("locks/a", b"")
+    )
 
 
 def test_eight_writers_lose_nothing_and_all_readers_see_one_order(opened: Opened, url: str) -> None:
@@ -137,13 +143,19 @@ def test_eight_writers_lose_nothing_and_all_readers_see_one_order(opened: Opened
         list(pool.map(write, range(8)))
         follower.result()
     lines = lines_of(opened(url))
-    assert sorted(lines) == sorted(b"%d %d" % (me, number) for me in range(8) for number in range(20))
+    assert sorted(lines) == sorted(
+        b"%d %d" % (me, number) for me in range(8) for number in range(20)
+    )
     assert followed == lines == opened(url).tail("status", 1000)[0]
     for me in range(8):
-        assert [line for line in lines if line.startswith(b"%d " % me)] == [b"%d %d" % (me, number) for number in range(20)]
+        assert [line for line in lines if line.startswith(b"%d " % me)] == [
+            b"%d %d" % (me, number) for number in range(20)
+        ]
 
 
-def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_is_woken(
+    opened: Opened, url: str, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(base, "_MAX_WAIT", 60.0)
     store.address.timeout = 240.0  # so that no waiter polls within this test
     store.create("locks/a", b"one")
@@ -151,7 +163,10 @@ def test_a_waiter_is_woken(opened: Opened, url: str, store: EtcdStore, monkeypat
     other.read("locks/a")
     changes: list[tuple[Callable[[], object], Callable[[], object]]] = [
         (lambda: other.append("status", b"news"), lambda: store.wait("status", "", 30)),
-        (lambda: other.replace("locks/a", b"one", b"two"), lambda: store.watch("locks/a", b"one", 30)),
+        (
+            lambda: other.replace("locks/a", b"one", b"two"),
+            lambda: store.watch("locks/a", b"one", 30),
+        ),
     ]
     for change, wait in changes:
         changed = [0.0]
@@ -190,7 +205,7 @@ def _replaced(store: EtcdStore, old: bytes, new: bytes) -> bool:
     return all(store.replace("locks/a", *pair) for pair in ((old, b"between"), (b"between", new)))
 
 
-# The namespace -------------------------------------------------------------------------------------------------------
+# The namespace ------------------------------------------------------------------------
 
 
 def test_ten_processes_create_one_namespace(opened: Opened, url: str) -> None:
@@ -229,27 +244,44 @@ def test_a_namespace_that_another_process_creates_at_the_same_moment_is_used(
     assert quick.replace("locks/a", b"one", b"two") and slow.replace("locks/a", b"two", b"three")
 
 
-@pytest.mark.parametrize("meta", [b"", b"hello", b"[1]", b'{"version": 2}', b'{"version": 2, "incarnation": "me"}'])
-def test_a_foreign_namespace_is_refused_and_left_alone(opened: Opened, url: str, namespace: str, meta: bytes) -> None:
+@pytest.mark.parametrize(
+    "meta", [b"", b"hello", b"[1]", b'{"version": 2}', b'{"version": 2, "incarnation": "me"}']
+)
+def test_a_foreign_namespace_is_refused_and_left_alone(
+    opened: Opened, url: str, namespace: str, meta: bytes
+) -> None:
     say(url, put(f"{namespace}/meta", meta))
     with pytest.raises(StoreError, match=r"not created by swarm.*another namespace"):
         opened(url).create("locks/a", b"x")
-    assert [entry.key for entry in entries(say(url, get(namespace, f"{namespace}0"))[0])] == [f"{namespace}/meta"]
+    assert [entry.key for entry in entries(say(url, get(namespace, f"{namespace}0"))[0])] == [
+        f"{namespace}/meta"
+    ]
 
 
 @pytest.mark.parametrize(("layout", "age"), [(1, "older"), (3, "newer")])
-def test_a_namespace_of_another_layout_is_refused(layout: int, age: str, opened: Opened, url: str, namespace: str) -> None:
-    say(url, put(f"{namespace}/meta", b'{"version": %d, "incarnation": "0123abcd", "more": 1}' % layout))
-    with pytest.raises(StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"):
+def test_a_namespace_of_another_layout_is_refused(
+    layout: int, age: str, opened: Opened, url: str, namespace: str
+) -> None:
+    say(
+        url,
+        put(f"{namespace}/meta", b'{"version": %d, "incarnation": "0123abcd", "more": 1}' % layout),
+    )
+    with pytest.raises(
+        StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"
+    ):
         opened(url).read("locks/a")
 
 
-def test_etcd_namespaces_are_separate(opened: Opened, server: EtcdServer, store: EtcdStore, namespace: str) -> None:
+def test_etcd_namespaces_are_separate(
+    opened: Opened, server: EtcdServer, store: EtcdStore, namespace: str
+) -> None:
     other = opened(server.url(f"{namespace}0"))
     for each, data in ((store, b"one"), (other, b"two")):
         assert each.create("locks/a", data)
         each.append("status", data)
-    assert store.read("locks/a") == b"one" and store.keys("locks") == other.keys("locks") == ["locks/a"]
+    assert store.read("locks/a") == b"one" and store.keys("locks") == other.keys("locks") == [
+        "locks/a"
+    ]
     assert lines_of(store) == [b"one"] and lines_of(other) == [b"two"]
 
 
@@ -263,7 +295,9 @@ def test_a_removed_namespace_is_created_again(url: str, namespace: str, store: E
     assert store.read_log("status", cursors[2]) == ([b"new"], after)
 
 
-def test_a_reader_notices_that_the_namespace_was_created_again(opened: Opened, url: str, namespace: str) -> None:
+def test_a_reader_notices_that_the_namespace_was_created_again(
+    opened: Opened, url: str, namespace: str
+) -> None:
     reader = opened(url)
     for number in range(3):
         cursor = reader.append("status", b"%d" % number)
@@ -283,7 +317,9 @@ def test_a_reader_notices_that_the_namespace_was_created_again(opened: Opened, u
     assert reader.read_log("status", newest)[0] == [] and not reader.wait("status", newest, 0)
 
 
-def test_the_first_change_after_a_removal_creates_the_namespace(opened: Opened, url: str, namespace: str) -> None:
+def test_the_first_change_after_a_removal_creates_the_namespace(
+    opened: Opened, url: str, namespace: str
+) -> None:
     changes: list[Callable[[EtcdStore], object]] = [
         lambda store: store.create("locks/a", b"one"),
         lambda store: store.append("status", b"one"),
@@ -311,7 +347,7 @@ def test_old_sessions_are_deleted_and_a_deleted_session_is_renewed(
     assert store.replace("locks/a", b"one", b"two") and store.remove("locks/a", b"two")
 
 
-# What happens on the way ---------------------------------------------------------------------------------------------
+# What happens on the way --------------------------------------------------------------
 
 
 class Road:
@@ -400,7 +436,9 @@ def far(opened: Opened, road: Road, namespace: str) -> EtcdStore:
     return made
 
 
-def test_a_change_whose_answer_is_lost_is_made_once_and_reported(far: EtcdStore, road: Road) -> None:
+def test_a_change_whose_answer_is_lost_is_made_once_and_reported(
+    far: EtcdStore, road: Road
+) -> None:
     road.lose_answer = True
     assert far.create("locks/a", b"one") and not road.lose_answer
     road.lose_answer = True
@@ -412,7 +450,9 @@ def test_a_change_whose_answer_is_lost_is_made_once_and_reported(far: EtcdStore,
     assert far.create("locks/a", b"three")
 
 
-def test_a_long_record_whose_answer_is_lost_is_changed_once_and_reported(far: EtcdStore, road: Road) -> None:
+def test_a_long_record_whose_answer_is_lost_is_changed_once_and_reported(
+    far: EtcdStore, road: Road
+) -> None:
     data = [bytes([number]) * 1_000_000 for number in range(3)]
     road.lose_answer = True
     assert far.create("locks/a", data[0])
@@ -429,12 +469,15 @@ def test_a_change_that_arrives_late_does_nothing(far: EtcdStore, road: Road) -> 
     assert b'"succeeded":true' not in road.deliver()  # while it is the last request
     road.hold_request = True
     assert far.remove("locks/a", b"one")
-    assert far.create("locks/a", b"one")  # the same bytes as before: only the request number differs
+    # the same bytes as before: only the request number differs
+    assert far.create("locks/a", b"one")
     assert b'"succeeded":true' not in road.deliver()
     assert far.read("locks/a") == b"one"
 
 
-def test_a_failed_change_that_arrives_late_does_nothing(far: EtcdStore, road: Road, store: EtcdStore) -> None:
+def test_a_failed_change_that_arrives_late_does_nothing(
+    far: EtcdStore, road: Road, store: EtcdStore
+) -> None:
     store.create("locks/a", b"one")
     road.hold_request = True
     assert not far.create("locks/a", b"two")
@@ -470,7 +513,9 @@ def test_an_abandoned_change_that_was_made_does_not_block_the_next_one(store: Et
     assert store.remove("locks/a", b"one")
 
 
-def test_a_line_whose_answer_is_lost_is_there_once(opened: Opened, far: EtcdStore, road: Road, url: str) -> None:
+def test_a_line_whose_answer_is_lost_is_there_once(
+    opened: Opened, far: EtcdStore, road: Road, url: str
+) -> None:
     road.lose_answer = True
     cursor = far.append("status", b"second")
     assert not road.lose_answer and lines_of(far) == [b"first", b"second"]
@@ -510,10 +555,12 @@ def test_a_line_whose_answer_is_lost_is_found_before_later_lines(
     assert far.read_log("status", cursor)[0] == [b"of another"]
 
 
-# What the members do -------------------------------------------------------------------------------------------------
+# What the members do ------------------------------------------------------------------
 
 
-def test_a_server_that_is_down_is_an_error_within_the_timeout(opened: Opened, namespace: str) -> None:
+def test_a_server_that_is_down_is_an_error_within_the_timeout(
+    opened: Opened, namespace: str
+) -> None:
     store = opened(f"etcd://127.0.0.1:{free_port()}?namespace={namespace}&timeout=1")
     began = time.monotonic()
     with pytest.raises(StoreError, match=r"cannot be reached: .*refused.*Is the server running"):
@@ -539,7 +586,9 @@ def test_a_silent_server_is_an_error_within_the_timeout_and_used_when_it_is_back
     assert store.replace("locks/a", b"one", b"two")
 
 
-def test_confirmed_changes_survive_a_killed_server(opened: Opened, own_server: EtcdServer, namespace: str) -> None:
+def test_confirmed_changes_survive_a_killed_server(
+    opened: Opened, own_server: EtcdServer, namespace: str
+) -> None:
     store = opened(own_server.url(namespace, timeout="20"))
     token = 0
     for number in range(10):
@@ -554,9 +603,13 @@ def test_confirmed_changes_survive_a_killed_server(opened: Opened, own_server: E
     assert store.token_bound("locks/a") == token < store.next_token("locks/a")
 
 
-def test_another_member_is_used_if_one_is_down_or_silent(opened: Opened, server: EtcdServer, namespace: str) -> None:
+def test_another_member_is_used_if_one_is_down_or_silent(
+    opened: Opened, server: EtcdServer, namespace: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        hosts = f"127.0.0.1:{free_port()},127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{server.port}"
+        hosts = (
+            f"127.0.0.1:{free_port()},127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{server.port}"
+        )
         store = opened(f"etcd://{hosts}?namespace={namespace}&timeout=6")
         began = time.monotonic()
         assert store.create("locks/a", b"one")
@@ -567,7 +620,9 @@ def test_another_member_is_used_if_one_is_down_or_silent(opened: Opened, server:
         assert time.monotonic() - began < 0.5  # beginning with the one that answered
 
 
-def test_appends_continue_when_the_leader_is_killed(opened: Opened, tmp_path: Path, namespace: str) -> None:
+def test_appends_continue_when_the_leader_is_killed(
+    opened: Opened, tmp_path: Path, namespace: str
+) -> None:
     cluster = EtcdCluster(tmp_path)
     confirmed: list[tuple[int, bytes]] = []
     stop = threading.Event()
@@ -612,7 +667,9 @@ def _until(true: Callable[[], bool]) -> None:
 def test_a_record_that_is_too_large_is_refused_with_advice(store: EtcdStore) -> None:
     for size in (1_700_000, 3_000_000):
         began = time.monotonic()
-        with pytest.raises(StoreError, match=r"refuses: .*larger than etcd takes.*--max-request-bytes"):
+        with pytest.raises(
+            StoreError, match=r"refuses: .*larger than etcd takes.*--max-request-bytes"
+        ):
             store.append("status", b"x" * size)
         with pytest.raises(StoreError, match="--max-request-bytes"):
             store.create("locks/a", b"x" * size)
@@ -620,16 +677,22 @@ def test_a_record_that_is_too_large_is_refused_with_advice(store: EtcdStore) -> 
     assert store.create("locks/a", b"x") and store.append("status", b"x")
 
 
-def test_a_full_database_is_an_error_with_advice(opened: Opened, tmp_path: Path, namespace: str) -> None:
+def test_a_full_database_is_an_error_with_advice(
+    opened: Opened, tmp_path: Path, namespace: str
+) -> None:
     with running(EtcdServer(tmp_path, flags=["--quota-backend-bytes", "1000000"])) as server:
         store = opened(server.url(namespace))
-        with pytest.raises(StoreError, match=r"database space exceeded.*alarm disarm.*--auto-compaction-retention"):
+        with pytest.raises(
+            StoreError, match=r"database space exceeded.*alarm disarm.*--auto-compaction-retention"
+        ):
             any(not store.append("status", b"x" * 200_000) for _ in range(20))
         assert len(lines_of(store)) > 1
-        assert ("fault", "etcdctl alarm list") in [(check.state, check.fix) for check in check_server(store)]
+        assert ("fault", "etcdctl alarm list") in [
+            (check.state, check.fix) for check in check_server(store)
+        ]
 
 
-# The clock -----------------------------------------------------------------------------------------------------------
+# The clock ----------------------------------------------------------------------------
 
 
 def test_the_clock_is_that_of_the_server_and_becomes_more_exact(store: EtcdStore) -> None:
@@ -673,14 +736,19 @@ def test_the_clock_is_forgotten_when_another_member_answers(
     assert forgotten == [True]
 
 
-def test_the_doctor_judges_the_version(server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_judges_the_version(
+    server: EtcdServer, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_checks, "_ETCD_LOSING", ())
     (good,) = check_server(store)
     assert good.state == "ok" and good.text.startswith("etcd 3.") and not good.fix
     monkeypatch.setattr(server_checks, "_ETCD_LOSING", (good.text.removeprefix("etcd "),))
     (bad,) = check_server(store)
     assert bad.state == "fault" and f"{good.text} may lose" in bad.text and bad.fix
-    assert reach_command(store.address) == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
+    assert (
+        reach_command(store.address)
+        == f"etcdctl --endpoints=http://127.0.0.1:{server.port} endpoint health"
+    )
 
 
 def test_a_store_may_be_given_another_clock(url: str) -> None:
@@ -688,7 +756,7 @@ def test_a_store_may_be_given_another_clock(url: str) -> None:
     assert EtcdStore(Address(url), clock=clock).clock is clock
 
 
-# Who may -------------------------------------------------------------------------------------------------------------
+# Who may ------------------------------------------------------------------------------
 
 
 def test_etcd_with_user_and_password(
@@ -701,9 +769,14 @@ def test_etcd_with_user_and_password(
     own_server.control("auth", "enable")
     host = f"127.0.0.1:{own_server.port}?namespace={namespace}"
 
-    with pytest.raises(StoreError, match=r"user name is empty.*Check user, password and rights, also in ETCDCTL_USER"):
+    with pytest.raises(
+        StoreError,
+        match=r"user name is empty.*Check user, password and rights, also in ETCDCTL_USER",
+    ):
         opened(f"etcd://{host}").read("locks/a")
-    with pytest.raises(StoreError, match=r"invalid user ID or password.*Check user, password") as refused:
+    with pytest.raises(
+        StoreError, match=r"invalid user ID or password.*Check user, password"
+    ) as refused:
         opened(f"etcd://root:{wrong}@{host}").read("locks/a")
     assert wrong not in str(refused.value)
     with pytest.raises(StoreError, match=r"permission denied.*Check user, password and rights"):
@@ -720,7 +793,10 @@ def test_etcd_with_user_and_password(
     store.watch("locks/a", b"two", 0.1)
     assert "s3cret" not in store.where("locks/a")
 
-    for variables in ({"ETCDCTL_USER": f"root:{secret}"}, {"ETCDCTL_USER": "root", "ETCDCTL_PASSWORD": secret}):
+    for variables in (
+        {"ETCDCTL_USER": f"root:{secret}"},
+        {"ETCDCTL_USER": "root", "ETCDCTL_PASSWORD": secret},
+    ):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
@@ -731,16 +807,42 @@ def test_etcd_with_user_and_password(
     assert wrong not in str(refused.value)
 
 
-def test_a_login_is_ignored_if_the_server_has_no_users(opened: Opened, server: EtcdServer, namespace: str) -> None:
-    assert opened(f"etcd://me:secret@127.0.0.1:{server.port}?namespace={namespace}").create("locks/a", b"one")
+def test_a_login_is_ignored_if_the_server_has_no_users(
+    opened: Opened, server: EtcdServer, namespace: str
+) -> None:
+    assert opened(f"etcd://me:secret@127.0.0.1:{server.port}?namespace={namespace}").create(
+        "locks/a", b"one"
+    )
 
 
-def test_etcd_over_tls(opened: Opened, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etcd_over_tls(
+    opened: Opened, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
-            *("-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)),
+            *(
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+            ),
+            *(
+                "-subj",
+                "/CN=test",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+                "-keyout",
+                str(key),
+                "-out",
+                str(cert),
+            ),
         ],
         check=True,
         capture_output=True,
@@ -750,10 +852,14 @@ def test_etcd_over_tls(opened: Opened, tmp_path: Path, namespace: str, monkeypat
         assert store.create("locks/a", b"one")
         threading.Timer(0.2, store.append, ("status", b"x")).start()
         assert store.wait("status", "", 10)
-        with pytest.raises(StoreError, match=r"certificate of .* cannot be trusted: .*ETCDCTL_CACERT"):
+        with pytest.raises(
+            StoreError, match=r"certificate of .* cannot be trusted: .*ETCDCTL_CACERT"
+        ):
             opened(server.url(namespace)).read("locks/a")
         with pytest.raises(StoreError, match="write etcds://"):
-            opened(f"etcd://127.0.0.1:{server.port}?namespace={namespace}&timeout=0.5").read("locks/a")
+            opened(f"etcd://127.0.0.1:{server.port}?namespace={namespace}&timeout=0.5").read(
+                "locks/a"
+            )
         monkeypatch.setenv("ETCDCTL_CACERT", str(cert))
         assert opened(server.url(namespace)).read("locks/a") == b"one"
 
@@ -767,18 +873,31 @@ def test_a_server_that_is_not_etcd_is_an_error_with_advice(opened: Opened, names
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=answer).start()
-        with pytest.raises(StoreError, match=r"refuses: HTTP 404, no page. It must be etcd 3.4 or newer"):
-            opened(f"etcd://127.0.0.1:{listener.getsockname()[1]}?namespace={namespace}").read("locks/a")
+        with pytest.raises(
+            StoreError, match=r"refuses: HTTP 404, no page. It must be etcd 3.4 or newer"
+        ):
+            opened(f"etcd://127.0.0.1:{listener.getsockname()[1]}?namespace={namespace}").read(
+                "locks/a"
+            )
 
 
 def test_an_address_with_unknown_options_is_refused(opened: Opened) -> None:
-    for wrong in ("etcd://h/path", "etcd://h?colour=red", "etcds://h?cacert=/no/such/file", "etcd://h:port"):
+    for wrong in (
+        "etcd://h/path",
+        "etcd://h?colour=red",
+        "etcds://h?cacert=/no/such/file",
+        "etcd://h:port",
+    ):
         with pytest.raises(BadInput):
             opened(wrong)
 
 
-def test_a_read_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old etcd crashes if a client disconnects during one (its issue 14110), and a full etcd refuses it."""
+def test_a_read_is_never_sent_as_a_transaction(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old etcd crashes if a client disconnects during one (its issue 14110), and a
+    full etcd refuses it.
+    """
     store.next_token("locks/t")
     store.create("locks/t", b"x")
     store.append("status", b"line")
@@ -790,9 +909,18 @@ def test_a_read_is_never_sent_as_a_transaction(store: EtcdStore, monkeypatch: py
         return ask(self, request)
 
     monkeypatch.setattr(Connection, "ask", noted)
-    found = (store.read("locks/t"), store.keys("locks"), store.token_bound("locks/t"), store.highest_token("locks"))
+    found = (
+        store.read("locks/t"),
+        store.keys("locks"),
+        store.token_bound("locks/t"),
+        store.highest_token("locks"),
+    )
     assert found == (b"x", ["locks/t"], 1, 1)
     assert (store.token_bound("locks/u"), store.highest_token("queue")) == (0, 0)
-    assert store.read_log("status")[0] == store.tail("status", 1)[0] == [line for _, line, _ in store.numbered("status")]
+    assert (
+        store.read_log("status")[0]
+        == store.tail("status", 1)[0]
+        == [line for _, line, _ in store.numbered("status")]
+    )
     assert store.wait("status", "", 0)
     assert set(asked) == {"request_range"}

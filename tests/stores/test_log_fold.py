@@ -1,4 +1,6 @@
-"""A log fold reads on from its last position or from a snapshot, and trusts the log more than a snapshot."""
+"""A log fold reads on from its last position or from a snapshot, and trusts the log
+more than a snapshot.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ LOG = "tasks"
 
 
 class Lines:
-    """A state that is its lines; one that was there already changes nothing. `folded`: what it was given itself."""
+    """A state that is its lines; one that was there already changes nothing.
+
+    `folded`: what it was given itself.
+    """
 
     VERSION = 3
 
@@ -149,9 +154,13 @@ def test_append_notices_that_the_log_was_replaced(tmp_path: Path) -> None:
     assert mine.state.lines == ["x", "a"]
 
 
-def test_each_process_saves_a_snapshot_after_so_many_lines(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_saves_a_snapshot_after_so_many_lines(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"])))
+    monkeypatch.setattr(
+        store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"]))
+    )
     first, second = LogFold(store, LOG, Lines), LogFold(store, LOG, Lines)
     for number in range(16):
         first.append(b"%d" % (number % 7))
@@ -174,19 +183,27 @@ def test_of_two_processes_that_save_at_once_one_does(tmp_path: Path) -> None:
     draft.unlink()
 
 
-def test_a_large_state_is_saved_less_often_than_a_small_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_state_is_saved_less_often_than_a_small_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved: list[int] = []
-    monkeypatch.setattr(store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"])))
+    monkeypatch.setattr(
+        store, "cache_put", lambda name, data: saved.append(len(json.loads(data)["state"]))
+    )
     mine = LogFold(store, LOG, Lines)
     for number in range(64):
         mine.append(b"%d" % number)
     assert saved == [4, 8, 15, 29, 57], "after four lines, or half as many as there are items"
 
 
-def test_of_two_equal_lines_the_first_is_the_one_appended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_equal_lines_the_first_is_the_one_appended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process that appends the very same line at the same moment changes nothing more."""
     mine, append = LogFold(store, LOG, Lines), store.append
-    monkeypatch.setattr(store, "append", lambda log, line: [append(log, line), append(log, line)][0])
+    monkeypatch.setattr(
+        store, "append", lambda log, line: [append(log, line), append(log, line)][0]
+    )
     assert mine.append(b"a") is True and mine.state.folded == ["a", "a"]
 
 
@@ -249,7 +266,9 @@ def test_a_snapshot_with_an_invalid_cursor_is_not_used(store: Store, saved: Any)
     assert mine.state.lines == ["a", "b"]
 
 
-def test_a_snapshot_that_cannot_be_saved_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_cannot_be_saved_is_no_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(name: str, data: bytes) -> None:
         raise StoreError("the disk is full")
 
@@ -263,7 +282,9 @@ def test_a_snapshot_that_cannot_be_saved_is_no_error(store: Store, monkeypatch: 
 
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("lines", [0, 4])
-def test_the_garbage_collector_is_left_as_it_was(store: Store, enabled: bool, lines: int, collecting: None) -> None:
+def test_the_garbage_collector_is_left_as_it_was(
+    store: Store, enabled: bool, lines: int, collecting: None
+) -> None:
     write(store, *"abcd"[:lines])
     LogFold(store, LOG, Lines).read()
     (gc.enable if enabled else gc.disable)()
@@ -286,7 +307,9 @@ def test_a_replaced_log_is_read_from_its_beginning_in_one_read(tmp_path: Path) -
     assert known(store) == list("xyzw")
 
 
-def test_a_line_that_is_lost_with_its_log_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_lost_with_its_log_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = FileStore(str(tmp_path / "s"))
     mine, append = LogFold(store, LOG, Lines), store.append
     write(store, "a")
@@ -307,7 +330,9 @@ def test_a_long_read_reports_its_progress(store: Store) -> None:
     write(store, *("x" * 600_000 + str(number) for number in range(5)))
     reported: list[int] = []
     LogFold(store, LOG, Lines).read(reported.append)
-    assert len(reported) > 1 and reported == sorted(reported) and reported[0] > 0 and reported[-1] == 5
+    assert (
+        len(reported) > 1 and reported == sorted(reported) and reported[0] > 0 and reported[-1] == 5
+    )
 
 
 def test_waiting_ends_when_there_is_more_than_was_read(store: Store) -> None:

@@ -1,4 +1,6 @@
-"""Commands, scripts and classes on every server: only SWARM_STORE differs from a state directory."""
+"""Commands, scripts and classes on every server: only SWARM_STORE differs from a state
+directory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.support.servers.valkey import ValkeyServer
 
 
 @pytest.fixture(params=SERVERS)
-def url(request: pytest.FixtureRequest, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(
+    request: pytest.FixtureRequest, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     server: Server = request.getfixturevalue(request.param)
     url = server.url(f"t{uuid.uuid4().hex}")
     monkeypatch.setenv("SWARM_STORE", url)
@@ -38,7 +42,9 @@ def swarm(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(ROOT / "scripts" / name), *args], **_options({"env": script_environment()}))
+    return subprocess.run(
+        [str(ROOT / "scripts" / name), *args], **_options({"env": script_environment()})
+    )
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +55,12 @@ def test_the_scripts_work_on_a_server(url: str) -> None:
     taken = script("swarm_lock.sh", "acquire", "task-001", "worker-0", "300")
     assert taken.returncode == 0 and "Lock acquired: task-001" in taken.stdout, taken.stderr
     assert "held by worker-0" in script("swarm_lock.sh", "acquire", "task-001", "worker-1").stderr
-    assert script("swarm_status_log.sh", "append", "DONE", "worker-0", "task-001", "任务 is done").returncode == 0
+    assert (
+        script(
+            "swarm_status_log.sh", "append", "DONE", "worker-0", "task-001", "任务 is done"
+        ).returncode
+        == 0
+    )
     found = json.loads(script("swarm_status_log.sh", "query", "task-001").stdout)
     assert (found["state"], found["reason"]) == ("DONE", "任务 is done")
     assert script("swarm_lock.sh", "release", "task-001", "worker-0").returncode == 0
@@ -68,7 +79,17 @@ def test_workers_do_the_tasks_of_a_queue_on_a_server(url: str, isolated_swarm_di
     work = "case $SWARM_TASK_ID in bad) exit 3;; *) echo $SWARM_TOKEN $SWARM_STORE;; esac"
     both = [
         subprocess.Popen(
-            [sys.executable, "-m", "swarm", "worker", "--id", number, "--until-empty", "--exec", f"sh -c '{work}'"],
+            [
+                sys.executable,
+                "-m",
+                "swarm",
+                "worker",
+                "--id",
+                number,
+                "--until-empty",
+                "--exec",
+                f"sh -c '{work}'",
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -82,12 +103,17 @@ def test_workers_do_the_tasks_of_a_queue_on_a_server(url: str, isolated_swarm_di
     assert (board["queue"]["done"], board["queue"]["failed"]) == (2, 1)
     (result,) = (isolated_swarm_dir / "results").glob("second.*.out")
     assert result.read_text().split()[1] == url, "commands of an agent use the same store"
-    assert not (isolated_swarm_dir / "status.log").exists() and not (isolated_swarm_dir / "locks").exists()
+    assert (
+        not (isolated_swarm_dir / "status.log").exists()
+        and not (isolated_swarm_dir / "locks").exists()
+    )
 
 
 def test_swarm_run_holds_its_lock_and_ends_when_the_lock_is_broken(url: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "swarm", "run", "build", "--ttl", "3", "--", "sleep", "60"], cwd=ROOT, stderr=subprocess.PIPE
+        [sys.executable, "-m", "swarm", "run", "build", "--ttl", "3", "--", "sleep", "60"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
     ) as running:
         _until(lambda: run("lock", "check", "build", "--json").json["locked"])
         assert swarm("run", "build", "--", "true").returncode == 1
@@ -97,7 +123,9 @@ def test_swarm_run_holds_its_lock_and_ends_when_the_lock_is_broken(url: str) -> 
 
 
 def test_a_killed_holder_on_this_machine_is_noticed_at_once(url: str) -> None:
-    with subprocess.Popen([sys.executable, "-m", "swarm", "run", "build", "--", "sleep", "60"], cwd=ROOT) as running:
+    with subprocess.Popen(
+        [sys.executable, "-m", "swarm", "run", "build", "--", "sleep", "60"], cwd=ROOT
+    ) as running:
         _until(lambda: run("lock", "check", "build", "--json").json["locked"])
         running.send_signal(signal.SIGKILL)
         running.wait(30)
@@ -106,17 +134,27 @@ def test_a_killed_holder_on_this_machine_is_noticed_at_once(url: str) -> None:
 
 def test_log_follow_and_wait_are_woken_by_changes(url: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-u", "-m", "swarm", "log", "follow"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "-m", "swarm", "log", "follow"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as follower:
         assert follower.stdout is not None
         try:
-            _until(lambda: run("log", "append", "WAIT", "w", "t", "hello").code == 0 and _readable(follower.stdout))
+            _until(
+                lambda: (
+                    run("log", "append", "WAIT", "w", "t", "hello").code == 0
+                    and _readable(follower.stdout)
+                )
+            )
             assert json.loads(follower.stdout.readline())["reason"] == "hello"
         finally:
             follower.send_signal(signal.SIGINT)
             assert follower.wait(30) == 130
     run("task", "add", "t", "--prompt", "x")
-    with subprocess.Popen([sys.executable, "-m", "swarm", "wait", "t", "--timeout", "30"], cwd=ROOT) as waiter:
+    with subprocess.Popen(
+        [sys.executable, "-m", "swarm", "wait", "t", "--timeout", "30"], cwd=ROOT
+    ) as waiter:
         assert run("task", "claim", "t", "--worker", "w").code == 0
         assert run("task", "done", "t", "--worker", "w").code == 0
         assert waiter.wait(30) == 0
@@ -128,7 +166,11 @@ def test_follow_wait_and_status_continue_when_the_server_is_back(
     with running(ValkeyServer(tmp_path / "server")) as server, ExitStack() as files:
         monkeypatch.setenv("SWARM_STORE", server.url(timeout="0.4"))
         assert run("task", "add", "t", "--prompt", "x").code == 0
-        commands = (["log", "follow", "--since", ""], ["wait", "t", "--timeout", "60"], ["status", "--watch", "--json"])
+        commands = (
+            ["log", "follow", "--since", ""],
+            ["wait", "t", "--timeout", "60"],
+            ["status", "--watch", "--json"],
+        )
         watchers = [
             subprocess.Popen(
                 [sys.executable, "-u", "-m", "swarm", *command],
@@ -144,7 +186,12 @@ def test_follow_wait_and_status_continue_when_the_server_is_back(
             assert status.stdout is not None and follower.stdout is not None
             assert json.loads(status.stdout.readline())["queue"]["ready"] == 1
             server.kill()
-            _until(lambda: all("cannot be reached" in (tmp_path / command[0]).read_text() for command in commands))
+            _until(
+                lambda: all(
+                    "cannot be reached" in (tmp_path / command[0]).read_text()
+                    for command in commands
+                )
+            )
             time.sleep(0.5)
             server.start()
             assert run("task", "claim", "t", "--worker", "w").code == 0
@@ -153,7 +200,9 @@ def test_follow_wait_and_status_continue_when_the_server_is_back(
             assert waiter.wait(30) == 0
             _until(lambda: json.loads(status.stdout.readline())["queue"]["done"] == 1)
             for command in commands:
-                assert (tmp_path / command[0]).read_text().count("Waiting for it") == 1, "the user is informed once"
+                assert (tmp_path / command[0]).read_text().count("Waiting for it") == 1, (
+                    "the user is informed once"
+                )
         finally:
             for watcher in watchers:
                 watcher.send_signal(signal.SIGKILL)
@@ -211,10 +260,14 @@ def test_a_log_on_a_server_is_validated_and_not_rotated(url: str) -> None:
     assert run("log", "rotate", "--json").json["rotated"] is False
 
 
-def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+def test_the_store_may_be_named_on_the_command_line(
+    redis: Server, isolated_swarm_dir: Path, tmp_path: Path
+) -> None:
     url = redis.url(f"t{uuid.uuid4().hex}")
     assert swarm("--store", url, "lock", "acquire", "a", "w").returncode == 0
-    assert swarm("lock", "check", "a", f"--store={url}", "--json").stdout.count('"locked": true') == 1
+    assert (
+        swarm("lock", "check", "a", f"--store={url}", "--json").stdout.count('"locked": true') == 1
+    )
     assert "No lock" in swarm("lock", "check", "a").stdout
     echoed = swarm("run", "b", "--store", url, "--", "sh", "-c", "echo $SWARM_STORE")
     assert echoed.stdout.strip() == url
@@ -226,7 +279,10 @@ def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swar
     ("args", "text"),
     [
         (("--store", "redis://:geheim@h/0", "lock", "list"), "PGPASSWORD, REDISCLI_AUTH"),
-        (("lock", "list", "--store", "postgresql://h/db?password=geheim"), "PGPASSWORD, REDISCLI_AUTH"),
+        (
+            ("lock", "list", "--store", "postgresql://h/db?password=geheim"),
+            "PGPASSWORD, REDISCLI_AUTH",
+        ),
         (("lock", "list", "--store", "pigeon://coop"), "redis://…, postgresql://…, etcd://…"),
         (("lock", "list", "--store", "memory://"), "ends with each process"),
         (("lock", "list", "--store", "redis://h/0?namespace=../x"), "namespace is"),
@@ -242,7 +298,9 @@ def test_the_store_may_be_named_on_the_command_line(redis: Server, isolated_swar
         (("lock", "list", "--store", "redis://h/0?namespace=a&namespace=b"), "twice"),
     ],
 )
-def test_an_invalid_address_is_exit_2(args: tuple[str, ...], text: str, isolated_swarm_dir: Path) -> None:
+def test_an_invalid_address_is_exit_2(
+    args: tuple[str, ...], text: str, isolated_swarm_dir: Path
+) -> None:
     answer = run(*args)
     assert answer.code == 2 and text.encode() in answer.err, answer.err
     assert b"heim" not in answer.err

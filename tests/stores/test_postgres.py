@@ -89,34 +89,62 @@ class TestMaking:
         assert len(store.keys("locks")) == 10
         assert by_hand().execute(f"select count(*) from {namespace}.meta").fetchone() == (1,)
 
-    def test_a_foreign_schema_is_refused_and_left_alone(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
-        by_hand().execute(f"create schema {namespace}; create table {namespace}.accounts (owner text)")
-        with pytest.raises(StoreError, match=f"schema {namespace} on .* not created by swarm.*another namespace"):
+    def test_a_foreign_schema_is_refused_and_left_alone(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
+        by_hand().execute(
+            f"create schema {namespace}; create table {namespace}.accounts (owner text)"
+        )
+        with pytest.raises(
+            StoreError, match=f"schema {namespace} on .* not created by swarm.*another namespace"
+        ):
             store.read("locks/a")
         by_hand().execute(f"create table {namespace}.meta (version text, changed date)")
         with pytest.raises(StoreError, match="not created by swarm"):
             store.create("locks/a", b"x")
-        found = by_hand().execute("select relname from pg_class where relnamespace = %s::regnamespace", [namespace]).fetchall()
+        found = (
+            by_hand()
+            .execute(
+                "select relname from pg_class where relnamespace = %s::regnamespace", [namespace]
+            )
+            .fetchall()
+        )
         assert {name for (name,) in found} == {"accounts", "meta"}
 
-    def test_an_empty_schema_is_used(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_an_empty_schema_is_used(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
         by_hand().execute(f"create schema {namespace}")
         assert store.create("locks/a", b"x")
 
     @pytest.mark.parametrize(("layout", "age"), [(1, "older"), (7, "newer")])
     def test_a_schema_of_another_layout_is_refused(
-        self, layout: int, age: str, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
+        self,
+        layout: int,
+        age: str,
+        server: PostgresServer,
+        namespace: str,
+        store: PostgresStore,
+        by_hand: Connect,
     ) -> None:
         store.create("locks/a", b"x")
         by_hand().execute(f"update {namespace}.meta set version = {layout}")
-        with pytest.raises(StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"):
+        with pytest.raises(
+            StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"
+        ):
             PostgresStore(Address(server.url(namespace))).read("locks/a")
 
-    def test_schemas_are_separate(self, server: PostgresServer, store: PostgresStore, namespace: str) -> None:
+    def test_schemas_are_separate(
+        self, server: PostgresServer, store: PostgresStore, namespace: str
+    ) -> None:
         other = PostgresStore(Address(server.url(f"{namespace}_b")))
         store.create("locks/a", b"one")
         store.append("status", b"one")
-        assert other.read("locks/a") is None and other.keys("locks") == [] and other.read_log("status")[0] == []
+        assert (
+            other.read("locks/a") is None
+            and other.keys("locks") == []
+            and other.read_log("status")[0] == []
+        )
         assert other.next_token("locks/a") == 1
         other.close()
 
@@ -126,7 +154,11 @@ class TestMaking:
         by_hand().execute(f"create role {namespace}_guest login")
         guest = Address(server.socket_url(namespace).replace("swarm@", f"{namespace}_guest@"))
         with pytest.raises(
-            StoreError, match=f'refuses: permission denied.*CREATE SCHEMA {namespace} AUTHORIZATION "{namespace}_guest"'
+            StoreError,
+            match=(
+                f"refuses: permission denied.*CREATE SCHEMA {namespace} AUTHORIZATION "
+                f'"{namespace}_guest"'
+            ),
         ):
             PostgresStore(guest).read("locks/a")
         by_hand().execute(f"create schema {namespace} authorization {namespace}_guest")
@@ -136,7 +168,9 @@ class TestMaking:
 
 
 class TestCreatedAgain:
-    def test_a_removed_schema_is_created_again(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_removed_schema_is_created_again(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
         before = store.append("status", b"old")
         by_hand().execute(f"drop schema {namespace} cascade")
         assert store.read("locks/a") is None
@@ -170,12 +204,17 @@ class TestPrepared:
             key = f"locks/{number}"
             token = store.next_token(key)
             assert token == store.token_bound(key) == store.highest_token("locks")
-            assert store.create(key, b"1") and store.read(key) == b"1" and store.keys("locks") == [key]
+            assert (
+                store.create(key, b"1") and store.read(key) == b"1" and store.keys("locks") == [key]
+            )
             store.watch(key, b"1", 0.001)
             assert store.replace(key, b"1", b"2") and store.remove(key, b"2")
             before = store.tail("status", 1)[1]
             after = store.append("status", b"%d" % number)
-            assert store.wait("status", before, 1) and store.read_log("status", before) == ([b"%d" % number], after)
+            assert store.wait("status", before, 1) and store.read_log("status", before) == (
+                [b"%d" % number],
+                after,
+            )
 
     def test_a_prepared_statement_does_not_outlive_its_schema(
         self, server: PostgresServer, namespace: str, store: PostgresStore, by_hand: Connect
@@ -199,8 +238,13 @@ class TestPrepared:
         else:
             by_hand().execute(f"alter table {namespace}.lines set (autovacuum_enabled = false)")
             numbers = "generate_series(2, 20000) as number"
-            by_hand().execute(f"insert into {namespace}.lines select 'status', number, 'x' from {numbers}")
-        page = f"select ordinal, line from {namespace}.lines where log = %s and ordinal > 0 order by ordinal limit 80"
+            by_hand().execute(
+                f"insert into {namespace}.lines select 'status', number, 'x' from {numbers}"
+            )
+        page = (
+            f"select ordinal, line from {namespace}.lines where log = %s and ordinal > 0 order "
+            f"by ordinal limit 80"
+        )
         plan = str(store._ask(f"explain {page}", "status"))
         assert "Index Scan using lines_pkey" in plan and "Sort" not in plan and "Bitmap" not in plan
 
@@ -229,7 +273,11 @@ class TestRequests:
 
     @pytest.mark.parametrize("late", [3, 2, 1])
     def test_a_duplicate_waits_until_the_request_is_done_and_does_nothing(
-        self, late: int, append: Callable[[Connection, int, str], str], store: PostgresStore, by_hand: Connect
+        self,
+        late: int,
+        append: Callable[[Connection, int, str], str],
+        store: PostgresStore,
+        by_hand: Connect,
     ) -> None:
         one, two = by_hand(), by_hand()
         with ThreadPoolExecutor(1) as pool:
@@ -252,9 +300,13 @@ class TestRequests:
             assert again.result(5) == "2"
         assert store.read_log("status")[0] == [b"before", b"a"]
 
-    def test_a_swap_that_is_sent_twice_is_carried_out_once(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_swap_that_is_sent_twice_is_carried_out_once(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
         incarnation = store.append("status", b"").partition(".")[0]
-        call = f"select {namespace}.swap('{incarnation}', 'session', %s, 'channel', 'locks/a', %s, %s)"
+        call = (
+            f"select {namespace}.swap('{incarnation}', 'session', %s, 'channel', 'locks/a', %s, %s)"
+        )
         one, two = by_hand(), by_hand()
         assert one.execute(call, [1, None, b"x"]).fetchone() == ("1",)
         assert two.execute(call, [1, None, b"x"]).fetchone() == ("1",), "this request has made it"
@@ -262,8 +314,11 @@ class TestRequests:
         two.execute(call, [1, None, b"late"])
         assert store.read("locks/a") is None
 
-    def test_a_request_whose_answer_is_lost_is_sent_again(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("swarm.stores.postgres.random.random", lambda: 1.0)  # no sweep, which would be counted
+    def test_a_request_whose_answer_is_lost_is_sent_again(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # no sweep, which would be counted
+        monkeypatch.setattr("swarm.stores.postgres.random.random", lambda: 1.0)
         heard = postgres_connection.ask
         lost: list[str] = []
 
@@ -276,7 +331,9 @@ class TestRequests:
             return answer
 
         monkeypatch.setattr(postgres, "ask", deaf)
-        assert store.create("locks/a", b"one"), "a request that was carried out is answered, not refused"
+        assert store.create("locks/a", b"one"), (
+            "a request that was carried out is answered, not refused"
+        )
         for number in range(5):
             store.append("status", b"%d" % number)
         assert store.read_log("status")[0] == [b"%d" % number for number in range(5)]
@@ -284,9 +341,14 @@ class TestRequests:
 
 
 class TestLateCommits:
-    """A writer is slow between taking its number and the commit. Meanwhile another writer commits, and a reader reads."""
+    """A writer is slow between taking its number and the commit.
 
-    def test_a_reader_never_skips_a_line(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    Meanwhile another writer commits, and a reader reads.
+    """
+
+    def test_a_reader_never_skips_a_line(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
         cursor = store.append("status", b"first")
         _slow_down(by_hand(), f"{namespace}.lines")
 
@@ -295,10 +357,19 @@ class TestLateCommits:
             lines, cursor = store.read_log("status", cursor)
             return lines
 
-        assert _read_while_writing(lambda line: store.append("status", line), read) == [b"slow", b"fast"]
+        assert _read_while_writing(lambda line: store.append("status", line), read) == [
+            b"slow",
+            b"fast",
+        ]
 
-    def test_a_reader_would_skip_a_line_if_numbers_came_from_a_sequence(self, namespace: str, by_hand: Connect) -> None:
-        by_hand().execute(f"create schema {namespace}; create table {namespace}.lines (ordinal bigserial, line bytea)")
+    def test_a_reader_would_skip_a_line_if_numbers_came_from_a_sequence(
+        self, namespace: str, by_hand: Connect
+    ) -> None:
+        by_hand().execute(
+            f"create schema {namespace}; create table {namespace}.lines (ordinal bigserial, "
+            f"line "
+            f"bytea)"
+        )
         _slow_down(by_hand(), f"{namespace}.lines")
         reader, last = by_hand(), 0
 
@@ -316,10 +387,14 @@ class TestLateCommits:
 
 
 class TestRefusals:
-    def test_a_wrong_password_is_refused_at_once_and_not_shown(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_wrong_password_is_refused_at_once_and_not_shown(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
         url = server.url(namespace).replace(server.quoted_password, "hush%2Fhush")
         start = time.monotonic()
-        with pytest.raises(StoreError, match=r"password authentication failed.*Check user, password") as refused:
+        with pytest.raises(
+            StoreError, match=r"password authentication failed.*Check user, password"
+        ) as refused:
             PostgresStore(Address(url)).read("locks/a")
         assert "hush" not in str(refused.value) and time.monotonic() - start < 1
 
@@ -333,10 +408,14 @@ class TestRefusals:
         with _closing(PostgresStore(Address(url))) as made:
             assert made.create("locks/a", b"x")
 
-    def test_a_missing_database_is_an_error_at_once(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_missing_database_is_an_error_at_once(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
         start = time.monotonic()
         with pytest.raises(StoreError, match='database "nowhere" does not exist'):
-            PostgresStore(Address(server.url(namespace).replace("/postgres?", "/nowhere?"))).read("locks/a")
+            PostgresStore(Address(server.url(namespace).replace("/postgres?", "/nowhere?"))).read(
+                "locks/a"
+            )
         assert time.monotonic() - start < 1
 
     def test_an_option_that_does_not_exist_is_bad_input(self) -> None:
@@ -345,13 +424,25 @@ class TestRefusals:
 
 
 class TestSettings:
-    def test_a_unix_socket_and_options_of_the_engine(self, server: PostgresServer, namespace: str) -> None:
-        url = server.socket_url(namespace, options="-c%20synchronous_commit%3Doff%20-c%20work_mem%3D5MB")
+    def test_a_unix_socket_and_options_of_the_engine(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
+        url = server.socket_url(
+            namespace, options="-c%20synchronous_commit%3Doff%20-c%20work_mem%3D5MB"
+        )
         with _closing(PostgresStore(Address(url))) as made:
-            assert made._ask("select current_setting('synchronous_commit'), current_setting('work_mem')") == [("on", "5MB")]
+            assert made._ask(
+                "select current_setting('synchronous_commit'), current_setting('work_mem')"
+            ) == [("on", "5MB")]
 
-    def test_a_stricter_synchronous_commit_stays(self, server: PostgresServer, namespace: str) -> None:
-        with _closing(PostgresStore(Address(server.url(namespace, options="-csynchronous_commit%3Dremote_write")))) as made:
+    def test_a_stricter_synchronous_commit_stays(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
+        with _closing(
+            PostgresStore(
+                Address(server.url(namespace, options="-csynchronous_commit%3Dremote_write"))
+            )
+        ) as made:
             assert made._ask("select current_setting('synchronous_commit')") == [("remote_write",)]
 
     def test_a_change_waits_for_another_and_does_not_fail_where_transactions_are_serializable(
@@ -360,9 +451,13 @@ class TestSettings:
         url = server.url(namespace, options="-cdefault_transaction_isolation%3Dserializable")
         with _closing(PostgresStore(Address(url))) as made:
             one_of_many_threads_replaces(made)
-            assert made._ask("select current_setting('transaction_isolation')") == [("read committed",)]
+            assert made._ask("select current_setting('transaction_isolation')") == [
+                ("read committed",)
+            ]
 
-    def test_of_several_hosts_one_that_answers_is_enough(self, server: PostgresServer, namespace: str) -> None:
+    def test_of_several_hosts_one_that_answers_is_enough(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
         with _silent_port() as silent:
             hosts = f"127.0.0.1:{free_port()},127.0.0.1:{silent},127.0.0.1:{server.port}"
             url = server.url(namespace, timeout="1").replace(f"127.0.0.1:{server.port}", hosts)
@@ -382,11 +477,18 @@ class TestSettings:
         assert wanted("postgresql://a,b/db") is None, "the variable says it"
 
     def test_sessions_past_their_ttl_are_deleted(
-        self, namespace: str, store: PostgresStore, by_hand: Connect, monkeypatch: pytest.MonkeyPatch
+        self,
+        namespace: str,
+        store: PostgresStore,
+        by_hand: Connect,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         store.create("locks/a", b"x")
         old = "clock_timestamp() - interval '61 minutes'"
-        by_hand().execute(f"insert into {namespace}.sessions select 'old' || n, 1, '', {old} from generate_series(1, 100) n")
+        by_hand().execute(
+            f"insert into {namespace}.sessions select 'old' || n, 1, '', {old} from "
+            f"generate_series(1, 100) n"
+        )
         monkeypatch.setattr("swarm.stores.postgres.random.random", lambda: 0.0)
         store.close()
         store.read("locks/a")
@@ -401,23 +503,40 @@ class TestWaking:
     def test_a_new_line_wakes_a_waiter(self, store: PostgresStore) -> None:
         def late(number: int) -> float:
             cursor = store.tail("status", 0)[1]
-            return _lateness(lambda: store.append("status", b"news"), lambda: store.wait("status", cursor, 20), 0.02 * number)
+            return _lateness(
+                lambda: store.append("status", b"news"),
+                lambda: store.wait("status", cursor, 20),
+                0.02 * number,
+            )
 
         latenesses = [late(number) for number in range(1, 8)]
-        assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, "looking again would take almost a second"
+        assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, (
+            "looking again would take almost a second"
+        )
 
     def test_a_change_wakes_a_watcher(self, store: PostgresStore) -> None:
         def late(number: int) -> float:
             now, then = b"%d" % number, b"%d" % (number + 1)
-            return _lateness(lambda: store.replace("locks/a", now, then), lambda: store.watch("locks/a", now, 20), 0.02 * number)
+            return _lateness(
+                lambda: store.replace("locks/a", now, then),
+                lambda: store.watch("locks/a", now, 20),
+                0.02 * number,
+            )
 
         store.create("locks/a", b"1")
         latenesses = [late(number) for number in range(1, 8)]
-        assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, "looking again would take almost a second"
+        assert statistics.median(latenesses) < 0.1 and max(latenesses) < 0.5, (
+            "looking again would take almost a second"
+        )
 
     @pytest.mark.parametrize("when", ["after the answer", "with the answer"])
     def test_a_line_between_look_and_listen_is_not_missed(
-        self, when: str, server: PostgresServer, namespace: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+        self,
+        when: str,
+        server: PostgresServer,
+        namespace: str,
+        store: PostgresStore,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         cursor = store.append("status", b"first")
         other = PostgresStore(Address(server.url(namespace)))
@@ -450,7 +569,9 @@ class TestWaking:
 
         assert 0.3 < _lateness(unannounced, lambda: store.wait("status", cursor, 20), 0.1) < 2
 
-    def test_a_waiter_blocks_no_other_call_and_leaves_no_listener(self, store: PostgresStore) -> None:
+    def test_a_waiter_blocks_no_other_call_and_leaves_no_listener(
+        self, store: PostgresStore
+    ) -> None:
         with ThreadPoolExecutor(8) as pool:
             waiting = [pool.submit(store.wait, "status", "", 0.5) for _ in range(8)]
             start = time.monotonic()
@@ -469,7 +590,9 @@ class TestInterruptions:
             store.wait("status", cursor, 30)
         assert store.read_log("status")[0] == [b"one"]
 
-    def test_an_interrupted_change_breaks_nothing(self, namespace: str, store: PostgresStore, by_hand: Connect) -> None:
+    def test_an_interrupted_change_breaks_nothing(
+        self, namespace: str, store: PostgresStore, by_hand: Connect
+    ) -> None:
         store.create("locks/a", b"one")
         with by_hand().transaction() as held:
             held.connection.execute(f"select from {namespace}.records for update")
@@ -496,11 +619,17 @@ class TestInterruptions:
 class TestServerTrouble:
     def test_a_server_that_is_down_is_an_error_within_the_timeout(self) -> None:
         start = time.monotonic()
-        with pytest.raises(StoreError, match=r"cannot be reached: .*Connection refused.*tried for 1 seconds"):
-            PostgresStore(Address(f"postgresql://swarm@127.0.0.1:{free_port()}/postgres?timeout=1")).read("locks/a")
+        with pytest.raises(
+            StoreError, match=r"cannot be reached: .*Connection refused.*tried for 1 seconds"
+        ):
+            PostgresStore(
+                Address(f"postgresql://swarm@127.0.0.1:{free_port()}/postgres?timeout=1")
+            ).read("locks/a")
         assert time.monotonic() - start < 2
 
-    def test_a_silent_server_is_an_error_within_the_timeout(self, server: PostgresServer, namespace: str) -> None:
+    def test_a_silent_server_is_an_error_within_the_timeout(
+        self, server: PostgresServer, namespace: str
+    ) -> None:
         used, fresh = (PostgresStore(Address(server.url(namespace, timeout="1"))) for _ in range(2))
         cursor = used.append("status", b"x")
         server.pause()
@@ -521,21 +650,33 @@ class TestServerTrouble:
         used.close()
         fresh.close()
 
-    def test_an_abandoned_change_is_not_made_later(self, server: PostgresServer, namespace: str, by_hand: Connect) -> None:
+    def test_an_abandoned_change_is_not_made_later(
+        self, server: PostgresServer, namespace: str, by_hand: Connect
+    ) -> None:
         with _closing(PostgresStore(Address(server.url(namespace, timeout="1")))) as hurried:
             hurried.create("locks/a", b"one")
             with by_hand().transaction() as held:
                 held.connection.execute(f"select from {namespace}.records for update")
-                with pytest.raises(StoreError, match="cannot be reached: canceling statement due to statement timeout"):
+                with pytest.raises(
+                    StoreError,
+                    match="cannot be reached: canceling statement due to statement timeout",
+                ):
                     hurried.replace("locks/a", b"one", b"two")
             assert hurried.read("locks/a") == b"one"
 
-    def test_a_terminated_connection_is_replaced(self, store: PostgresStore, by_hand: Connect) -> None:
+    def test_a_terminated_connection_is_replaced(
+        self, store: PostgresStore, by_hand: Connect
+    ) -> None:
         store.create("locks/a", b"one")
-        by_hand().execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'swarm'")
+        by_hand().execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = "
+            "'swarm'"
+        )
         assert store.replace("locks/a", b"one", b"two")
 
-    def test_a_crash_loses_nothing_that_was_confirmed(self, server: PostgresServer, store: PostgresStore) -> None:
+    def test_a_crash_loses_nothing_that_was_confirmed(
+        self, server: PostgresServer, store: PostgresStore
+    ) -> None:
         store.address.timeout = 60.0  # the server recovers slowly on a busy machine
         confirmed: list[bytes] = []
         ended = threading.Event()
@@ -569,7 +710,9 @@ def _slow_down(connection: Connection, table: str) -> None:
     )
 
 
-def _read_while_writing(append: Callable[[bytes], object], read: Callable[[], list[bytes]]) -> list[bytes]:
+def _read_while_writing(
+    append: Callable[[bytes], object], read: Callable[[], list[bytes]]
+) -> list[bytes]:
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(append, b"slow")
         time.sleep(0.5)  # less than `_slow_down` takes, also on a busy machine
@@ -599,7 +742,9 @@ def _lateness(change: Callable[[], object], wait: Callable[[], object], after: f
 
 
 def _is_blocked(by_hand: Connect, connection: Connection) -> bool:
-    found = by_hand().execute("select pg_blocking_pids(%s)", [connection.info.backend_pid]).fetchone()
+    found = (
+        by_hand().execute("select pg_blocking_pids(%s)", [connection.info.backend_pid]).fetchone()
+    )
     return found is not None and bool(found[0])
 
 

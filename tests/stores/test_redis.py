@@ -1,4 +1,6 @@
-"""The store on Redis and Valkey: lost answers, late requests, servers in trouble, logins and settings."""
+"""The store on Redis and Valkey: lost answers, late requests, servers in trouble,
+logins and settings.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ def store(server: ValkeyServer, name: str) -> Iterator[RedisStore]:
 def command(server: ValkeyServer, *words: str) -> bytes:
     """Return the answer to a command, without a client library."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words))
+        connection.sendall(
+            b"*%d\r\n" % len(words)
+            + b"".join(b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words)
+        )
         return connection.recv(1 << 16)
 
 
@@ -77,7 +82,9 @@ class TestLostAnswers:
         yield store
         store.close()
 
-    def test_a_line_whose_answer_is_lost_is_appended_once(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+    def test_a_line_whose_answer_is_lost_is_appended_once(
+        self, proxy: Proxy, far: RedisStore, store: RedisStore
+    ) -> None:
         far.append("status", b"before")  # from now on the server knows the script
         proxy.losing = 1
         cursor = far.append("status", b"once")
@@ -105,13 +112,20 @@ class TestLostAnswers:
         assert change(far) is expected
         assert proxy.lost == 2
 
-    def test_a_token_is_never_returned_twice_after_a_lost_answer(self, proxy: Proxy, far: RedisStore) -> None:
+    def test_a_token_is_never_returned_twice_after_a_lost_answer(
+        self, proxy: Proxy, far: RedisStore
+    ) -> None:
         first = far.next_token("locks/a")
         proxy.losing = 1
         assert far.next_token("locks/a") > first
 
-    def test_a_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
-        """A lock is acquired at the second attempt and released. Then the first attempt arrives: it must not leave a lock."""
+    def test_a_change_that_arrives_late_does_nothing(
+        self, proxy: Proxy, far: RedisStore, store: RedisStore
+    ) -> None:
+        """A lock is acquired at the second attempt and released.
+
+        Then the first attempt arrives: it must not leave a lock.
+        """
         proxy.holding = True
         threading.Timer(0.3, setattr, (proxy, "holding", False)).start()
         assert far.create("locks/a", b"mine")
@@ -119,14 +133,18 @@ class TestLostAnswers:
         assert len(proxy.let_through()) >= 1
         assert store.read("locks/a") is None
 
-    def test_a_line_that_arrives_late_is_not_written(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+    def test_a_line_that_arrives_late_is_not_written(
+        self, proxy: Proxy, far: RedisStore, store: RedisStore
+    ) -> None:
         proxy.holding = True
         threading.Timer(0.3, setattr, (proxy, "holding", False)).start()
         far.append("status", b"once")
         assert len(proxy.let_through()) >= 1
         assert lines(store) == [b"once"]
 
-    def test_an_abandoned_change_that_arrives_late_does_nothing(self, proxy: Proxy, far: RedisStore, store: RedisStore) -> None:
+    def test_an_abandoned_change_that_arrives_late_does_nothing(
+        self, proxy: Proxy, far: RedisStore, store: RedisStore
+    ) -> None:
         proxy.holding = True
         with pytest.raises(StoreError, match="may have been made: look before you repeat it"):
             far.create("locks/a", b"mine")
@@ -141,18 +159,26 @@ class TestTrouble:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         begun = time.monotonic()
-        with pytest.raises(StoreError, match=r"cannot be reached: .*refused.*tried for 0.5 seconds") as caught:
+        with pytest.raises(
+            StoreError, match=r"cannot be reached: .*refused.*tried for 0.5 seconds"
+        ) as caught:
             open_store(f"redis://127.0.0.1:{port}/0?timeout=0.5").read("locks/a")
         assert time.monotonic() - begun < 5
         assert caught.value.exit_code == 3
 
-    def test_a_silent_server_is_an_error_within_the_timeout(self, server: ValkeyServer, name: str) -> None:
+    def test_a_silent_server_is_an_error_within_the_timeout(
+        self, server: ValkeyServer, name: str
+    ) -> None:
         store = RedisStore(Address(server.url(name, timeout="0.6")))
         store.read("locks/a")
         server.pause()
         try:
             begun = time.monotonic()
-            for verb in (lambda: store.read("locks/a"), lambda: store.append("status", b"x"), store.clock.now):
+            for verb in (
+                lambda: store.read("locks/a"),
+                lambda: store.append("status", b"x"),
+                store.clock.now,
+            ):
                 with pytest.raises(StoreError, match="cannot be reached"):
                     verb()
             assert time.monotonic() - begun < 10
@@ -190,7 +216,9 @@ class TestTrouble:
         found, cursor = store.read_log("status", before)
         assert found == [b"new"] and not store.continues(before, cursor)
 
-    def test_a_write_to_a_replica_is_refused(self, server: ValkeyServer, tmp_path: Path, name: str) -> None:
+    def test_a_write_to_a_replica_is_refused(
+        self, server: ValkeyServer, tmp_path: Path, name: str
+    ) -> None:
         options = ("--replicaof", f"127.0.0.1 {server.port}")
         with running(ValkeyServer(tmp_path, options=options)) as replica:
             store = RedisStore(Address(replica.url(name, timeout="0.5")))
@@ -226,7 +254,9 @@ class TestSecrets:
         assert store.create("locks/url", b"x")
         assert "p@ss" not in store.where("locks/url") and QUOTED not in store.where("locks/url")
 
-    def test_the_password_may_be_in_rediscli_auth(self, guarded: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_password_may_be_in_rediscli_auth(
+        self, guarded: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("REDISCLI_AUTH", SECRET)
         assert open_store(guarded.url()).create("locks/variable", b"x")
 
@@ -262,22 +292,43 @@ class TestDoctor:
             command(server, "CONFIG", "SET", setting, value)
             (concern,) = [check for check in check_server(store) if check.state != "ok"]
             assert concern.state == state and text in concern.text
-            subject, name, safe = re.fullmatch(r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.fix).groups()  # type: ignore[union-attr]
+            subject, name, safe = re.fullmatch(
+                r"redis-cli (CONFIG SET) (\S+) (\S+).*", concern.fix
+            ).groups()  # type: ignore[union-attr]
             command(server, *subject.split(), name, safe)
             assert {check.state for check in check_server(store)} == {"ok"}
             store.close()
 
-    def test_the_doctor_warns_if_the_settings_cannot_be_read(self, server: ValkeyServer, name: str) -> None:
+    def test_the_doctor_warns_if_the_settings_cannot_be_read(
+        self, server: ValkeyServer, name: str
+    ) -> None:
         command(server, "ACL", "SETUSER", "plain", "on", ">pw", "+@all", "-config", "~*", "&*")
         store = RedisStore(Address(server.url(name).replace("redis://", "redis://plain:pw@")))
         assert any("settings cannot be read" in check.text for check in check_server(store))
         store.close()
 
-    def test_the_documented_rights_are_enough_and_the_doctor_warns(self, server: ValkeyServer) -> None:
-        command(server, "ACL", "SETUSER", "least", "on", ">pw", "+@all", "-@dangerous", "~{least}:*", "&{least}:*")
+    def test_the_documented_rights_are_enough_and_the_doctor_warns(
+        self, server: ValkeyServer
+    ) -> None:
+        command(
+            server,
+            "ACL",
+            "SETUSER",
+            "least",
+            "on",
+            ">pw",
+            "+@all",
+            "-@dangerous",
+            "~{least}:*",
+            "&{least}:*",
+        )
         store = RedisStore(Address(server.url("least").replace("redis://", "redis://least:pw@")))
         for check in CHECKS:
-            if check.__name__ in ("replace_only_what_was_compared", "tokens_grow", "a_closed_store_may_be_used_again"):
+            if check.__name__ in (
+                "replace_only_what_was_compared",
+                "tokens_grow",
+                "a_closed_store_may_be_used_again",
+            ):
                 check(store)
                 command(server, "FLUSHALL")
         assert [check.state for check in check_server(store)] == ["warning"]
@@ -303,7 +354,9 @@ def test_redis_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None
 
 
 class TestSchema:
-    def test_ten_processes_create_one_namespace(self, server: ValkeyServer, name: str, tmp_path: Path) -> None:
+    def test_ten_processes_create_one_namespace(
+        self, server: ValkeyServer, name: str, tmp_path: Path
+    ) -> None:
         begin = tmp_path / "begin"
 
         def make() -> None:
@@ -322,11 +375,17 @@ class TestSchema:
     def test_a_namespace_of_another_layout_is_refused(
         self, layout: int, age: str, server: ValkeyServer, store: RedisStore, name: str
     ) -> None:
-        command(server, "HSET", f"{{{name}}}:meta", "version", str(layout), "incarnation", "01234567")
-        with pytest.raises(StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"):
+        command(
+            server, "HSET", f"{{{name}}}:meta", "version", str(layout), "incarnation", "01234567"
+        )
+        with pytest.raises(
+            StoreError, match=rf"by an? {age} swarm \(layout {layout}; this swarm uses layout 2\)"
+        ):
             store.read("locks/a")
 
-    @pytest.mark.parametrize("words", [("SET", "x"), ("HSET", "name", "value"), ("HSET", "version", "one")])
+    @pytest.mark.parametrize(
+        "words", [("SET", "x"), ("HSET", "name", "value"), ("HSET", "version", "one")]
+    )
     def test_a_foreign_namespace_is_refused_and_left_alone(
         self, words: tuple[str, ...], server: ValkeyServer, store: RedisStore, name: str
     ) -> None:
@@ -336,7 +395,9 @@ class TestSchema:
             store.append("status", b"x")
         assert command(server, "EXISTS", f"{{{name}}}:log:status") == b":0\r\n"
 
-    def test_redis_namespaces_are_separate(self, server: ValkeyServer, store: RedisStore, name: str) -> None:
+    def test_redis_namespaces_are_separate(
+        self, server: ValkeyServer, store: RedisStore, name: str
+    ) -> None:
         other = open_store(server.url(f"{name}b"))
         assert store.create("locks/a", b"1") and other.create("locks/a", b"2")
         store.append("status", b"mine")
@@ -359,17 +420,23 @@ def test_a_waiter_is_woken_and_does_not_poll(store: RedisStore) -> None:
 
 
 def test_a_watch_leaves_its_connections_usable(server: ValkeyServer, store: RedisStore) -> None:
-    """Also after more notifications than were waited for: none is mistaken for the answer to the next command."""
+    """Also after more notifications than were waited for: none is mistaken for the
+    answer to the next command.
+    """
 
     def dialled() -> int:
-        return int(command(server, "INFO", "stats").partition(b"total_connections_received:")[2].split()[0])
+        return int(
+            command(server, "INFO", "stats").partition(b"total_connections_received:")[2].split()[0]
+        )
 
     store.create("locks/a", b"0")
     store.watch("locks/a", b"another", 30)  # from here on there are two connections
     before = dialled()
     for number in range(20):
         old, new = b"%d" % number, b"%d" % (number + 1)
-        changing = threading.Thread(target=flicker, args=(server, store.address.namespace, old, new))
+        changing = threading.Thread(
+            target=flicker, args=(server, store.address.namespace, old, new)
+        )
         changing.start()
         store.watch("locks/a", old, 30)
         changing.join()
@@ -403,7 +470,10 @@ def test_a_forked_child_has_connections_of_its_own(store: RedisStore) -> None:
 
 
 def test_a_missing_client_is_an_error_with_the_install_command(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['redis'] = None; from swarm.stores.registry import open_store; open_store('redis://h/0')"
+    program = (
+        "import sys; sys.modules['redis'] = None; from swarm.stores.registry import "
+        "open_store; open_store('redis://h/0')"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "-m pip install 'swarm-coordination[redis]'" in done.stderr
 
@@ -416,7 +486,10 @@ class TestPrivateParts:
         assert isinstance(connection._sock, socket.socket)
         with connection._sock.dup() as same:
             redis_store._abort(connection)
-            assert struct.unpack("ii", same.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
+            assert struct.unpack("ii", same.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (
+                1,
+                0,
+            )
 
     def test_a_connection_without_the_private_socket_is_closed(self, server: ValkeyServer) -> None:
         connection = connected(server)

@@ -26,46 +26,75 @@ from tests.support.processes import fork
 
 class TestAddress:
     def test_an_address_is_split_into_its_parts(self) -> None:
-        address = Address("postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require")
-        assert (address.scheme, address.user, address.password, address.path) == ("postgresql", "me", "p@ss", "/db")
-        assert (address.namespace, address.timeout, address.options) == ("team_a", 2.5, {"sslmode": "require"})
+        address = Address(
+            "postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require"
+        )
+        assert (address.scheme, address.user, address.password, address.path) == (
+            "postgresql",
+            "me",
+            "p@ss",
+            "/db",
+        )
+        assert (address.namespace, address.timeout, address.options) == (
+            "team_a",
+            2.5,
+            {"sslmode": "require"},
+        )
         assert address.hosts_and_ports(5432) == [("h1", 1), ("h2", 5432)]
         assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
         assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
 
     def test_an_address_without_options_has_the_defaults(self) -> None:
         address = Address("redis://")
-        assert (address.namespace, address.timeout, address.hosts_and_ports(6379)) == ("swarm", 10.0, [("localhost", 6379)])
+        assert (address.namespace, address.timeout, address.hosts_and_ports(6379)) == (
+            "swarm",
+            10.0,
+            [("localhost", 6379)],
+        )
         assert address.shown == "redis://" and not address.has_secret
 
     def test_a_host_may_be_an_ipv6_address(self) -> None:
-        assert Address("etcd://[::1]:2379,[fe80::2]").hosts_and_ports(1) == [("::1", 2379), ("fe80::2", 1)]
+        assert Address("etcd://[::1]:2379,[fe80::2]").hosts_and_ports(1) == [
+            ("::1", 2379),
+            ("fe80::2", 1),
+        ]
 
     @pytest.mark.parametrize("hosts", ["h:0", "h:65536", "h:x", ":5", "h:²"])
     def test_an_invalid_port_is_refused(self, hosts: str) -> None:
         with pytest.raises(BadInput, match="is not a host and port"):
             Address(f"etcd://{hosts}").hosts_and_ports(2379)
 
-    @pytest.mark.parametrize("name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"])
+    @pytest.mark.parametrize(
+        "name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"]
+    )
     def test_a_namespace_that_is_invalid_on_some_server_is_refused(self, name: str) -> None:
         with pytest.raises(BadInput, match="namespace is"):
             Address(f"redis://h/0?namespace={name}")
 
-    @pytest.mark.parametrize("timeout", ["", "0", "-1", "nan", "inf", "1e3", "99999", "1.0000", "x"])
+    @pytest.mark.parametrize(
+        "timeout", ["", "0", "-1", "nan", "inf", "1e3", "99999", "1.0000", "x"]
+    )
     def test_an_invalid_timeout_is_refused(self, timeout: str) -> None:
         with pytest.raises(BadInput, match="timeout is"):
             Address(f"redis://h/0?timeout={timeout}")
 
-    @pytest.mark.parametrize("url", ["redis://u:pa/ss@h/0", "redis://u:pa#ss@h/0", "redis://u:pa?ss@h/0", "redis://u:p@"])
+    @pytest.mark.parametrize(
+        "url", ["redis://u:pa/ss@h/0", "redis://u:pa#ss@h/0", "redis://u:pa?ss@h/0", "redis://u:p@"]
+    )
     def test_a_password_that_was_not_quoted_is_refused_and_not_shown(self, url: str) -> None:
         with pytest.raises(BadInput) as caught:
             Address(url)
-        assert "pa" not in str(caught.value).replace("password", "") and "ss@" not in str(caught.value)
+        assert "pa" not in str(caught.value).replace("password", "") and "ss@" not in str(
+            caught.value
+        )
 
     def test_secrets_are_removed_from_messages_of_servers(self) -> None:
         address = Address("postgresql://u:p%20%40x@h/db?sslpassword=key%2Fword&password=third")
         for text in ("bad: p @x", "bad: p%20%40x", "key/word is wrong", "third"):
-            assert not any(secret in address.scrubbed(text) for secret in ("p @x", "p%20%40x", "key/word", "third"))
+            assert not any(
+                secret in address.scrubbed(text)
+                for secret in ("p @x", "p%20%40x", "key/word", "third")
+            )
         assert address.has_secret
 
     def test_an_empty_or_short_secret_does_not_garble_messages(self) -> None:
@@ -84,7 +113,9 @@ class TestClock:
     def hand(self) -> HandClock:
         return HandClock()
 
-    def clock(self, hand: HandClock, answers: list[tuple[float, float]], took: float = 0.0) -> ServerClock:
+    def clock(
+        self, hand: HandClock, answers: list[tuple[float, float]], took: float = 0.0
+    ) -> ServerClock:
         def ask() -> tuple[float, float]:
             hand.pass_time(took)
             return answers.pop(0) if len(answers) > 1 else answers[0]
@@ -98,7 +129,9 @@ class TestClock:
         assert clock.now() == clock.latest() == pytest.approx(1000)
         hand.pass_time(5)
         hand.jump(10_000)
-        assert 1004.99 < clock.now() < 1005 < clock.latest() < 1005.01, "the two clocks may run apart a little"
+        assert 1004.99 < clock.now() < 1005 < clock.latest() < 1005.01, (
+            "the two clocks may run apart a little"
+        )
 
     def test_a_slow_answer_widens_the_bounds_of_the_time(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)], took=3)
@@ -109,7 +142,9 @@ class TestClock:
         clock.now()
         hand.pass_time(0.7)
         clock.learn(hand.steady(), hand.steady(), 1001.0, 1002.0)
-        assert clock.now() == pytest.approx(1001, abs=0.001) and clock.latest() == pytest.approx(1001.7, abs=0.001)
+        assert clock.now() == pytest.approx(1001, abs=0.001) and clock.latest() == pytest.approx(
+            1001.7, abs=0.001
+        )
 
     def test_a_server_clock_that_was_set_is_followed(self, hand: HandClock) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0)])
@@ -117,7 +152,9 @@ class TestClock:
         clock.learn(hand.steady(), hand.steady(), 500.0, 500.0)
         assert clock.now() == clock.latest() == pytest.approx(500)
 
-    def test_the_server_is_asked_again_after_a_while_and_after_the_steady_clock_went_back(self, hand: HandClock) -> None:
+    def test_the_server_is_asked_again_after_a_while_and_after_the_steady_clock_went_back(
+        self, hand: HandClock
+    ) -> None:
         clock = self.clock(hand, [(1000.0, 1000.0), (2000.0, 2000.0), (3000.0, 3000.0)])
         assert clock.now() == pytest.approx(1000)
         hand.pass_time(10.1)
@@ -126,7 +163,9 @@ class TestClock:
         assert clock.now() == pytest.approx(3000)
 
     @pytest.mark.parametrize("took", [0.0, 0.4, 2.0])
-    def test_a_lease_never_ends_for_others_before_it_ends_for_its_holder(self, hand: HandClock, took: float) -> None:
+    def test_a_lease_never_ends_for_others_before_it_ends_for_its_holder(
+        self, hand: HandClock, took: float
+    ) -> None:
         """However long the answers took, on either side."""
         real = hand.steady
 
@@ -146,7 +185,9 @@ class TestClock:
         assert judge(lock, other, lambda: 0.0).is_held, "its holder still believes in it"
 
     @pytest.mark.parametrize("fraction", [0.0, 0.0001, 0.0005, 0.0009, 0.00099])
-    def test_rounding_to_milliseconds_does_not_shorten_a_lease(self, fraction: float, hand: HandClock) -> None:
+    def test_rounding_to_milliseconds_does_not_shorten_a_lease(
+        self, fraction: float, hand: HandClock
+    ) -> None:
         """A record tells whole milliseconds; the answer of a server next door takes less."""
         holder, other = (self.clock(hand, [(1000 + fraction, 1000 + fraction)]) for _ in range(2))
         for clock, host in ((holder, "one"), (other, "two")):
@@ -174,10 +215,16 @@ class TestSessionPool:
 
     def test_a_connection_is_used_again(self, connections: list[str]) -> None:
         pool = self.pool(connections)
-        assert pool.call(lambda session: session.connection) == pool.call(lambda session: session.connection) == "open 0"
+        assert (
+            pool.call(lambda session: session.connection)
+            == pool.call(lambda session: session.connection)
+            == "open 0"
+        )
         assert connections == ["open 0"]
 
-    def test_a_lost_connection_is_replaced_and_the_request_number_stays(self, connections: list[str]) -> None:
+    def test_a_lost_connection_is_replaced_and_the_request_number_stays(
+        self, connections: list[str]
+    ) -> None:
         seen: list[tuple[str, str, int]] = []
 
         def work(session: Session[str]) -> str:
@@ -198,10 +245,15 @@ class TestSessionPool:
             raise ConnectionLost("cut\n  twice.")
 
         begun = time.monotonic()
-        with pytest.raises(StoreError, match=r"redis://h/0 cannot be reached: cut twice\. .*0.3 seconds.*may have been made"):
+        with pytest.raises(
+            StoreError,
+            match=r"redis://h/0 cannot be reached: cut twice\. .*0.3 seconds.*may have been made",
+        ):
             self.pool(connections).call(work)
         assert 0.1 < time.monotonic() - begun < 5
-        opened, closed = (sum(each.startswith(what) for each in connections) for what in ("open", "closed"))
+        opened, closed = (
+            sum(each.startswith(what) for each in connections) for what in ("open", "closed")
+        )
         assert opened == closed > 2
 
     def test_an_unreachable_server_is_not_said_to_have_made_a_change(self) -> None:
@@ -209,7 +261,9 @@ class TestSessionPool:
             raise ConnectionLost("refused")
 
         with pytest.raises(StoreError, match="Is the server running") as caught:
-            SessionPool(Address("redis://h/0?timeout=0.1"), connect, lambda connection: None).call(lambda session: None)
+            SessionPool(Address("redis://h/0?timeout=0.1"), connect, lambda connection: None).call(
+                lambda session: None
+            )
         assert "may have been made" not in str(caught.value)
 
     @pytest.mark.parametrize("error", [StoreError("no"), KeyboardInterrupt()])
@@ -263,7 +317,9 @@ class TestSessionPool:
         pool.close()
         assert pool.call(lambda session: (session.name, session.connection)) == (session, "open 2")
 
-    def test_the_pause_between_attempts_grows(self, connections: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_pause_between_attempts_grows(
+        self, connections: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         pauses: list[float] = []
         monkeypatch.setattr(time, "sleep", pauses.append)
         monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
@@ -284,7 +340,18 @@ class TestCursors:
         assert cursors.parse_cursor("") == ("", ())
 
     @pytest.mark.parametrize(
-        "text", ["12", "0123abcd", "0123abcd.", "0123ABCD.1", "0123abcd.-1", "0123abcd.1-", "0123abcd.1 ", "1:0", "²"]
+        "text",
+        [
+            "12",
+            "0123abcd",
+            "0123abcd.",
+            "0123ABCD.1",
+            "0123abcd.-1",
+            "0123abcd.1-",
+            "0123abcd.1 ",
+            "1:0",
+            "²",
+        ],
     )
     def test_an_invalid_cursor_is_refused(self, text: str) -> None:
         with pytest.raises(BadInput, match="is not a cursor of this store"):
@@ -292,7 +359,9 @@ class TestCursors:
 
     def test_a_read_does_not_continue_in_another_incarnation(self) -> None:
         assert cursors.continues("", "0123abcd.5")
-        assert cursors.continues("0123abcd.5", "0123abcd.5") and cursors.continues("0123abcd.9", "0123abcd.10")
+        assert cursors.continues("0123abcd.5", "0123abcd.5") and cursors.continues(
+            "0123abcd.9", "0123abcd.10"
+        )
         assert not cursors.continues("0123abcd.10", "0123abcd.9")
         assert not cursors.continues("0123abcd.5", "1123abcd.6")
 
@@ -304,7 +373,9 @@ class TestCursors:
 
         def fetch(after: cursors.Position, count: int) -> list[tuple[cursors.Position, bytes]]:
             asked.append(count)
-            found: list[tuple[cursors.Position, bytes]] = [((number + 1,), line) for number, line in enumerate(log)]
+            found: list[tuple[cursors.Position, bytes]] = [
+                ((number + 1,), line) for number, line in enumerate(log)
+            ]
             return found[after[0] : after[0] + count]
 
         reader = BatchReader()
@@ -320,7 +391,9 @@ class TestCursors:
         assert read == log and at == (60,)
 
     def test_the_first_batch_of_a_log_with_short_lines_is_larger(self) -> None:
-        log: list[tuple[cursors.Position, bytes]] = [((number,), b"short") for number in range(1, 10)]
+        log: list[tuple[cursors.Position, bytes]] = [
+            ((number,), b"short") for number in range(1, 10)
+        ]
         asked: list[int] = []
 
         def fetch(after: cursors.Position, count: int) -> list[tuple[cursors.Position, bytes]]:
@@ -352,7 +425,9 @@ class TestFileCache:
             assert self.cache(tmp_path, whose).get("status") == whose.encode()
         assert len(list((tmp_path / ".cache").iterdir())) == 3
 
-    def test_a_cache_that_cannot_be_written_is_an_error_with_the_reason(self, tmp_path: Path) -> None:
+    def test_a_cache_that_cannot_be_written_is_an_error_with_the_reason(
+        self, tmp_path: Path
+    ) -> None:
         (tmp_path / ".cache").write_text("in the way")
         with pytest.raises(StoreError, match="cannot be used"):
             self.cache(tmp_path, "x").put("status", b"1")
@@ -360,7 +435,9 @@ class TestFileCache:
             self.cache(tmp_path, "x").get("status")
 
 
-def test_a_clone_of_this_machine_is_not_mistaken_for_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clone_of_this_machine_is_not_mistaken_for_a_reboot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Machines made from one image often have the same name and machine-id; their boots differ."""
     monkeypatch.setattr(process, "_machine", lambda: "cloned")
     server = ServerClock(lambda: (1000.0, 1000.0))

@@ -218,7 +218,9 @@ def environment(**changes: str) -> dict[str, str]:
     """
     usual = script_environment(PYTHONPATH=str(ROOT), NO_COLOR="1")
     return {
-        name: value for name, value in usual.items() if not name.startswith("LC_") and name not in ("LANG", "LANGUAGE")
+        name: value
+        for name, value in usual.items()
+        if not name.startswith("LC_") and name not in ("LANG", "LANGUAGE")
     } | changes
 
 

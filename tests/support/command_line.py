@@ -41,7 +41,10 @@ def run(*args: str) -> Answer:
     assert code in EXIT_CODES, answer
     assert b"a fault in swarm" not in answer.err, answer
     assert b"Traceback" not in answer.err, answer
-    assert bool(code) == (b"Error: " in answer.err) or args[:2] in (("log", "validate"), ("sprint", "check")), answer
+    assert bool(code) == (b"Error: " in answer.err) or args[:2] in (
+        ("log", "validate"),
+        ("sprint", "check"),
+    ), answer
     return answer
 
 

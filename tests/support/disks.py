@@ -50,9 +50,20 @@ class Disk:
         script = self.scripts / ("swarm_lock.sh" if group == "lock" else "swarm_status_log.sh")
         return self.inside(*self.prefix, str(script), *args, env=self.environment)
 
-    def inside(self, *command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Done:
-        enter = ["nsenter", "--target", str(self.pid), "--mount", *([f"--wdns={cwd}"] if cwd else []), "--"]
-        return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=30, env=env)
+    def inside(
+        self, *command: str, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Done:
+        enter = [
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--mount",
+            *([f"--wdns={cwd}"] if cwd else []),
+            "--",
+        ]
+        return subprocess.run(
+            [*enter, *command], capture_output=True, text=True, timeout=30, env=env
+        )
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -107,7 +118,8 @@ def loop_mounted(path: Path, size: str, inodes: int = 2000) -> Iterator[Disk]:
     below.mkdir()
     image = below / f"image-{os.getpid()}"
     script = (
-        f"PATH=$PATH:/usr/sbin:/sbin && mount -t tmpfs tmpfs '{below}' && truncate -s {size} '{image}' &&"
+        f"PATH=$PATH:/usr/sbin:/sbin && mount -t tmpfs tmpfs '{below}' && truncate -s {size} "
+        f"'{image}' &&"
         f" mkfs.ext4 -q -m 0 -N {inodes} '{image}' && mount -o loop '{image}' '{path}'"
     )
     with _kept(path, script) as disk:
@@ -134,7 +146,15 @@ def _kept(path: Path, mount: str) -> Iterator[Disk]:
     block.
     """
     path.mkdir(exist_ok=True)
-    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f"{mount} && echo ready && exec sleep 300"]
+    command = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        f"{mount} && echo ready && exec sleep 300",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
         try:
             assert keeper.stdout is not None

@@ -13,13 +13,20 @@ from swarm import settings
 from tests.conftest import ROOT
 
 DOCUMENTS = sorted(
-    str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".planning/**/*.md"))
 )
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 _VARYING = [
-    (re.compile(r"^(\d+:\d+):[0-9a-f]{8} ", re.MULTILINE), lambda found: found[1] + ":FINGERPRINT "),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"), lambda found: "TIME" + ("" if found[1] else "(seconds)")),
+    (
+        re.compile(r"^(\d+:\d+):[0-9a-f]{8} ", re.MULTILINE),
+        lambda found: found[1] + ":FINGERPRINT ",
+    ),
+    (
+        re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z"),
+        lambda found: "TIME" + ("" if found[1] else "(seconds)"),
+    ),
     (re.compile(r'"boot": "[^"]*", "time_ns": "[^"]*", "at": [\d.]+, '), lambda _: ""),
     (re.compile(r'("seconds_left": )[\d.]+'), lambda found: found[1] + "SECONDS"),
     (re.compile(r'("user": )"[^"]*"'), lambda found: found[1] + "USER"),

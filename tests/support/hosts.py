@@ -27,7 +27,17 @@ from tests.conftest import ROOT, script_environment
 from tests.support.namespaces import MORTAL, children, kept, run
 
 SERVER_ADDRESS = "10.77.0.1"
-_APART = ("unshare", "--net", "--mount", "--uts", "--pid", "--time", "--fork", "--kill-child", "--mount-proc")
+_APART = (
+    "unshare",
+    "--net",
+    "--mount",
+    "--uts",
+    "--pid",
+    "--time",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+)
 _SETTLE = """set -e
 mount -t tmpfs tmpfs /dev/shm
 cat /proc/sys/kernel/random/uuid >/dev/shm/boot_id
@@ -59,7 +69,9 @@ class Host:
     its wall clock wrong.
     """
 
-    def __init__(self, name: str, pid: int, number: int, clock: Mapping[str, str], switch: int) -> None:
+    def __init__(
+        self, name: str, pid: int, number: int, clock: Mapping[str, str], switch: int
+    ) -> None:
         self.name = name
         self.pid = pid
         self.address = f"10.77.0.{number}"
@@ -74,7 +86,18 @@ class Host:
         Its exit code is that of the process. Use `send` to signal it.
         """
         variables = [f"{name}={value}" for name, value in {**env, **self._clock}.items()]
-        enter = [*MORTAL, "nsenter", "--target", str(self.pid), "--all", f"--wdns={ROOT}", "--", *MORTAL, "env", *variables]
+        enter = [
+            *MORTAL,
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--all",
+            f"--wdns={ROOT}",
+            "--",
+            *MORTAL,
+            "env",
+            *variables,
+        ]
         to = output.open("ab") if output else None
         try:
             return subprocess.Popen(
@@ -99,17 +122,40 @@ class Host:
 
     def processes(self) -> set[int]:
         """Return all processes of the host but the first, by their pids there."""
-        listed = run("nsenter", "--target", str(self.pid), "--all", "sh", "-c", "echo /proc/[0-9]*; echo $$").split()
+        listed = run(
+            "nsenter", "--target", str(self.pid), "--all", "sh", "-c", "echo /proc/[0-9]*; echo $$"
+        ).split()
         return {int(path.removeprefix("/proc/")) for path in listed[:-1]} - {1, int(listed[-1])}
 
     def cut_off(self) -> None:
         """Unplug the host: nothing that it sends arrives, nothing reaches it, and no
         packet is refused.
         """
-        run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "nomaster")
+        run(
+            "nsenter",
+            "--target",
+            str(self._switch),
+            "--net",
+            "ip",
+            "link",
+            "set",
+            self._port,
+            "nomaster",
+        )
 
     def heal(self) -> None:
-        run("nsenter", "--target", str(self._switch), "--net", "ip", "link", "set", self._port, "master", "bridge")
+        run(
+            "nsenter",
+            "--target",
+            str(self._switch),
+            "--net",
+            "ip",
+            "link",
+            "set",
+            self._port,
+            "master",
+            "bridge",
+        )
 
     def plug_in(self) -> None:
         """Give the host a link to the bridge, and its address.
@@ -122,10 +168,32 @@ class Host:
         peer = ("peer", "name", "eth0", "address", self.mac, "netns", str(self.pid))
         run(*at_switch, "link", "add", self._port, "type", "veth", *peer)
         run(*at_switch, "link", "set", self._port, "master", "bridge", "up")
-        run(*at_switch, "neigh", "replace", self.address, "lladdr", self.mac, "dev", "bridge", "nud", "permanent")
+        run(
+            *at_switch,
+            "neigh",
+            "replace",
+            self.address,
+            "lladdr",
+            self.mac,
+            "dev",
+            "bridge",
+            "nud",
+            "permanent",
+        )
         run(*inside, "address", "add", f"{self.address}/24", "dev", "eth0")
         run(*inside, "link", "set", "eth0", "up")
-        run(*inside, "neigh", "replace", SERVER_ADDRESS, "lladdr", _SERVER_MAC, "dev", "eth0", "nud", "permanent")
+        run(
+            *inside,
+            "neigh",
+            "replace",
+            SERVER_ADDRESS,
+            "lladdr",
+            _SERVER_MAC,
+            "dev",
+            "eth0",
+            "nud",
+            "permanent",
+        )
 
 
 _SERVER_MAC = "02:00:00:00:77:01"
@@ -146,7 +214,9 @@ class Hosts:
         self.ahead = ahead
         self.behind = behind
         self.all = (right, ahead, behind)
-        self.for_server = Elsewhere(SERVER_ADDRESS, (*MORTAL, "nsenter", "--target", str(server), "--net", "--"))
+        self.for_server = Elsewhere(
+            SERVER_ADDRESS, (*MORTAL, "nsenter", "--target", str(server), "--net", "--")
+        )
 
 
 @contextmanager
@@ -157,14 +227,19 @@ def three_hosts(directory: Path) -> Iterator[Hosts]:
     """
     (directory / "sitecustomize.py").write_text(_MENDED_SLEEP)
     with ExitStack() as stack:
-        bridge = f"ip link add bridge address {_SERVER_MAC} type bridge && ip address add {SERVER_ADDRESS}/24 dev bridge"
+        bridge = (
+            f"ip link add bridge address {_SERVER_MAC} type bridge && ip address add "
+            f"{SERVER_ADDRESS}/24 dev bridge"
+        )
         up = "ip link set lo up && ip link set bridge up && echo ready && exec sleep 600"
         server = stack.enter_context(kept("unshare", "--net", "sh", "-c", f"{bridge} && {up}"))
         made = []
         for number, (name, wall, boottime) in enumerate(
             (("right", "", 1000), ("ahead", "+7m", 100_000), ("behind", "-7m", 5_000_000)), 2
         ):
-            outer = stack.enter_context(kept(*_APART, f"--boottime={boottime}", "sh", "-c", _SETTLE, "sh", name))
+            outer = stack.enter_context(
+                kept(*_APART, f"--boottime={boottime}", "sh", "-c", _SETTLE, "sh", name)
+            )
             host = Host(name, children(outer)[0], number, _false_time(wall, directory), server)
             host.plug_in()
             made.append(host)
@@ -199,7 +274,15 @@ def _false_time(wall: str, directory: Path) -> dict[str, str]:
     """Return the variables that shift a wall clock, as libfaketime takes them."""
     if not wall:
         return {}
-    found = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1") + glob.glob("/usr/lib*/faketime/libfaketime.so.1"))
+    found = sorted(
+        glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        + glob.glob("/usr/lib*/faketime/libfaketime.so.1")
+    )
     assert found, "install the package faketime"
     patched = {"PYTHONPATH": str(directory)}
-    return {"LD_PRELOAD": found[0], "FAKETIME": wall, "FAKETIME_DONT_FAKE_MONOTONIC": "1", **patched}
+    return {
+        "LD_PRELOAD": found[0],
+        "FAKETIME": wall,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        **patched,
+    }

@@ -16,7 +16,11 @@ def latin_1(where: Path) -> dict[str, str]:
     made = where / "xx_XX.ISO-8859-1"
     # it exits with 1 and warns about categories that this small locale leaves out
     if shutil.which("localedef"):
-        subprocess.run(["localedef", "-c", "-i", "POSIX", "-f", "ISO-8859-1", str(made)], capture_output=True, timeout=30)
+        subprocess.run(
+            ["localedef", "-c", "-i", "POSIX", "-f", "ISO-8859-1", str(made)],
+            capture_output=True,
+            timeout=30,
+        )
     if not made.exists():
         pytest.fail("localedef cannot make a locale here: install Debian's locales")
     return {"LC_ALL": made.name, "LOCPATH": str(where)}

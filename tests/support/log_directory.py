@@ -32,7 +32,9 @@ class LogDirectory:
             return FileLog(path, parts_dir, make_dirs=make_dirs)
         return FileLog(path, parts_dir, make_dirs=make_dirs, max_bytes=max_bytes)
 
-    def part(self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01") -> Path:
+    def part(
+        self, number: int, data: bytes, *, end: int | None = None, name: str = "abcdef01"
+    ) -> Path:
         """Make a part. Without `end`, its end is not decided yet."""
         directory = self.parts / f"{number:010d}-{name}"
         directory.mkdir(parents=True)
@@ -68,7 +70,9 @@ class LogDirectory:
 
     def _replace(self, call: str, function: Callable[..., Any]) -> None:
         for module in MODULES:
-            self._patch.setattr(module, "os", SimpleNamespace(**{**vars(module.os), call: function}))
+            self._patch.setattr(
+                module, "os", SimpleNamespace(**{**vars(module.os), call: function})
+            )
 
     def lines(self) -> list[bytes]:
         return [line for _, line, _ in self.open().numbered()]

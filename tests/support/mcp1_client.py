@@ -18,11 +18,16 @@ from mcp.client.stdio import stdio_client
 async def main(directory: str, command: list[str]) -> None:
     calls = json.load(sys.stdin)
     server = StdioServerParameters(command=command[0], args=command[1:], cwd=directory)
-    async with stdio_client(server) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
+    async with (
+        stdio_client(server) as (incoming, outgoing),
+        ClientSession(incoming, outgoing) as session,
+    ):
         opened = await session.initialize()
         facts = {"sdk": version("mcp"), "opened": opened, "tools": await session.list_tools()}
         answers = [await session.call_tool(name, arguments) for name, arguments in calls]
-    plain = {name: value if isinstance(value, str) else _plain(value) for name, value in facts.items()}
+    plain = {
+        name: value if isinstance(value, str) else _plain(value) for name, value in facts.items()
+    }
     sys.stdout.write(json.dumps({**plain, "answers": [_plain(answer) for answer in answers]}))
 
 

@@ -29,12 +29,18 @@ def command(*options: str) -> list[str]:
 
 @asynccontextmanager
 async def agent(
-    state: Path | str, worker: str, *options: str, mode: str = "auto", env: dict[str, str] | None = None
+    state: Path | str,
+    worker: str,
+    *options: str,
+    mode: str = "auto",
+    env: dict[str, str] | None = None,
 ) -> AsyncIterator[Client]:
     """Start a server process and connect the SDK's own client to it."""
     store = {"SWARM_STORE": state} if isinstance(state, str) else {"SWARM_STATE_DIR": str(state)}
     program, *args = command("--worker", worker, *options)
-    server = StdioServerParameters(command=program, args=args, env={**store, **(env or {})}, cwd=ROOT)
+    server = StdioServerParameters(
+        command=program, args=args, env={**store, **(env or {})}, cwd=ROOT
+    )
     async with Client(stdio_client(server), mode=mode) as client:
         yield client
 
@@ -60,7 +66,9 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 class Wire:
     """A server process that the test talks to line by line. It ends with the block."""
 
-    def __init__(self, state: Path, worker: str, *options: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, state: Path, worker: str, *options: str, env: dict[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             command(*(("--worker", worker) if worker else ()), *options),
             cwd=ROOT,
@@ -72,12 +80,21 @@ class Wire:
         self._last = 0
 
     def __enter__(self) -> Self:
-        asked = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}}
+        asked = {
+            "protocolVersion": VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "wire", "version": "1"},
+        }
         assert self.request("initialize", **asked)["result"]["protocolVersion"] == VERSION
         self.write({"method": "notifications/initialized"})
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -89,7 +106,11 @@ class Wire:
 
     def write(self, message: dict[str, Any] | bytes) -> None:
         assert self.process.stdin
-        line = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
+        line = (
+            message
+            if isinstance(message, bytes)
+            else json.dumps({"jsonrpc": "2.0", **message}).encode()
+        )
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 

@@ -24,7 +24,11 @@ def kept(*command: str) -> Iterator[int]:
     pid.
     """
     with subprocess.Popen(
-        [*MORTAL, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment()
+        [*MORTAL, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     ) as keeper:
         try:
             assert keeper.stdout is not None
@@ -55,7 +59,9 @@ def run(*command: str) -> str:
 
 def children(pid: int) -> list[int]:
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except FileNotFoundError:
         return []
 

@@ -62,7 +62,9 @@ def race(count: int, rounds: int, attempt: Callable[[int, int], bool]) -> list[l
         children = [fork(run, me) for me in range(count)]
         codes = [os.waitpid(child, 0)[1] for child in children]
         assert codes == [0] * count, f"a process failed: {codes}"
-        return [[me for me in range(count) if won[me * rounds + round_]] for round_ in range(rounds)]
+        return [
+            [me for me in range(count) if won[me * rounds + round_]] for round_ in range(rounds)
+        ]
     finally:
         arrived.release()
         won.release()
@@ -196,7 +198,9 @@ class Counting:
     them.
     """
 
-    def __init__(self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None) -> None:
+    def __init__(
+        self, inner: Any, step: Callable[[], None], only: Collection[str] | None = None
+    ) -> None:
         assert all(hasattr(inner, name) for name in only or ()), "a name in `only` is not a method"
         self._inner = inner
         self._step = step
@@ -204,7 +208,11 @@ class Counting:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if not callable(found) or isinstance(found, type) or (self._only is not None and name not in self._only):
+        if (
+            not callable(found)
+            or isinstance(found, type)
+            or (self._only is not None and name not in self._only)
+        ):
             return found
 
         def counted(*args: Any, **kwargs: Any) -> Any:

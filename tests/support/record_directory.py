@@ -56,7 +56,10 @@ class InterruptedFilesystem:
 
 
 class RecordDirectory:
-    """A directory of records. `process` returns a new object each time, as another process would."""
+    """A directory of records.
+
+    `process` returns a new object each time, as another process would.
+    """
 
     def __init__(self, path: Path) -> None:
         self.live, self.private = path / "locks", path / ".locks"
@@ -69,7 +72,9 @@ class RecordDirectory:
 
     def counters(self, fs: InterruptedFilesystem | None = None) -> TokenCounters:
         filesystem: Any = fs or Filesystem()
-        return TokenCounters(str(self.private), boot=lambda: self.boot, make_dirs=make_dirs, fs=filesystem)
+        return TokenCounters(
+            str(self.private), boot=lambda: self.boot, make_dirs=make_dirs, fs=filesystem
+        )
 
     def record(self, name: str = "t") -> bytes | None:
         path = self.live / f"{name}.lock"

@@ -9,5 +9,6 @@ from tests.conftest import ROOT
 
 _FOLDER = ROOT / "swarm" / "admin" / "schemas"
 SCHEMAS: dict[str, dict[str, Any]] = {
-    name: json.loads((_FOLDER / f"{name}.schema.json").read_text()) for name in ("status-record", "lock", "sprint-return")
+    name: json.loads((_FOLDER / f"{name}.schema.json").read_text())
+    for name in ("status-record", "lock", "sprint-return")
 }

@@ -26,7 +26,10 @@ _FIXTURES = {**dict.fromkeys(SERVERS, "servers"), "tmux": "programs"}
 PATHS = {
     "chaos": ["tests/robustness/"],
     "browser": ["tests/web/test_browser.py"],
-    "programs": ["tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it", "tests/tmux/"],
+    "programs": [
+        "tests/test_settings.py::test_a_name_is_decoded_as_the_system_encodes_it",
+        "tests/tmux/",
+    ],
     "servers": [
         "tests/stores/test_etcd.py",
         "tests/stores/test_on_servers.py",
@@ -94,13 +97,20 @@ BUT = ("tests/robustness/test_planted_",)  # quick, and Pythons differ in how th
 
 
 def is_left_out(path: str) -> bool:
-    """Return whether every test of this file is left out by `--fast`, so that the file need not even be imported."""
-    return not path.startswith(BUT) and any(path.startswith(entry) for entries in PATHS.values() for entry in entries)
+    """Return whether every test of this file is left out by `--fast`, so that the file
+    need not even be imported.
+    """
+    return not path.startswith(BUT) and any(
+        path.startswith(entry) for entries in PATHS.values() for entry in entries
+    )
 
 
 def imports_one_of(file: Path, modules: Collection[str]) -> bool:
     """Return whether a file of tests imports one of these modules, at its top or in a test."""
-    return any(re.search(rf"^ *(import|from) {module}\b", file.read_text(), re.MULTILINE) for module in modules)
+    return any(
+        re.search(rf"^ *(import|from) {module}\b", file.read_text(), re.MULTILINE)
+        for module in modules
+    )
 
 
 def marks_of(item: pytest.Item) -> Iterator[str]:
@@ -109,7 +119,9 @@ def marks_of(item: pytest.Item) -> Iterator[str]:
             yield mark
     yield from {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     parameters = getattr(item, "callspec", None)
-    if parameters is not None and any(parameters.params.get(name) in SERVERS for name in ("store", "live_store", "url")):
+    if parameters is not None and any(
+        parameters.params.get(name) in SERVERS for name in ("store", "live_store", "url")
+    ):
         yield "servers"
     if any("need root" in mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")):
         yield "root"

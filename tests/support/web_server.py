@@ -49,7 +49,12 @@ class WebServer:
         environment = script_environment(**{"SWARM_WEB_TOKEN": TOKEN, **self.environment})
         command = [sys.executable, "-m", "swarm", "web", "--port", "0", "--json", *self.options]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout
         line = self.process.stdout.readline()
@@ -83,7 +88,9 @@ class WebServer:
     def connect(self, timeout: float = 20) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, path: str, method: str = "GET", body: bytes | None = None, **given: str) -> Answer:
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **given: str
+    ) -> Answer:
         """Send a request.
 
         Headers have _ for -; Host is the right one unless it is given.
@@ -98,7 +105,9 @@ class WebServer:
         line.endheaders(body)
         with contextlib.closing(line), line.getresponse() as got:
             headers = {name.lower(): value for name, value in got.getheaders()}
-            endless = method != "HEAD" and headers.get("content-type", "").startswith("text/event-stream")
+            endless = method != "HEAD" and headers.get("content-type", "").startswith(
+                "text/event-stream"
+            )
             return Answer(got.status, headers, b"" if endless else got.read())
 
     def get(self, path: str) -> Any:

@@ -75,12 +75,16 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def state_of(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=TIMEOUT).stdout.strip()
+    return subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=TIMEOUT
+    ).stdout.strip()
 
 
 def child_of(pid: int) -> int:
     """Return the only child of a process."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=TIMEOUT).stdout
+    found = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, timeout=TIMEOUT
+    ).stdout
     (child,) = [int(line.split()[0]) for line in found.splitlines() if line.split()[1] == str(pid)]
     return child
 
@@ -96,13 +100,17 @@ class Place:
     def command(self, *command: str, options: tuple[str, ...] = (), task: str = "t") -> list[str]:
         return [*SWARM, "run", task, *options, "--", *command]
 
-    def run(self, *command: str, options: tuple[str, ...] = (), task: str = "t", **env: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, options: tuple[str, ...] = (), task: str = "t", **env: str
+    ) -> subprocess.CompletedProcess[str]:
         return self.call(self.command(*command, options=options, task=task), **env)
 
     def run_with(self, env: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
         return self.call(self.command(*command), **env)
 
-    def started(self, *command: str, options: tuple[str, ...] = ()) -> AbstractContextManager[subprocess.Popen[str]]:
+    def started(
+        self, *command: str, options: tuple[str, ...] = ()
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
         return started(*self.command(*command, options=options), env=self.env)
 
     def swarm(self, *args: str) -> subprocess.CompletedProcess[str]:
@@ -111,7 +119,13 @@ class Place:
     def call(self, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
         settings = environment(**{**self.env, **env})
         return subprocess.run(
-            words, env=settings, cwd=self.root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
+            words,
+            env=settings,
+            cwd=self.root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
         )
 
     @property
@@ -133,7 +147,10 @@ class Place:
     def records(self) -> list[tuple[str, str, Any]]:
         """Return state, reason and meta of each record."""
         log = (self.state / "status.log").read_text().splitlines()
-        return [(found["state"], found.get("reason", ""), found.get("meta")) for found in map(json.loads, log)]
+        return [
+            (found["state"], found.get("reason", ""), found.get("meta"))
+            for found in map(json.loads, log)
+        ]
 
     @property
     def ran(self) -> bool:

@@ -44,7 +44,9 @@ def test_a_call_may_return_none() -> None:
     assert BackgroundCall(lambda: None, "none").start().result() is None
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), StopIteration()])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), StopIteration()]
+)
 def test_result_raises_what_the_call_raised(error: BaseException) -> None:
     work = ControlledWork(error)
     call = BackgroundCall(work, "raises").start()
@@ -68,7 +70,9 @@ def test_the_thread_has_the_name_of_the_call_and_is_a_daemon() -> None:
     assert thread.name == "its name" and thread.daemon
 
 
-def test_an_exception_that_no_caller_asks_for_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_that_no_caller_asks_for_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     BackgroundCall(lambda: 1 / 0, "fails").start().wait()
     time.sleep(0.05)
     assert capfd.readouterr() == ("", "")
@@ -78,16 +82,22 @@ class TestAbandoned:
     def test_an_abandoned_call_sees_that_it_is_abandoned(self) -> None:
         seen: list[bool] = []
         work = ControlledWork()
-        call: BackgroundCall[None] = BackgroundCall(lambda: seen.append(bool(work()) and call.is_abandoned), "asks")
+        call: BackgroundCall[None] = BackgroundCall(
+            lambda: seen.append(bool(work()) and call.is_abandoned), "asks"
+        )
         call.start().abandon()
         work.opened.set()
         assert call.wait(30) and seen == [True]
 
     @pytest.mark.parametrize("ended", [True, False])
-    def test_the_result_of_an_abandoned_call_is_undone_once_in_another_thread(self, ended: bool) -> None:
+    def test_the_result_of_an_abandoned_call_is_undone_once_in_another_thread(
+        self, ended: bool
+    ) -> None:
         undone: list[tuple[object, threading.Thread]] = []
         work = ControlledWork("lock")
-        call = BackgroundCall(work, "takes", undo=lambda result: undone.append((result, threading.current_thread()))).start()
+        call = BackgroundCall(
+            work, "takes", undo=lambda result: undone.append((result, threading.current_thread()))
+        ).start()
         if ended:
             work.opened.set()
             assert call.wait(30)
@@ -96,7 +106,9 @@ class TestAbandoned:
         work.opened.set()
         assert eventually(lambda: undone)
         time.sleep(0.02)
-        assert [result for result, _ in undone] == ["lock"] and undone[0][1] is not threading.current_thread()
+        assert [result for result, _ in undone] == ["lock"] and undone[0][
+            1
+        ] is not threading.current_thread()
 
     @pytest.mark.parametrize("ended", [True, False])
     def test_nothing_is_undone_if_the_abandoned_call_raised(self, ended: bool) -> None:
@@ -164,7 +176,9 @@ class TestInAnEventLoop:
 
         assert asyncio.run(run())
 
-    def test_a_call_that_outlives_its_event_loop_ends_in_silence(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_a_call_that_outlives_its_event_loop_ends_in_silence(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         work = ControlledWork()
         call = BackgroundCall(work, "outlives").start()
         asyncio.run(call.wait_async(0.01))
@@ -176,6 +190,7 @@ class TestInAnEventLoop:
 
 def test_the_end_of_the_program_does_not_wait_for_a_call() -> None:
     program = (
-        "import time; from swarm.system.background import BackgroundCall; BackgroundCall(lambda: time.sleep(60), 'x').start()"
+        "import time; from swarm.system.background import BackgroundCall; "
+        "BackgroundCall(lambda: time.sleep(60), 'x').start()"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

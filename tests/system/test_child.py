@@ -25,12 +25,16 @@ Make = Callable[..., GatedProcess]
 
 
 # Some of these tests run beside threads of the test runner. Only here may they fork then.
-_FORKED = pytest.param("forked", marks=pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"))
+_FORKED = pytest.param(
+    "forked", marks=pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+)
 
 
 @pytest.fixture(params=[_FORKED, "spawned"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The child is forked, as in a program of one thread, or another interpreter, as in one of several."""
+    """The child is forked, as in a program of one thread, or another interpreter, as in
+    one of several.
+    """
     monkeypatch.setattr(process, "has_one_thread", lambda: request.param == "forked")
     return str(request.param)
 
@@ -90,7 +94,9 @@ class TestBeginning:
                 os.kill(child.pid, 0)
             assert child.is_over()
 
-    def test_a_process_whose_parent_was_killed_during_exec_never_runs_the_command(self, tmp_path: Path) -> None:
+    def test_a_process_whose_parent_was_killed_during_exec_never_runs_the_command(
+        self, tmp_path: Path
+    ) -> None:
         """Half of the message is in the pipe."""
         ready, report = os.pipe()
 
@@ -111,7 +117,9 @@ class TestBeginning:
         wait_until(lambda: state_of(waiting)[:1] in ("", "Z"))
         assert not (tmp_path / "ran").exists()
 
-    def test_the_environment_is_the_one_passed_or_ours(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_environment_is_the_one_passed_or_ours(
+        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("WORD", "ours")
         for environment, seen in (
             (None, "ours"),
@@ -123,7 +131,9 @@ class TestBeginning:
             assert code_of(child) == 0
             assert os.fsdecode((tmp_path / "out").read_bytes()) == seen
 
-    def test_the_command_is_looked_up_in_the_path_of_its_environment(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_is_looked_up_in_the_path_of_its_environment(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\nexit 6\n")
         (tmp_path / "tool").chmod(0o755)
         child = make()
@@ -131,7 +141,9 @@ class TestBeginning:
         assert code_of(child) == 6
 
     @pytest.mark.parametrize(("name", "code"), [("nowhere-at-all", 127), ("", 127), ("/", 126)])
-    def test_a_command_that_cannot_be_run_raises_and_its_process_has_ended(self, name: str, code: int, make: Make) -> None:
+    def test_a_command_that_cannot_be_run_raises_and_its_process_has_ended(
+        self, name: str, code: int, make: Make
+    ) -> None:
         child = make(group=True)
         with pytest.raises(CannotRun) as refused:
             child.exec([name])
@@ -145,14 +157,18 @@ class TestBeginning:
         child.exec(["true"], {"X": "x" * 100_000})
         assert (code_of(child), child.ended_by) == (137, signal.SIGKILL)
 
-    def test_a_failed_fork_raises_and_leaves_no_descriptor_open(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_fork_raises_and_leaves_no_descriptor_open(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def full(*_: object, **__: object) -> int:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
         before = os.listdir("/dev/fd")
         monkeypatch.setattr(os, "fork", full)
         monkeypatch.setattr(os, "posix_spawn", full)
-        with pytest.raises(CannotRun, match=r"cannot run another process: Resource temporarily unavailable\."):
+        with pytest.raises(
+            CannotRun, match=r"cannot run another process: Resource temporarily unavailable\."
+        ):
             make()
         assert os.listdir("/dev/fd") == before
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
@@ -165,9 +181,15 @@ class TestBeginning:
 
 
 class TestItself:
-    def test_the_standard_streams_are_those_that_were_passed(self, make: Make, tmp_path: Path) -> None:
+    def test_the_standard_streams_are_those_that_were_passed(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         (tmp_path / "in").write_text("hello\n")
-        with (tmp_path / "in").open() as given, (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+        with (
+            (tmp_path / "in").open() as given,
+            (tmp_path / "out").open("w") as out,
+            (tmp_path / "err").open("w") as err,
+        ):
             child = make(stdin=given.fileno(), stdout=out.fileno(), stderr=err.fileno())
         child.exec(["sh", "-c", "cat; echo oops >&2"])
         assert code_of(child) == 0
@@ -197,7 +219,9 @@ class TestItself:
             signal.signal(signal.SIGUSR1, before)
         assert not heard.exists()
 
-    def test_the_command_has_the_signal_state_of_any_child(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_has_the_signal_state_of_any_child(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         look = ["grep", "Sig[BIC]", "/proc/self/status"]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
         ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -208,12 +232,15 @@ class TestItself:
             signal.signal(signal.SIGHUP, ignored)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-        def masks(text: str) -> list[int]:  # but for 32 and 33, which the C library ignores in all that it spawns
+        # but for 32 and 33, which the C library ignores in all that it spawns
+        def masks(text: str) -> list[int]:
             return [int(word, 16) & 0x7FFF_FFFF for word in text.split()[1::2]]
 
         assert masks(found) == masks(usual) and masks(found)[0] and masks(found)[1]
 
-    def test_the_command_has_the_descriptors_and_variables_of_any_child(self, make: Make, tmp_path: Path) -> None:
+    def test_the_command_has_the_descriptors_and_variables_of_any_child(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         look = ["sh", "-c", "env | sort; cd /proc/$$/fd; echo *"]
         number = os.open(tmp_path, os.O_RDONLY)
         os.set_inheritable(number, True)
@@ -238,7 +265,9 @@ class TestItself:
         child = make(group=True)
         assert os.getpgid(child.pid) == child.pid
 
-    def test_a_process_can_be_created_in_a_thread(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_can_be_created_in_a_thread(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.undo()  # it sees for itself that there is another thread …
         monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked beside another thread"))
         codes = []
@@ -261,21 +290,27 @@ class TestItself:
     ) -> None:
         """As in a program that has Python built in."""
         monkeypatch.setattr(sys, "executable", "")
-        monkeypatch.setattr(os, "posix_spawn", lambda *_, **__: pytest.fail("spawned without an interpreter"))
+        monkeypatch.setattr(
+            os, "posix_spawn", lambda *_, **__: pytest.fail("spawned without an interpreter")
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             child = make()
         child.exec(["sh", "-c", "exit 5"])
         assert code_of(child) == 5
 
-    def test_without_ctypes_a_process_is_not_bound_to_its_parent(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_ctypes_a_process_is_not_bound_to_its_parent(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "ctypes", None)
         assert child_side.binding(os.getpid()) is None
         child = make(die_with_parent=True)
         child.exec(["sh", "-c", "exit 3"])
         assert code_of(child) == 3
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="only there a process can be bound to its parent")
+    @pytest.mark.skipif(
+        sys.platform != "linux", reason="only there a process can be bound to its parent"
+    )
     def test_a_process_dies_with_its_parent_only_if_asked_to(self, tmp_path: Path) -> None:
         ready, report = os.pipe()
 
@@ -301,17 +336,24 @@ class TestItself:
 
 
 class TestEnding:
-    def test_end_sends_sigterm_and_lets_the_command_clean_up(self, make: Make, tmp_path: Path) -> None:
+    def test_end_sends_sigterm_and_lets_the_command_clean_up(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         out = tmp_path / "out"
         child = make(group=True)
-        tidy = f"trap 'echo tidy >> {out}; exit 9' TERM; echo ready >> {out}; while :; do sleep 0.02; done"
+        tidy = (
+            f"trap 'echo tidy >> {out}; exit 9' TERM; echo ready >> {out}; while :; do sleep "
+            f"0.02; done"
+        )
         child.exec(["sh", "-c", tidy])
         lines_of(out, 1)
         assert child.end(10)
         assert (child.poll(), child.ended_by) == (9, 0)
         assert lines_of(out, 2) == ["ready", "tidy"]
 
-    def test_a_command_that_ignores_sigterm_is_killed_earlier_if_less_time_is_left(self, make: Make, tmp_path: Path) -> None:
+    def test_a_command_that_ignores_sigterm_is_killed_earlier_if_less_time_is_left(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
@@ -320,7 +362,9 @@ class TestEnding:
         assert child.end(60, lambda: before + 0.3 - time.monotonic())
         assert 0.3 <= time.monotonic() - before < 10
 
-    def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(self, make: Make, tmp_path: Path) -> None:
+    def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(
+        self, make: Make, tmp_path: Path
+    ) -> None:
         out = tmp_path / "out"
         child = make(group=True)
         child.exec(["sh", "-c", f"trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done"])
@@ -333,7 +377,17 @@ class TestEnding:
     def test_the_whole_group_is_ended(self, make: Make, tmp_path: Path) -> None:
         out = tmp_path / "out"
         child = make(group=True)
-        child.exec(["sh", "-c", f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep 600 & wait"])
+        child.exec(
+            [
+                "sh",
+                "-c",
+                (
+                    f"(trap '' TERM; echo ready >> {out}; while :; do sleep 0.05; done) & sleep "
+                    f"600 & "
+                    f"wait"
+                ),
+            ]
+        )
         lines_of(out, 1)
         assert not child.is_over()
         assert child.end(0.2)
@@ -365,7 +419,9 @@ class TestEnding:
         assert not state_of(other).startswith("Z")
         os.kill(other, signal.SIGKILL)
 
-    def test_no_signal_is_sent_to_a_process_that_is_over(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_signal_is_sent_to_a_process_that_is_over(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Its number may be another's."""
         sent: list[int] = []
         for group in (True, False):
@@ -379,7 +435,9 @@ class TestEnding:
             monkeypatch.undo()
         assert sent == []
 
-    def test_end_returns_false_if_a_process_cannot_be_ended(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_end_returns_false_if_a_process_cannot_be_ended(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         child = make(group=True)
         child.exec(["sleep", "600"])
         monkeypatch.setattr("swarm.system.child._SIGKILL_TIMEOUT", 0.05)

@@ -30,7 +30,9 @@ class TestWriting:
             (253_402_300_799, "9999-12-31T23:59:59.000Z"),
         ],
     )
-    def test_utc_with_milliseconds_that_are_cut_and_not_rounded(self, moment: float, text: str) -> None:
+    def test_utc_with_milliseconds_that_are_cut_and_not_rounded(
+        self, moment: float, text: str
+    ) -> None:
         assert to_iso(moment) == text
 
     def test_our_own_form_is_read_without_datetime(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,12 +40,17 @@ class TestWriting:
         monkeypatch.setitem(sys.modules, "datetime", None)
         rng = random.Random(1)
         for _ in range(2000):
-            moment = rng.randrange(0, 8_800_000_000_000) / 1000  # until 2248; later a float has no microseconds left
+            # until 2248; later a float has no microseconds left
+            moment = rng.randrange(0, 8_800_000_000_000) / 1000
             assert from_iso(to_iso(moment)) == pytest.approx(moment, abs=0.0011)
 
-    def test_every_week_of_four_centuries_is_where_the_calendar_has_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_week_of_four_centuries_is_where_the_calendar_has_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         days = range(0, 146_097, 7)
-        texts = [f"{datetime.fromtimestamp(day * 86400, UTC):%Y-%m-%dT%H:%M:%S}.000Z" for day in days]
+        texts = [
+            f"{datetime.fromtimestamp(day * 86400, UTC):%Y-%m-%dT%H:%M:%S}.000Z" for day in days
+        ]
         monkeypatch.setitem(sys.modules, "datetime", None)
         assert [from_iso(text) for text in texts] == [day * 86400 for day in days]
 
@@ -68,7 +75,9 @@ class TestReading:
     def test_a_moment_in_any_iso_form(self, text: str, moment: float) -> None:
         assert from_iso(text) == moment
 
-    def test_a_time_without_a_zone_is_utc_in_every_time_zone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_time_without_a_zone_is_utc_in_every_time_zone(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with monkeypatch.context() as patch:
             patch.setenv("TZ", "America/New_York")
             time.tzset()
@@ -120,7 +129,9 @@ class TestClock:
         assert clock.identity() == (process.boot_id(), process.namespace("time"))
         assert clock.boot() == process.boot_id() != ""
 
-    def test_the_identity_of_the_clock_is_looked_up_once_per_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_identity_of_the_clock_is_looked_up_once_per_process(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         clock = Clock()
         before = clock.identity()
         monkeypatch.setattr(process, "boot_id", lambda: "another")
@@ -136,7 +147,9 @@ class TestClock:
         clock.pass_time(0.12345678)
         assert clock.stamp() == {"boot": boot, "time_ns": time_ns, "at": 5000.123457}
 
-    def test_without_a_boot_id_there_are_no_stamps(self, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_boot_id_there_are_no_stamps(
+        self, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         stamp = clock.stamp()
         monkeypatch.setattr(HandClock, "identity", lambda self: ("", ""))
         assert clock.stamp() == {} and clock.since(stamp) is None
@@ -149,7 +162,12 @@ class TestClock:
         clock.jump(-1000)
         assert clock.since(stamp) == 7
 
-    @pytest.mark.parametrize("change", [{"boot": "x"}, {"time_ns": "x"}, {"at": 5000.5}, {"at": 5000}, {"at": "x"}, {"at": None}])
-    def test_a_reading_that_was_not_taken_from_this_clock_says_nothing(self, change: dict[str, Any], clock: HandClock) -> None:
+    @pytest.mark.parametrize(
+        "change",
+        [{"boot": "x"}, {"time_ns": "x"}, {"at": 5000.5}, {"at": 5000}, {"at": "x"}, {"at": None}],
+    )
+    def test_a_reading_that_was_not_taken_from_this_clock_says_nothing(
+        self, change: dict[str, Any], clock: HandClock
+    ) -> None:
         assert clock.since({**clock.stamp(), **change}) is None
         assert clock.since({}) is None

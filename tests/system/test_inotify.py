@@ -19,7 +19,10 @@ from tests.support.processes import fork
 
 
 def woken(watch: Watch, name: str, act: Callable[[], object], timeout: float = 0.5) -> bool:
-    """Whether an act ends a wait before its time. Of that there is a lot: a wait that is not ended takes all of it."""
+    """Whether an act ends a wait before its time.
+
+    Of that there is a lot: a wait that is not ended takes all of it.
+    """
     act()
     begun = time.monotonic()
     watch.wait(name, timeout)
@@ -94,7 +97,9 @@ def test_a_directory_that_replaced_another_is_watched(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with pool.watch(str(place)) as watch:
-        assert woken(watch, "file", lambda: place.rename(tmp_path / "away"), 30.0), "a waiter must know that it is gone"
+        assert woken(watch, "file", lambda: place.rename(tmp_path / "away"), 30.0), (
+            "a waiter must know that it is gone"
+        )
     place.mkdir()
     with pool.watch(str(place)) as watch:
         watch.wait("file", 0.01)
@@ -115,9 +120,12 @@ def test_a_forked_child_does_not_read_its_parents_events(tmp_path: Path) -> None
             assert woken(watch, "file", (tmp_path / "file").touch, 30.0)
 
     with pool.watch(str(tmp_path)) as watch:
-        pool.put_back(watch._inotify)  # type: ignore[arg-type]  # as if another thread had just done so
+        # as if another thread had just done so
+        pool.put_back(watch._inotify)  # type: ignore[arg-type]
         assert os.waitpid(fork(child), 0)[1] == 0
-        assert woken(watch, "file", lambda: None, 30.0), "the child has not read what was for its parent"
+        assert woken(watch, "file", lambda: None, 30.0), (
+            "the child has not read what was for its parent"
+        )
 
 
 def test_each_of_twenty_waiting_threads_is_woken(tmp_path: Path) -> None:
@@ -125,7 +133,10 @@ def test_each_of_twenty_waiting_threads_is_woken(tmp_path: Path) -> None:
     cursor = store.append("status", b"one")
     before = open_descriptors()
     answers: list[bool] = []
-    threads = [threading.Thread(target=lambda: answers.append(store.wait("status", cursor, 30.0))) for _ in range(20)]
+    threads = [
+        threading.Thread(target=lambda: answers.append(store.wait("status", cursor, 30.0)))
+        for _ in range(20)
+    ]
     for thread in threads:
         thread.start()
     time.sleep(0.1)
@@ -139,7 +150,9 @@ def test_each_of_twenty_waiting_threads_is_woken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_store_that_is_closed_or_dropped_leaves_no_descriptor_open(closed: bool, tmp_path: Path) -> None:
+def test_a_store_that_is_closed_or_dropped_leaves_no_descriptor_open(
+    closed: bool, tmp_path: Path
+) -> None:
     before = open_descriptors()
     for number in range(20):
         store = FileStore(str(tmp_path / str(number)))
@@ -154,7 +167,10 @@ def test_a_store_that_is_closed_or_dropped_leaves_no_descriptor_open(closed: boo
 def test_closing_a_store_in_a_forked_child_closes_no_file_of_the_child(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path))
     cursor = store.append("status", b"one")
-    assert not store.wait("status", cursor, 0.01) and store.read_log("status", cursor) == ([], cursor)
+    assert not store.wait("status", cursor, 0.01) and store.read_log("status", cursor) == (
+        [],
+        cursor,
+    )
 
     def child() -> None:
         os.closerange(3, 256)  # as a daemon does
@@ -171,11 +187,16 @@ def test_closing_a_store_in_a_forked_child_closes_no_file_of_the_child(tmp_path:
 
 
 @pytest.mark.parametrize("gone", ["rotated", "removed", "replaced", "directory moved"])
-def test_a_follower_sees_records_written_after_its_log_was_replaced(gone: str, tmp_path: Path) -> None:
+def test_a_follower_sees_records_written_after_its_log_was_replaced(
+    gone: str, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     store, other = FileStore(str(state)), FileStore(str(state))
     cursor = other.append("status", b"one")
-    assert not store.wait("status", cursor, 0.0) and store.read_log("status", cursor, 0) == ([], cursor)
+    assert not store.wait("status", cursor, 0.0) and store.read_log("status", cursor, 0) == (
+        [],
+        cursor,
+    )
 
     def act() -> None:
         time.sleep(0.1)
@@ -197,7 +218,9 @@ def test_a_follower_sees_records_written_after_its_log_was_replaced(gone: str, t
     assert lines[-1] == b"two"
 
 
-def test_without_ctypes_a_wait_ends_in_time_and_no_file_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ctypes_a_wait_ends_in_time_and_no_file_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a Python that was built without it."""
     monkeypatch.setitem(sys.modules, "ctypes", None)
     assert watch_files([str(tmp_path)]) == -1

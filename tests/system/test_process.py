@@ -81,7 +81,9 @@ class TestIdentity:
             assert who["machine"] == (machine.read_text().strip() if machine.exists() else "")
             assert who["pid_ns"] == os.readlink("/proc/self/ns/pid")
             assert who["pid"] == pid
-            assert who["start"] == int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+            assert who["start"] == int(
+                Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+            )
 
     def test_a_name_of_strange_characters_does_not_confuse_it(self) -> None:
         comm = Path("/proc/self/comm")
@@ -105,15 +107,25 @@ class TestIdentity:
         assert process.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
     def test_names_that_the_system_does_not_have_are_empty(self) -> None:
-        assert process.namespace("nonsense") == "" and process._read("/nonsense") == "" and process._read("/") == ""
+        assert (
+            process.namespace("nonsense") == ""
+            and process._read("/nonsense") == ""
+            and process._read("/") == ""
+        )
 
     @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM])
-    def test_the_boot_id_is_empty_on_a_system_that_has_none(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_boot_id_is_empty_on_a_system_that_has_none(
+        self, number: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_load", failing(number))
         assert process.boot_id() == ""
 
-    def test_a_boot_id_that_cannot_be_read_now_is_an_error_and_not_an_empty_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The answer is cached: an empty one would turn boot checks off for the life of the process."""
+    def test_a_boot_id_that_cannot_be_read_now_is_an_error_and_not_an_empty_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer is cached: an empty one would turn boot checks off for the life of
+        the process.
+        """
         monkeypatch.setattr(process, "_load", failing(errno.EMFILE))
         with pytest.raises(StoreError) as refused:
             process.boot_id()
@@ -137,26 +149,35 @@ class TestGone:
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         assert process.has_ended(who, BOOT, TIME_NS)
 
-    @pytest.mark.parametrize(("state", "threads", "gone"), [("Z", 1, True), ("X", 1, True), ("Z", 2, False), ("S", 1, False)])
+    @pytest.mark.parametrize(
+        ("state", "threads", "gone"),
+        [("Z", 1, True), ("X", 1, True), ("Z", 2, False), ("S", 1, False)],
+    )
     def test_a_process_with_a_living_thread_has_not_ended(
         self, state: str, threads: int, gone: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         who = stamped()
         stat = process._stat("self")
-        monkeypatch.setattr(process, "_stat", lambda pid: [state, *stat[1:17], str(threads), *stat[18:]])
+        monkeypatch.setattr(
+            process, "_stat", lambda pid: [state, *stat[1:17], str(threads), *stat[18:]]
+        )
         assert process.has_ended(who, BOOT, TIME_NS) is gone
 
     def test_a_process_whose_pid_was_reused_has_ended(self, child: int) -> None:
         assert process.has_ended({**stamped(child), "start": 1}, BOOT, TIME_NS)
 
     def test_but_start_times_of_another_time_namespace_prove_nothing(self, child: int) -> None:
-        assert not process.has_ended({**stamped(child), "start": 1, "time_ns": "time:[1]"}, BOOT, TIME_NS)
+        assert not process.has_ended(
+            {**stamped(child), "start": 1, "time_ns": "time:[1]"}, BOOT, TIME_NS
+        )
 
     @pytest.mark.parametrize("start", [0, None, ""])
     def test_a_start_time_of_zero_proves_nothing(self, start: object, child: int) -> None:
         assert process.has_ended({**stamped(child), "start": start}, BOOT, TIME_NS) is False
 
-    def test_a_process_from_before_a_restart_has_ended(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_from_before_a_restart_has_ended(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         who = {**stamped(child), "boot": "an earlier boot"}
         assert process.has_ended(who, BOOT, TIME_NS) is True
@@ -183,11 +204,14 @@ class TestGone:
         assert process.has_ended({**stamped(), "pid": pid}, BOOT, TIME_NS) is False
 
     def test_pid_one_is_a_process_like_any_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(posix, "kill", lambda pid, number: None)  # whatever a mutant would send to it
+        # whatever a mutant would send to it
+        monkeypatch.setattr(posix, "kill", lambda pid, number: None)
         assert not process.has_ended(stamped(1), BOOT, TIME_NS)
         assert process.has_ended({**stamped(1), "start": 10**9}, BOOT, TIME_NS)
 
-    def test_asking_does_nothing_to_the_process(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_asking_does_nothing_to_the_process(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         sent: list[tuple[int, int]] = []
         monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append((pid, number)))
         assert not process.has_ended(stamped(child), BOOT, TIME_NS)
@@ -202,12 +226,18 @@ class TestGone:
         monkeypatch.setattr(posix, "kill", denied)
         assert not process.has_ended(who, BOOT, TIME_NS)
 
-    def test_a_proc_of_another_namespace_is_not_believed(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_proc_of_another_namespace_is_not_believed(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         who = {**stamped(child), "start": 1}
         real = os.readlink
-        monkeypatch.setattr(posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
+        monkeypatch.setattr(
+            posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path)
+        )
         assert process.has_ended(who, BOOT, TIME_NS) is False
-        monkeypatch.setattr(posix, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path))
+        monkeypatch.setattr(
+            posix, "readlink", lambda path: real("/nonsense" if path == "/proc/self" else path)
+        )
         assert process.has_ended(who, BOOT, TIME_NS) is False
         assert process.identity(child)["start"] == 0
 
@@ -269,13 +299,17 @@ class TestGroup:
     def test_a_number_that_is_no_group_proves_nothing(self, group: Any) -> None:
         assert process.group_has_ended(group) is False
 
-    def test_a_group_of_another_user_is_left(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_of_another_user_is_left(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(posix, "killpg", raising(PermissionError()))
         assert not process.group_has_ended(group)
         die(group)
         assert process.group_has_ended(group), "as /proc tells"
 
-    def test_a_group_that_cannot_be_looked_up_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_that_cannot_be_looked_up_is_not_empty(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         end(group)
         monkeypatch.setattr(posix, "killpg", raising(OSError(errno.EIO, os.strerror(errno.EIO))))
         assert not process.group_has_ended(group)
@@ -285,24 +319,34 @@ class TestGroup:
     ) -> None:
         die(group)
         mounts = tmp_path / "mounts"
-        mounts.write_text("/dev/vda / ext4 rw 0 0\n" * 200 + "proc /proc proc rw,relatime,hidepid=invisible 0 0\n")
+        mounts.write_text(
+            "/dev/vda / ext4 rw 0 0\n" * 200 + "proc /proc proc rw,relatime,hidepid=invisible 0 0\n"
+        )
         monkeypatch.setattr("builtins.open", lambda path, **how: mounts.open(**how))
         assert not process.group_has_ended(group)
         mounts.write_bytes(b"/dev/vdb /mnt/\xff ext4 rw 0 0\nproc /proc proc rw,relatime 0 0\n")
         assert process.group_has_ended(group)
 
-    def test_nor_does_one_of_another_namespace(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nor_does_one_of_another_namespace(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         die(group)
         real = os.readlink
-        monkeypatch.setattr(posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path))
+        monkeypatch.setattr(
+            posix, "readlink", lambda path: "1" if path == "/proc/self" else real(path)
+        )
         assert not process.group_has_ended(group)
 
-    def test_a_group_whose_processes_cannot_be_read_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_whose_processes_cannot_be_read_is_not_empty(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         die(group)
         monkeypatch.setattr(process, "_load", failing(errno.EACCES))
         assert not process.group_has_ended(group)
 
-    def test_a_group_that_changes_during_the_look_is_not_empty(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_group_that_changes_during_the_look_is_not_empty(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         die(group)
         found = iter([["1"], ["1", "2"]])
         monkeypatch.setattr(process, "_all_dead", lambda group: next(found))
@@ -333,7 +377,9 @@ class TestGroup:
         die(group)
         assert process.group_has_ended(group)
 
-    def test_asking_for_a_group_does_nothing_to_it(self, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_asking_for_a_group_does_nothing_to_it(
+        self, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         asked: list[tuple[int, int]] = []
         monkeypatch.setattr(posix, "killpg", lambda *args: asked.append(args))
         assert not process.group_has_ended(group)
@@ -359,9 +405,13 @@ class TestGroup:
         for nonsense in (None, 0, "x", True):
             assert not process.has_ended({**who, "group": nonsense}, BOOT, TIME_NS)
 
-    def test_no_group_survives_a_restart(self, child: int, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_group_survives_a_restart(
+        self, child: int, group: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
-        assert process.has_ended({**stamped(child), "boot": "an earlier boot", "group": group}, BOOT, TIME_NS)
+        assert process.has_ended(
+            {**stamped(child), "boot": "an earlier boot", "group": group}, BOOT, TIME_NS
+        )
 
     def test_asking_leaves_nothing_open(self, group: int) -> None:
         die(group)
@@ -387,7 +437,9 @@ class TestProbe:
         os.kill(child, signal.SIGKILL)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         assert process.probe(who, BOOT, TIME_NS) == "gone"
-        assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", "whichever process it was"
+        assert process.probe({**who, "start": 1}, BOOT, TIME_NS) == "gone", (
+            "whichever process it was"
+        )
 
     def test_a_process_whose_first_thread_has_ended_is_alive(self) -> None:
         ready, report = os.pipe()
@@ -430,7 +482,9 @@ class TestProbe:
             assert process.probe({"pid": child}, boot, TIME_NS) == "gone"
 
     def test_a_start_time_beside_a_pid_shows_whether_the_pid_was_reused(self, child: int) -> None:
-        assert process.probe({"pid": child, "start": 1, "time_ns": TIME_NS}, "", TIME_NS) == "reused"
+        assert (
+            process.probe({"pid": child, "start": 1, "time_ns": TIME_NS}, "", TIME_NS) == "reused"
+        )
 
     def test_a_process_of_an_earlier_boot_of_this_machine_was_restarted(
         self, child: int, monkeypatch: pytest.MonkeyPatch
@@ -438,16 +492,27 @@ class TestProbe:
         monkeypatch.setattr(process, "_machine", lambda: "this machine")
         who = {**stamped(child), "boot": "an earlier boot"}
         assert process.probe(who, BOOT, TIME_NS) == "restarted"
-        assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "restarted", "in whatever namespace it was"
+        assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "restarted", (
+            "in whatever namespace it was"
+        )
         assert process.probe({**who, "machine": "another"}, BOOT, TIME_NS) == "elsewhere"
         assert process.probe({**who, "host": "another"}, BOOT, TIME_NS) == "elsewhere"
         for missing in ("machine", "host"):
-            assert process.probe({key: who[key] for key in who if key != missing}, BOOT, TIME_NS) == "elsewhere"
-        assert process.probe(who, "", TIME_NS) == "elsewhere", "without a boot of our own, which of the two is the earlier?"
+            assert (
+                process.probe({key: who[key] for key in who if key != missing}, BOOT, TIME_NS)
+                == "elsewhere"
+            )
+        assert process.probe(who, "", TIME_NS) == "elsewhere", (
+            "without a boot of our own, which of the two is the earlier?"
+        )
 
-    def test_machines_without_a_name_are_not_the_same_one(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_machines_without_a_name_are_not_the_same_one(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_machine", lambda: "")
-        assert process.probe({**stamped(child), "boot": "another boot"}, BOOT, TIME_NS) == "elsewhere"
+        assert (
+            process.probe({**stamped(child), "boot": "another boot"}, BOOT, TIME_NS) == "elsewhere"
+        )
 
     def test_another_pid_namespace_is_elsewhere(self, child: int) -> None:
         for boot in (BOOT, "", None):
@@ -456,14 +521,19 @@ class TestProbe:
             assert process.probe({**who, "pid_ns": "pid:[1]"}, BOOT, TIME_NS) == "elsewhere"
             assert process.probe({**who, "pid_ns": ""}, BOOT, TIME_NS) == "elsewhere"
 
-    def test_an_identity_with_a_boot_and_without_a_pid_namespace_is_elsewhere(self, child: int) -> None:
+    def test_an_identity_with_a_boot_and_without_a_pid_namespace_is_elsewhere(
+        self, child: int
+    ) -> None:
         assert process.probe({"pid": child, "boot": BOOT}, BOOT, TIME_NS) == "elsewhere"
 
     def test_another_host_is_elsewhere_where_no_boot_is_named(self, child: int) -> None:
         here = os.uname().nodename
         assert process.probe({"pid": child, "host": "another"}, BOOT, TIME_NS) == "elsewhere"
         assert process.probe({"pid": child, "host": here}, BOOT, TIME_NS) == "alive"
-        assert process.probe({**stamped(child), "boot": "", "host": "another"}, BOOT, TIME_NS) == "elsewhere"
+        assert (
+            process.probe({**stamped(child), "boot": "", "host": "another"}, BOOT, TIME_NS)
+            == "elsewhere"
+        )
 
     def test_a_host_of_the_same_boot_has_only_got_another_name(self, child: int) -> None:
         who = {**stamped(child), "host": "another"}
@@ -482,7 +552,9 @@ class TestProbe:
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "reused"
         monkeypatch.undo()
 
-    def test_a_process_that_cannot_be_looked_up_is_unknown(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_that_cannot_be_looked_up_is_unknown(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for pid in (2**31, 2**40, 10**30):
             assert process.probe({"pid": pid}, BOOT, TIME_NS) == "unknown"
 
@@ -493,13 +565,17 @@ class TestProbe:
         assert process.probe(stamped(child), BOOT, TIME_NS) == "unknown"
         monkeypatch.undo()
 
-    def test_without_proc_only_the_signal_counts(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_proc_only_the_signal_counts(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(process, "_stat", lambda pid: [])
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "alive"
         end(child)
         assert process.probe({**stamped(child), "start": 1}, BOOT, TIME_NS) == "gone"
 
-    def test_looking_sends_no_signal_and_leaves_nothing_open(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_looking_sends_no_signal_and_leaves_nothing_open(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         before = open_descriptors()
         sent: list[tuple[int, int]] = []
         monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append((pid, number)))
@@ -508,7 +584,9 @@ class TestProbe:
         assert sent == [(child, 0)]
         assert open_descriptors() == before
 
-    def test_a_process_elsewhere_is_not_looked_up(self, child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_elsewhere_is_not_looked_up(
+        self, child: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         sent: list[int] = []
         monkeypatch.setattr(posix, "kill", lambda pid, number: sent.append(pid))
         for change in ({"boot": "another"}, {"pid_ns": "pid:[1]"}, {"boot": "", "host": "another"}):

@@ -31,7 +31,10 @@ def test_deferred_calls_are_made_in_order_of_time_and_not_early() -> None:
     timer, called = Timer(), []
     begun = time.monotonic()
     for seconds in (0.3, 0.1, 0.2):
-        timer.call_later(seconds, lambda seconds=seconds: called.append((seconds, time.monotonic() - begun)))  # type: ignore[misc]
+        timer.call_later(
+            seconds,
+            lambda seconds=seconds: called.append((seconds, time.monotonic() - begun)),  # type: ignore[misc]
+        )
     assert eventually(lambda: len(called) == 3)
     assert [seconds for seconds, _ in called] == [0.1, 0.2, 0.3]
     assert all(after >= seconds for seconds, after in called)
@@ -69,7 +72,9 @@ def test_cancelled_calls_are_removed_from_the_schedule() -> None:
     assert sum(entry[2].call is not None for entry in timer._schedule.entries) == len(kept)
 
 
-def test_one_timer_thread_makes_all_calls_and_ends_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_timer_thread_makes_all_calls_and_ends_when_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(timer_module, "IDLE_TIMEOUT", 0.05)
     timer, called = Timer(), []
     for _ in range(20):
@@ -83,11 +88,18 @@ def test_one_timer_thread_makes_all_calls_and_ends_when_idle(monkeypatch: pytest
 
 def test_the_timer_thread_blocks_signals_and_is_a_daemon() -> None:
     timer, seen = Timer(), []
-    timer.call_later(0, lambda: seen.append((threading.current_thread(), Path("/proc/thread-self/status").read_text())))
+    timer.call_later(
+        0,
+        lambda: seen.append(
+            (threading.current_thread(), Path("/proc/thread-self/status").read_text())
+        ),
+    )
     assert eventually(lambda: seen)
     thread, status = seen[0]
     blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
-    assert thread.daemon and all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD))
+    assert thread.daemon and all(
+        blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+    )
 
 
 def test_a_forked_child_inherits_no_deferred_calls_and_may_schedule_its_own(tmp_path: Path) -> None:
@@ -107,7 +119,9 @@ def test_a_forked_child_inherits_no_deferred_calls_and_may_schedule_its_own(tmp_
     assert sorted(os.listdir(tmp_path)) == sorted([str(parent), "child"])
 
 
-def test_call_later_raises_where_no_thread_can_start_and_works_when_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_later_raises_where_no_thread_can_start_and_works_when_one_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     timer, called = Timer(), threading.Event()
 
     def failing(self: threading.Thread) -> None:

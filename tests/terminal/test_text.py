@@ -7,7 +7,9 @@ import pytest
 from swarm.terminal.text import cut, fill, shorten, width
 
 
-@pytest.mark.parametrize(("text", "columns"), [("", 0), ("abc", 3), ("中文", 4), ("é", 1), ("e\u0301", 1), ("🙂", 2)])
+@pytest.mark.parametrize(
+    ("text", "columns"), [("", 0), ("abc", 3), ("中文", 4), ("é", 1), ("e\u0301", 1), ("🙂", 2)]
+)
 def test_width_counts_columns_and_not_characters(text: str, columns: int) -> None:
     assert width(text) == columns
 
@@ -23,7 +25,9 @@ def test_width_counts_columns_and_not_characters(text: str, columns: int) -> Non
         ("abc", 0, ""),
     ],
 )
-def test_cut_fits_a_text_into_columns_with_an_ellipsis(text: str, columns: int, expected: str) -> None:
+def test_cut_fits_a_text_into_columns_with_an_ellipsis(
+    text: str, columns: int, expected: str
+) -> None:
     assert cut(text, columns) == expected and width(cut(text, columns)) <= columns
 
 

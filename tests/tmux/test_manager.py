@@ -60,12 +60,18 @@ def _end_server(at: str) -> None:
 
 def start(manager: TmuxSwarmManager, *workers: str) -> None:
     """Starts a worker for each shell script, and a master that does nothing."""
-    manager.start(len(workers), worker_command=lambda number: ["sh", "-c", workers[number - 1]], master_command=IDLE)
+    manager.start(
+        len(workers),
+        worker_command=lambda number: ["sh", "-c", workers[number - 1]],
+        master_command=IDLE,
+    )
 
 
 def tmux(manager: TmuxSwarmManager, *args: str) -> list[str]:
     """What a person can do on the swarm's server."""
-    done = subprocess.run([TMUX, "-u", "-S", manager.socket, *args], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [TMUX, "-u", "-S", manager.socket, *args], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -75,7 +81,9 @@ def status(manager: TmuxSwarmManager) -> dict[str, str]:
 
 
 def places(manager: TmuxSwarmManager) -> list[tuple[str, str, int | None]]:
-    """Which process is where; what a pane's command is called may still change, as a shell becomes what it starts."""
+    """Which process is where; what a pane's command is called may still change, as a
+    shell becomes what it starts.
+    """
     return [(agent.name, agent.pane_id, agent.pid) for agent in manager.agents()]
 
 
@@ -91,7 +99,9 @@ def wait_for_screen(manager: TmuxSwarmManager, name: str, text: str) -> None:
 def wait_for_file(path: Path, wanted: bytes) -> None:
     deadline = time.monotonic() + 30
     while not path.exists() or path.read_bytes() != wanted:
-        assert time.monotonic() < deadline, path.read_bytes()[-300:] if path.exists() else "it was never made"
+        assert time.monotonic() < deadline, (
+            path.read_bytes()[-300:] if path.exists() else "it was never made"
+        )
         time.sleep(0.01)
 
 
@@ -116,11 +126,20 @@ class TestStarting:
         self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SWARM_WORKER", "of the caller")
-        script = 'printf "%s|%s|%s|" "$SWARM_STATE_DIR" "$AI_SWARM_DIR" "$SWARM_WORKER" > $0; exec sleep 1000'
+        script = (
+            'printf "%s|%s|%s|" "$SWARM_STATE_DIR" "$AI_SWARM_DIR" "$SWARM_WORKER" > $0; '
+            "exec sleep 1000"
+        )
 
-        manager.start(1, worker_command=lambda _: ["sh", "-c", script, "worker"], master_command=["sh", "-c", script, "master"])
+        manager.start(
+            1,
+            worker_command=lambda _: ["sh", "-c", script, "worker"],
+            master_command=["sh", "-c", script, "master"],
+        )
 
-        wait_for_file(workplace / "worker", f"{manager.state_dir}|{manager.state_dir}|worker-1|".encode())
+        wait_for_file(
+            workplace / "worker", f"{manager.state_dir}|{manager.state_dir}|worker-1|".encode()
+        )
         wait_for_file(workplace / "master", f"{manager.state_dir}|{manager.state_dir}||".encode())
 
     def test_every_pane_has_the_store_of_the_caller_and_no_command_line_shows_it(
@@ -138,24 +157,34 @@ class TestStarting:
         script = 'printf %s "$SWARM_STORE" > $SWARM_WORKER; exec sleep 1000'
         for workers, store in enumerate(("redis://:a\"$b'c\\\\d@h/0", "redis://:other@h/0", ""), 1):
             monkeypatch.setenv("SWARM_STORE", store)
-            manager.start(workers, worker_command=lambda _: ["sh", "-c", script], master_command=IDLE)
+            manager.start(
+                workers, worker_command=lambda _: ["sh", "-c", script], master_command=IDLE
+            )
             wait_for_file(workplace / f"worker-{workers}", store.encode())
         assert seen and not [word for command in seen for word in command if "redis://" in word]
 
-    def test_the_state_directory_is_there_before_anybody_begins(self, manager: TmuxSwarmManager) -> None:
+    def test_the_state_directory_is_there_before_anybody_begins(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, 'ls -d "$SWARM_STATE_DIR"')
 
         assert wait_for_end(manager, "worker-1").exit_code == 0
 
-    def test_words_of_a_command_arrive_as_they_are(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_words_of_a_command_arrive_as_they_are(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         words = ["a b", "it's;", ";", "\\;", "#{pane_id}", "$HOME", "-t", "任务", ""]
         code = "import sys; open('words', 'w').write('\\n'.join(sys.argv[1:]))"
 
-        manager.start(1, worker_command=lambda _: [sys.executable, "-c", code, *words], master_command=IDLE)
+        manager.start(
+            1, worker_command=lambda _: [sys.executable, "-c", code, *words], master_command=IDLE
+        )
 
         wait_for_file(workplace / "words", "\n".join(words).encode())
 
-    def test_a_command_of_one_word_is_not_read_by_a_shell(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_command_of_one_word_is_not_read_by_a_shell(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         program = workplace / "my program; touch bad"
         program.write_text("#!/bin/sh\ntouch good\n")
         program.chmod(0o755)
@@ -181,7 +210,9 @@ class TestStarting:
         assert report.running == ("master", "worker-1", "worker-2")
         assert places(manager) == before
 
-    def test_starting_with_more_workers_adds_the_missing_and_starts_the_ended_again(self, manager: TmuxSwarmManager) -> None:
+    def test_starting_with_more_workers_adds_the_missing_and_starts_the_ended_again(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec sleep 1000", "exit 3")
         wait_for_end(manager, "worker-2")
 
@@ -190,7 +221,9 @@ class TestStarting:
         assert (report.started, report.restarted) == (("worker-3", "worker-4"), ("worker-2",))
         assert set(status(manager).values()) == {"running"} and len(manager.agents()) == 5
 
-    def test_two_that_start_it_at_once_start_each_worker_once(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_two_that_start_it_at_once_start_each_worker_once(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         code = (
             "from swarm import TmuxSwarmManager; idle = ['sleep', '1000']\n"
             "TmuxSwarmManager().start(4, worker_command=lambda _: idle, master_command=idle)"
@@ -200,15 +233,22 @@ class TestStarting:
         assert [one.wait(60) for one in both] == [0, 0]
         assert len(manager.agents()) == len(tmux(manager, "list-panes", "-a")) == 5
 
-    def test_twenty_workers_fit_and_none_is_too_small_to_read(self, manager: TmuxSwarmManager) -> None:
+    def test_twenty_workers_fit_and_none_is_too_small_to_read(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         manager.start(20, worker_command=lambda _: IDLE, master_command=IDLE)
 
         assert set(status(manager).values()) == {"running"} and len(manager.agents()) == 21
-        sizes = [line.split() for line in tmux(manager, "list-panes", "-a", "-F", "#{pane_width} #{pane_height}")]
+        sizes = [
+            line.split()
+            for line in tmux(manager, "list-panes", "-a", "-F", "#{pane_width} #{pane_height}")
+        ]
         assert all(int(width) >= 60 and int(height) >= 10 for width, height in sizes)
 
     @pytest.mark.parametrize("workers", [0, 65, -1, True, 1.5, "3"])
-    def test_an_invalid_number_of_workers_is_refused(self, manager: TmuxSwarmManager, workers: int) -> None:
+    def test_an_invalid_number_of_workers_is_refused(
+        self, manager: TmuxSwarmManager, workers: int
+    ) -> None:
         with pytest.raises(BadInput, match="from 1 to 64"):
             manager.start(workers)
 
@@ -223,7 +263,10 @@ class TestStatus:
         ],
     )
     def test_the_status_shows_how_an_agent_ended(
-        self, manager: TmuxSwarmManager, script: str, expected: tuple[AgentStatus, int | None, int | None]
+        self,
+        manager: TmuxSwarmManager,
+        script: str,
+        expected: tuple[AgentStatus, int | None, int | None],
     ) -> None:
         start(manager, script)
 
@@ -231,14 +274,20 @@ class TestStatus:
 
         assert (ended.status, ended.exit_code, ended.signal) == expected
 
-    def test_an_agent_that_has_closed_its_terminal_and_lives_is_running(self, manager: TmuxSwarmManager) -> None:
+    def test_an_agent_that_has_closed_its_terminal_and_lives_is_running(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "trap '' HUP; exec sleep 1000 <&- >&- 2>&-")
-        wait_until(lambda: tmux(manager, "display-message", "-p", "-t", "%1", "#{pane_dead}") == ["1"])
+        wait_until(
+            lambda: tmux(manager, "display-message", "-p", "-t", "%1", "#{pane_dead}") == ["1"]
+        )
 
         assert manager.agent(1).status is AgentStatus.RUNNING
         assert [one.killed for one in manager.stop()] == [False, False]
 
-    def test_an_agent_whose_pane_was_closed_is_gone_and_can_be_started_again(self, manager: TmuxSwarmManager) -> None:
+    def test_an_agent_whose_pane_was_closed_is_gone_and_can_be_started_again(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec sleep 1000", "exec sleep 1000")
         tmux(manager, "kill-pane", "-t", manager.agent(1).pane_id)
 
@@ -248,10 +297,16 @@ class TestStatus:
         with pytest.raises(AgentUnavailable, match="swarm restart worker-1"):
             manager.capture(1)
         assert manager.restart(1).status is AgentStatus.RUNNING
-        assert status(manager) == {"master": "running", "worker-1": "running", "worker-2": "running"}
+        assert status(manager) == {
+            "master": "running",
+            "worker-1": "running",
+            "worker-2": "running",
+        }
 
     @pytest.mark.parametrize("name", ["3", "worker-3"])
-    def test_a_worker_that_was_not_started_is_unknown(self, manager: TmuxSwarmManager, name: str) -> None:
+    def test_a_worker_that_was_not_started_is_unknown(
+        self, manager: TmuxSwarmManager, name: str
+    ) -> None:
         with pytest.raises(AgentUnavailable, match="swarm up"):
             manager.agent(name)
         start(manager, "exec sleep 1000")
@@ -259,9 +314,22 @@ class TestStatus:
             manager.agent(name)
 
     @pytest.mark.parametrize(
-        "name", ["", "%0", "swarm:0.0", "worker-", "worker-0", "-1", "worker-1\n", "１", "master;kill-server"]
+        "name",
+        [
+            "",
+            "%0",
+            "swarm:0.0",
+            "worker-",
+            "worker-0",
+            "-1",
+            "worker-1\n",
+            "１",
+            "master;kill-server",
+        ],
     )
-    def test_nothing_but_the_name_of_an_agent_addresses_a_pane(self, manager: TmuxSwarmManager, name: str) -> None:
+    def test_nothing_but_the_name_of_an_agent_addresses_a_pane(
+        self, manager: TmuxSwarmManager, name: str
+    ) -> None:
         start(manager, "exec sleep 1000")
 
         with pytest.raises(BadInput, match="is not the name of an agent"):
@@ -271,7 +339,9 @@ class TestStatus:
 class TestOnlyItsOwnPanes:
     @pytest.fixture
     def strangers(self, manager: TmuxSwarmManager) -> set[str]:
-        """Panes that a person has made on the swarm's server: beside a worker, in a window and in a session of their own."""
+        """Panes that a person has made on the swarm's server: beside a worker, in a
+        window and in a session of their own.
+        """
         start(manager, "exec sleep 1000", "exec sleep 1000")
         made = ["-d", "-P", "-F", "#{pane_id}"]
         beside = tmux(manager, "split-window", "-t", manager.agent(1).pane_id, *made, "sleep 1000")
@@ -291,7 +361,9 @@ class TestOnlyItsOwnPanes:
         assert manager.agents() == []
         assert not [line for line in tmux(manager, "show-options", "-s") if "worker" in line]
 
-    def test_a_swarm_can_be_started_beside_strangers_that_were_left(self, manager: TmuxSwarmManager, strangers: set[str]) -> None:
+    def test_a_swarm_can_be_started_beside_strangers_that_were_left(
+        self, manager: TmuxSwarmManager, strangers: set[str]
+    ) -> None:
         manager.stop()
 
         start(manager, "exec sleep 1000")
@@ -299,23 +371,38 @@ class TestOnlyItsOwnPanes:
         assert status(manager) == {"master": "running", "worker-1": "running"}
         assert strangers < set(tmux(manager, "list-panes", "-a", "-F", "#{pane_id}"))
 
-    def test_a_window_with_a_stranger_gets_no_more_workers(self, manager: TmuxSwarmManager, strangers: set[str]) -> None:
-        layout = tmux(manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}")
+    def test_a_window_with_a_stranger_gets_no_more_workers(
+        self, manager: TmuxSwarmManager, strangers: set[str]
+    ) -> None:
+        layout = tmux(
+            manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}"
+        )
 
         manager.start(4, worker_command=lambda _: IDLE, master_command=IDLE)
 
-        assert tmux(manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}") == layout
+        assert (
+            tmux(
+                manager, "display-message", "-p", "-t", manager.agent(1).pane_id, "#{window_layout}"
+            )
+            == layout
+        )
         assert len(manager.agents()) == 5
 
-    def test_an_attached_user_stays_at_the_same_pane_while_workers_are_added(self, manager: TmuxSwarmManager) -> None:
+    def test_an_attached_user_stays_at_the_same_pane_while_workers_are_added(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec sleep 1000", "exec sleep 1000")
         tmux(manager, "select-pane", "-t", manager.agent(1).pane_id)
 
         manager.start(9, worker_command=lambda _: IDLE, master_command=IDLE)
 
-        assert tmux(manager, "display-message", "-p", "-t", "swarm:", "#{pane_id}") == [manager.agent(1).pane_id]
+        assert tmux(manager, "display-message", "-p", "-t", "swarm:", "#{pane_id}") == [
+            manager.agent(1).pane_id
+        ]
 
-    def test_a_window_that_a_person_shows_in_another_session_counts_once(self, manager: TmuxSwarmManager) -> None:
+    def test_a_window_that_a_person_shows_in_another_session_counts_once(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec sleep 1000")
         for name in ("a", "z"):
             tmux(manager, "new-session", "-d", "-s", name, "sleep 1000")
@@ -323,7 +410,11 @@ class TestOnlyItsOwnPanes:
 
         manager.start(2, worker_command=lambda _: IDLE, master_command=IDLE)
 
-        assert status(manager) == {"master": "running", "worker-1": "running", "worker-2": "running"}
+        assert status(manager) == {
+            "master": "running",
+            "worker-1": "running",
+            "worker-2": "running",
+        }
 
     def test_a_mark_that_a_pane_has_inherited_does_not_make_it_the_swarms(
         self, manager: TmuxSwarmManager, strangers: set[str]
@@ -334,7 +425,9 @@ class TestOnlyItsOwnPanes:
         assert [agent.name for agent in manager.agents()] == ["master", "worker-1", "worker-2"]
         assert manager.agent(1).pane_id not in strangers
 
-    def test_an_agent_is_found_wherever_a_person_moves_its_pane(self, manager: TmuxSwarmManager, strangers: set[str]) -> None:
+    def test_an_agent_is_found_wherever_a_person_moves_its_pane(
+        self, manager: TmuxSwarmManager, strangers: set[str]
+    ) -> None:
         before = manager.agent(1)
         tmux(manager, "break-pane", "-d", "-s", before.pane_id, "-t", "mine:")
 
@@ -380,7 +473,9 @@ class TestSending:
         wait_for_file(workplace / "typed", f"{text}\n".encode())
         assert sorted(os.listdir(workplace)) == ["typed"]
 
-    def test_newlines_at_the_end_are_left_to_the_enter(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_newlines_at_the_end_are_left_to_the_enter(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         start(manager, "exec cat > typed")
 
         manager.send(1, "one\n\n")
@@ -416,7 +511,9 @@ class TestSending:
         assert not list(Path(manager.socket).parent.glob(f"{Path(manager.socket).name}.[0-9]*"))
 
     @pytest.mark.parametrize("text", ["a\x1b[A", "a\x03", "a\rb", "\0", "\x7f", "\x9b1A", "\ud800"])
-    def test_text_that_would_not_arrive_as_it_is_is_refused(self, manager: TmuxSwarmManager, text: str) -> None:
+    def test_text_that_would_not_arrive_as_it_is_is_refused(
+        self, manager: TmuxSwarmManager, text: str
+    ) -> None:
         with pytest.raises(BadInput):
             manager.send(1, text)
 
@@ -428,10 +525,14 @@ class TestSending:
         start(manager, "exit 3")
         wait_for_end(manager, "worker-1")
 
-        with pytest.raises(AgentUnavailable, match=r"dead, exit code 3\. Start it with: swarm restart worker-1"):
+        with pytest.raises(
+            AgentUnavailable, match=r"dead, exit code 3\. Start it with: swarm restart worker-1"
+        ):
             manager.send(1, "hello")
 
-    def test_a_pane_that_takes_no_input_is_not_silently_written_to(self, manager: TmuxSwarmManager) -> None:
+    def test_a_pane_that_takes_no_input_is_not_silently_written_to(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec cat")
         tmux(manager, "select-pane", "-d", "-t", manager.agent(1).pane_id)
 
@@ -446,7 +547,9 @@ class TestCapturing:
 
         assert manager.capture("worker-1") == "red 任务\n\n  indented\n"
 
-    def test_the_locale_of_the_caller_does_not_matter(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_locale_of_the_caller_does_not_matter(
+        self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         start(manager, "echo 任务; exec cat")
         monkeypatch.setenv("LC_ALL", "C")
 
@@ -466,27 +569,37 @@ class TestCapturing:
 
         assert manager.capture(1) == f"{7:01000d}\n"
 
-    def test_the_last_output_of_a_dead_agent_can_be_captured(self, manager: TmuxSwarmManager) -> None:
+    def test_the_last_output_of_a_dead_agent_can_be_captured(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "echo no such model; exit 3")
         wait_for_end(manager, "worker-1")
 
         assert manager.capture(1) == manager.capture(1, lines=9) == "no such model\n"
 
     @pytest.mark.parametrize("lines", [0, -1, True, 1.5])
-    def test_an_invalid_number_of_lines_is_refused(self, manager: TmuxSwarmManager, lines: int) -> None:
+    def test_an_invalid_number_of_lines_is_refused(
+        self, manager: TmuxSwarmManager, lines: int
+    ) -> None:
         with pytest.raises(BadInput, match="1 or more"):
             manager.capture(1, lines)
 
 
 class TestRestarting:
-    def test_a_dead_worker_is_restarted_in_its_pane(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_dead_worker_is_restarted_in_its_pane(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         start(manager, 'echo "$SWARM_WORKER" >> starts; [ -e fixed ] || exit 3; exec sleep 1000')
         dead = wait_for_end(manager, "worker-1")
         (workplace / "fixed").touch()
 
         again = manager.restart(1)
 
-        assert (again.pane_id, again.window_id, again.status) == (dead.pane_id, dead.window_id, AgentStatus.RUNNING)
+        assert (again.pane_id, again.window_id, again.status) == (
+            dead.pane_id,
+            dead.window_id,
+            AgentStatus.RUNNING,
+        )
         assert again.pid != dead.pid
         wait_for_file(workplace / "starts", b"worker-1\nworker-1\n")
 
@@ -498,8 +611,16 @@ class TestRestarting:
             manager.restart(1)
         assert places(manager) == before
 
-    def test_restart_with_force_ends_a_running_agent_gracefully_first(self, manager: TmuxSwarmManager, workplace: Path) -> None:
-        start(manager, "trap 'echo released >> log; exit 0' TERM; echo begun >> log; while :; do sleep 0.05; done")
+    def test_restart_with_force_ends_a_running_agent_gracefully_first(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
+        start(
+            manager,
+            (
+                "trap 'echo released >> log; exit 0' TERM; echo begun >> log; while :; do sleep "
+                "0.05; done"
+            ),
+        )
         wait_for_file(workplace / "log", b"begun\n")
 
         manager.restart(1, force=True)
@@ -508,17 +629,31 @@ class TestRestarting:
 
 
 class TestStopping:
-    def test_stop_sends_sigterm_to_workers_and_waits_for_them(self, manager: TmuxSwarmManager, workplace: Path) -> None:
-        start(manager, "trap 'sleep 0.5; touch given-back; exit 0' TERM; touch begun; while :; do sleep 0.05; done")
+    def test_stop_sends_sigterm_to_workers_and_waits_for_them(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
+        start(
+            manager,
+            (
+                "trap 'sleep 0.5; touch given-back; exit 0' TERM; touch begun; while :; do sleep "
+                "0.05; done"
+            ),
+        )
         wait_until((workplace / "begun").exists)
 
         master, worker = manager.stop()
 
         assert (workplace / "given-back").exists()
         assert (worker.agent.status, worker.killed) == (AgentStatus.EXITED, False)
-        assert (master.agent.status, master.agent.signal, master.killed) == (AgentStatus.DEAD, int(signal.SIGTERM), False)
+        assert (master.agent.status, master.agent.signal, master.killed) == (
+            AgentStatus.DEAD,
+            int(signal.SIGTERM),
+            False,
+        )
 
-    def test_a_swarm_worker_releases_its_task_when_it_is_stopped(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_swarm_worker_releases_its_task_when_it_is_stopped(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         assert run("task", "add", "task-1", "--prompt", "begun").code == 0
         manager.start(1, agent="sh -c 'touch {prompt}; exec sleep 1000'", master_command=IDLE)
         wait_until((workplace / "begun").exists)
@@ -529,8 +664,16 @@ class TestStopping:
         assert run("lock", "list").out == b"No locks\n"
         assert run("task", "claim", "--worker", "worker-2", "--json").json["task_id"] == "task-1"
 
-    def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(self, manager: TmuxSwarmManager, workplace: Path) -> None:
-        start(manager, "trap '' TERM HUP; sleep 1000 & echo $! > agent; mv agent begun; while :; do sleep 0.05; done")
+    def test_an_agent_that_ignores_sigterm_is_killed_after_the_grace(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
+        start(
+            manager,
+            (
+                "trap '' TERM HUP; sleep 1000 & echo $! > agent; mv agent begun; while :; do sleep "
+                "0.05; done"
+            ),
+        )
         wait_until((workplace / "begun").exists)
         pids = [manager.agent(1).pid or 0, int((workplace / "begun").read_text())]
 
@@ -545,19 +688,30 @@ class TestStopping:
         start(manager, "exit 3")
         wait_for_end(manager, "worker-1")
 
-        assert [(one.agent.name, one.agent.exit_code, one.killed) for one in manager.stop()][1] == ("worker-1", 3, False)
+        assert [(one.agent.name, one.agent.exit_code, one.killed) for one in manager.stop()][1] == (
+            "worker-1",
+            3,
+            False,
+        )
 
-    def test_after_stop_no_server_is_left_and_a_new_swarm_can_start_at_once(self, manager: TmuxSwarmManager) -> None:
+    def test_after_stop_no_server_is_left_and_a_new_swarm_can_start_at_once(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         for _ in range(3):
             start(manager, "exec sleep 1000")
             manager.stop()
             assert manager.agents() == []
-            assert subprocess.run([TMUX, "-S", manager.socket, "ls"], capture_output=True).returncode == 1
+            assert (
+                subprocess.run([TMUX, "-S", manager.socket, "ls"], capture_output=True).returncode
+                == 1
+            )
 
     def test_stopping_what_is_not_up_does_nothing(self, manager: TmuxSwarmManager) -> None:
         assert manager.stop() == []
 
-    def test_an_invalid_grace_is_refused_before_any_agent_ends(self, manager: TmuxSwarmManager) -> None:
+    def test_an_invalid_grace_is_refused_before_any_agent_ends(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         start(manager, "exec sleep 1000")
 
         with pytest.raises(BadInput, match="grace"):
@@ -566,7 +720,9 @@ class TestStopping:
 
 
 class TestItsServer:
-    def test_one_directory_under_two_spellings_is_one_swarm_and_two_directories_are_two(self, tmp_path: Path) -> None:
+    def test_one_directory_under_two_spellings_is_one_swarm_and_two_directories_are_two(
+        self, tmp_path: Path
+    ) -> None:
         (tmp_path / "link").symlink_to(tmp_path / "state")
         direct = TmuxSwarmManager(str(tmp_path / "state")).socket
 
@@ -577,7 +733,9 @@ class TestItsServer:
     def test_a_deep_state_directory_does_not_make_the_socket_too_long(self, tmp_path: Path) -> None:
         assert len(TmuxSwarmManager(str(tmp_path / ("deep/" * 100))).socket) < 100
 
-    def test_the_tmux_of_the_caller_does_not_matter(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_tmux_of_the_caller_does_not_matter(
+        self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         start(manager, "exec sleep 1000")
         other = TmuxSwarmManager(f"{manager.state_dir}-of-another-user")
         try:
@@ -610,7 +768,8 @@ class TestItsServer:
         self, manager: TmuxSwarmManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / ".tmux.conf").write_text(
-            "set -g base-index 5\nset -g remain-on-exit off\nset-hook -g session-created kill-server\n"
+            "set -g base-index 5\nset -g remain-on-exit off\nset-hook -g session-created "
+            "kill-server\n"
         )
         monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -631,32 +790,61 @@ class TestItsServer:
         self, manager: TmuxSwarmManager, tmp_path: Path
     ) -> None:
         """The picture is that of a client in a pane of another tmux, as a person has it."""
-        start(manager, "echo hello from one; exec cat", "echo last words; exit 3", "kill -KILL $$", "true")
+        start(
+            manager,
+            "echo hello from one; exec cat",
+            "echo last words; exit 3",
+            "kill -KILL $$",
+            "true",
+        )
         for number in (2, 3, 4):
             wait_for_end(manager, number)
         outer = str(tmp_path / "outer")
         swarm_attach = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "attach"]
         inside = [TMUX, "-u", "-f/dev/null", "-S", outer]
         try:
-            subprocess.run([*inside, "new-session", "-d", "-x", "120", "-y", "40", *swarm_attach], check=True, env=environment())
+            subprocess.run(
+                [*inside, "new-session", "-d", "-x", "120", "-y", "40", *swarm_attach],
+                check=True,
+                env=environment(),
+            )
 
             def screen() -> str:
-                return subprocess.run([*inside, "capture-pane", "-p"], capture_output=True, text=True, check=True).stdout
+                return subprocess.run(
+                    [*inside, "capture-pane", "-p"], capture_output=True, text=True, check=True
+                ).stdout
 
             wait_until(lambda: "hello from one" in screen() and "worker-2 ended with 3" in screen())
             assert "last words" in screen()
             names = re.findall(r"─ ([a-z][^─]*) ─", screen())
-            assert names == ["master", "worker-1", "worker-2 ended with 3", "worker-3 ended by signal 9", "worker-4 ended"]
+            assert names == [
+                "master",
+                "worker-1",
+                "worker-2 ended with 3",
+                "worker-3 ended by signal 9",
+                "worker-4 ended",
+            ]
             assert f"swarm {manager.state_dir}"[:60] in screen()
         finally:
             subprocess.run([*inside, "kill-server"], check=True)
 
 
 class TestTrouble:
-    def test_the_tmux_names_can_be_imported_without_tmux(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_tmux_names_can_be_imported_without_tmux(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
-        code = "import swarm; print(swarm.TmuxSwarmManager, swarm.AgentStatus, swarm.AgentPane, swarm.TmuxSwarmError)"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+        code = (
+            "import swarm; print(swarm.TmuxSwarmManager, swarm.AgentStatus, swarm.AgentPane, "
+            "swarm.TmuxSwarmError)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=60,
+        )
 
         assert done.returncode == 0, done.stderr
 
@@ -696,10 +884,16 @@ class TestTrouble:
             start(manager, "true")
 
     @pytest.mark.parametrize(
-        ("version", "fits"), [("3.1c", False), ("2.9", False), ("next-3.7", True), ("master", True), ("10.0", True)]
+        ("version", "fits"),
+        [("3.1c", False), ("2.9", False), ("next-3.7", True), ("master", True), ("10.0", True)],
     )
     def test_a_tmux_that_is_too_old_is_refused(
-        self, manager: TmuxSwarmManager, workplace: Path, monkeypatch: pytest.MonkeyPatch, version: str, fits: bool
+        self,
+        manager: TmuxSwarmManager,
+        workplace: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        version: str,
+        fits: bool,
     ) -> None:
         fake = workplace / "tmux"
         fake.write_text(f"#!/bin/sh\necho tmux {version}\n")
@@ -710,7 +904,9 @@ class TestTrouble:
         if fits:
             server.prepare()
         else:
-            with pytest.raises(TmuxSwarmError, match=f"this is tmux {version}, but swarm needs tmux 3.2 or newer"):
+            with pytest.raises(
+                TmuxSwarmError, match=f"this is tmux {version}, but swarm needs tmux 3.2 or newer"
+            ):
                 server.prepare()
 
     def test_a_server_that_does_not_answer_is_not_one_without_panes(
@@ -727,7 +923,9 @@ class TestTrouble:
             os.kill(pid, signal.SIGCONT)
         assert len(manager.agents()) == 2
 
-    def test_a_socket_that_is_not_of_tmux_is_an_error_and_not_a_swarm_that_is_down(self, manager: TmuxSwarmManager) -> None:
+    def test_a_socket_that_is_not_of_tmux_is_an_error_and_not_a_swarm_that_is_down(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         TmuxServer(manager.state_dir).prepare()
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(manager.socket)
@@ -750,7 +948,9 @@ class TestTrouble:
                 thread.join()
 
     @pytest.mark.parametrize("place", ["open to others", "a link"])
-    def test_a_socket_that_another_user_may_have_planted_is_not_used(self, tmp_path: Path, place: str) -> None:
+    def test_a_socket_that_another_user_may_have_planted_is_not_used(
+        self, tmp_path: Path, place: str
+    ) -> None:
         folder = tmp_path / f"tmux-{os.getuid()}"
         if place == "a link":
             (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -765,7 +965,9 @@ class TestTrouble:
         with pytest.raises(TmuxSwarmError, match=r"only you may enter.*chmod 700"):
             server.prepare()
 
-    def test_the_directory_of_the_socket_is_created_for_its_user_alone(self, tmp_path: Path) -> None:
+    def test_the_directory_of_the_socket_is_created_for_its_user_alone(
+        self, tmp_path: Path
+    ) -> None:
         TmuxServer("/state", base=str(tmp_path)).prepare()
 
         assert stat.S_IMODE((tmp_path / f"tmux-{os.getuid()}").stat().st_mode) == 0o700
@@ -788,14 +990,24 @@ class TestTrouble:
 class TestCommands:
     @pytest.fixture(autouse=True)
     def stand_ins(self, manager: TmuxSwarmManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In place of swarm's own commands in the panes, one that says what it was started as and then repeats what it reads."""
+        """In place of swarm's own commands in the panes, one that says what it was
+        started as and then repeats what it reads.
+        """
 
         def stand_in(*args: str) -> list[str]:
-            return ["sh", "-c", 'echo "$@"; case "$*" in *bad*) exit 3;; esac; exec cat', "stand-in", *args]
+            return [
+                "sh",
+                "-c",
+                'echo "$@"; case "$*" in *bad*) exit 3;; esac; exec cat',
+                "stand-in",
+                *args,
+            ]
 
         monkeypatch.setattr(tmux_manager, "swarm_command", stand_in)
 
-    def test_up_starts_a_view_and_workers_and_says_what_to_do_next(self, manager: TmuxSwarmManager) -> None:
+    def test_up_starts_a_view_and_workers_and_says_what_to_do_next(
+        self, manager: TmuxSwarmManager
+    ) -> None:
         answer = run("up", "--workers", "2", "--exec", "claude -p {prompt}")
 
         assert answer.code == 0
@@ -810,7 +1022,10 @@ class TestCommands:
         answer = run("up", "--workers", "2", "--until-empty", "--json")
 
         assert (answer.code, answer.json["schema_version"]) == (0, 1)
-        assert (answer.json["started"], answer.json["running"]) == (["worker-2"], ["master", "worker-1"])
+        assert (answer.json["started"], answer.json["running"]) == (
+            ["worker-2"],
+            ["master", "worker-1"],
+        )
 
     def test_up_says_so_when_a_worker_ends_at_once(self) -> None:
         answer = run("up", "--workers", "1", "--exec", "bad")
@@ -818,8 +1033,13 @@ class TestCommands:
         assert answer.code == 1
         assert b"ended at once: worker-1." in answer.err and b"swarm capture worker-1" in answer.err
 
-    @pytest.mark.parametrize("args", [(), ("--workers", "0"), ("--workers", "65"), ("--workers", "two"), ("--worker", "2")])
-    def test_up_wants_a_number_of_workers(self, manager: TmuxSwarmManager, args: Sequence[str]) -> None:
+    @pytest.mark.parametrize(
+        "args",
+        [(), ("--workers", "0"), ("--workers", "65"), ("--workers", "two"), ("--worker", "2")],
+    )
+    def test_up_wants_a_number_of_workers(
+        self, manager: TmuxSwarmManager, args: Sequence[str]
+    ) -> None:
         assert run("up", *args).code == 2
         assert manager.agents() == []
 
@@ -833,7 +1053,11 @@ class TestCommands:
         assert lines[0].startswith("master    running (pid ")
         assert lines[1] == "worker-1  dead, exit code 3"
         master, worker = run("agents", "--json").json["agents"]
-        assert (master["role"], master["status"], master["worker_id"]) == ("master", "running", None)
+        assert (master["role"], master["status"], master["worker_id"]) == (
+            "master",
+            "running",
+            None,
+        )
         assert worker == {
             "name": "worker-1",
             "role": "worker",
@@ -856,11 +1080,17 @@ class TestCommands:
         assert run("capture", "1", "--lines", "1").out == b"answer to: --what now?\n"
         captured = run("capture", "1", "--lines=1", "--json").json
         assert (captured["name"], captured["text"]) == ("worker-1", "answer to: --what now?\n")
-        assert run("send", "1", "x", "--json").json == {"schema_version": 1, "name": "worker-1", "sent": True}
+        assert run("send", "1", "x", "--json").json == {
+            "schema_version": 1,
+            "name": "worker-1",
+            "sent": True,
+        }
         assert run("send", "2", "x").code == 1
         assert run("send", "1", "\x1b").code == 2
 
-    def test_a_dead_one_is_restarted_and_a_running_one_is_not(self, manager: TmuxSwarmManager, workplace: Path) -> None:
+    def test_a_dead_one_is_restarted_and_a_running_one_is_not(
+        self, manager: TmuxSwarmManager, workplace: Path
+    ) -> None:
         start(manager, "[ -e fixed ] || exit 3; exec sleep 1000")
         wait_for_end(manager, "worker-1")
         (workplace / "fixed").touch()
@@ -883,9 +1113,18 @@ class TestCommands:
         assert run("attach").code == 2  # the tests have no terminal
         assert run("attach", "--json").code == 1
         start(manager, "exec sleep 1000")
-        assert run("attach", "--json").json["command"][:6] == ["tmux", "-u", "-f", "/dev/null", "-S", manager.socket]
+        assert run("attach", "--json").json["command"][:6] == [
+            "tmux",
+            "-u",
+            "-f",
+            "/dev/null",
+            "-S",
+            manager.socket,
+        ]
 
-    @pytest.mark.parametrize("command", ["up", "attach", "down", "agents", "send", "capture", "restart"])
+    @pytest.mark.parametrize(
+        "command", ["up", "attach", "down", "agents", "send", "capture", "restart"]
+    )
     def test_each_command_explains_itself(self, command: str) -> None:
         answer = run(command, "--help")
 

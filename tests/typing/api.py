@@ -1,7 +1,8 @@
-"""A typed program that uses the public API. `make check` reads it with mypy --strict; it never runs.
+"""A typed program that uses the public API. `make check` reads it with mypy --strict;
+it never runs.
 
-`assert_type` fails as soon as a signature changes, also to Any. A `type: ignore` marks a call that
-must be refused; mypy reports it when the call is accepted.
+`assert_type` fails as soon as a signature changes, also to Any. A `type: ignore` marks
+a call that must be refused; mypy reports it when the call is accepted.
 """
 
 from __future__ import annotations
@@ -89,16 +90,23 @@ def leases(manager: TaskLockManager, stop: Callable[[LockLost], object]) -> None
 def queue(store: Store) -> None:
     tasks = TaskQueue(store)
     assert_type(TaskQueue(), TaskQueue)
-    added = tasks.add("login", "Fix the login bug", priority=5, after=["schema"], timeout=60, meta={"area": "web"})
+    added = tasks.add(
+        "login", "Fix the login bug", priority=5, after=["schema"], timeout=60, meta={"area": "web"}
+    )
     assert_type(added, Task)
     assert_type(tasks.add("build", command=["make", "all"]), Task)
-    assert_type(tasks.add_all([TaskSpec("a", "one"), TaskSpec("b", command="make b")]), tuple[list[str], list[str]])
+    assert_type(
+        tasks.add_all([TaskSpec("a", "one"), TaskSpec("b", command="make b")]),
+        tuple[list[str], list[str]],
+    )
     claim = assert_type(tasks.claim("worker-1"), Claim)
     assert_type(tasks.claim("worker-1", "login", ttl=300, bound=True, commands_only=False), Claim)
     assert_type((claim.task, claim.worker, claim.token), tuple[Task, str, int])
     assert_type(tasks.keep(claim), Lease)
     assert_type(tasks.done("login", "worker-1", claim.token, "fixed", commit="abc"), Task)
-    assert_type(tasks.fail("login", "worker-1", claim.token, "no compiler", delay=5.0, final=True), Task)
+    assert_type(
+        tasks.fail("login", "worker-1", claim.token, "no compiler", delay=5.0, final=True), Task
+    )
     assert_type(tasks.release("login", "worker-1", claim.token), Task)
     assert_type(tasks.retry("login", "worker-1"), Task)
     assert_type(tasks.cancel("login", "worker-1", "not needed"), Task)
@@ -118,7 +126,9 @@ def tasks(task: Task) -> None:
     assert_type((task.attempts, task.token), tuple[int, int | None])
     assert_type(task.fields(), dict[str, Any])
     assert_type(task.spec, TaskSpec)
-    assert_type((task.spec.prompt, task.spec.command), tuple[str | None, str | tuple[str, ...] | None])
+    assert_type(
+        (task.spec.prompt, task.spec.command), tuple[str | None, str | tuple[str, ...] | None]
+    )
     assert_type((task.spec.after, task.spec.timeout), tuple[tuple[str, ...], float | None])
     assert_type(task.spec.meta, Mapping[str, Any])
     task.state = "done"  # type: ignore[misc]  # frozen
@@ -126,21 +136,33 @@ def tasks(task: Task) -> None:
 
 def status(store: Store) -> None:
     log = StatusBroadcaster("worker-1", store)
-    assert_type(log.broadcast(BroadcastState.START, "task-001", "begun", {"step": 1}), dict[str, Any])
+    assert_type(
+        log.broadcast(BroadcastState.START, "task-001", "begun", {"step": 1}), dict[str, Any]
+    )
     assert_type(log.broadcast("DONE", "task-001"), dict[str, Any])
-    for say in (log.broadcast_start, log.broadcast_done, log.broadcast_wait, log.broadcast_error, log.broadcast_help):
+    for say in (
+        log.broadcast_start,
+        log.broadcast_done,
+        log.broadcast_wait,
+        log.broadcast_error,
+        log.broadcast_help,
+    ):
         assert_type(say("task-001", "text"), dict[str, Any])
     assert_type(log.broadcast_skip("task-001"), dict[str, Any])
     assert_type(log.tail(5), list[dict[str, Any]])
     assert_type(log.query("task-001"), list[dict[str, Any]])
     assert_type(log.read(""), tuple[list[dict[str, Any]], str])
-    assert_type(log.follow(None, task_id="task-001", state="DONE", timeout=1.0), Iterator[dict[str, Any]])
+    assert_type(
+        log.follow(None, task_id="task-001", state="DONE", timeout=1.0), Iterator[dict[str, Any]]
+    )
     text: str = BroadcastState.START
     log.broadcast(None, text)  # type: ignore[arg-type]
 
 
 def workers(store: Store, claim: Claim, tell: Callable[[str, str, str], object]) -> None:
-    worker = SmartWorker("worker-1", "claude -p {prompt}", store=store, ttl=60, timeout=600, on_event=tell)
+    worker = SmartWorker(
+        "worker-1", "claude -p {prompt}", store=store, ttl=60, timeout=600, on_event=tell
+    )
     assert_type(SmartWorker("worker-1"), SmartWorker)
     assert_type(worker.run(until_empty=True), Tally)
     assert_type(worker.work_on(claim), str)
@@ -153,8 +175,13 @@ def workers(store: Store, claim: Claim, tell: Callable[[str, str, str], object])
 def panes() -> None:
     swarm_in_tmux = TmuxSwarmManager("/var/lib/swarm")
     assert_type(TmuxSwarmManager(), TmuxSwarmManager)
-    report = assert_type(swarm_in_tmux.start(3, agent="claude -p {prompt}", until_empty=True), StartReport)
-    assert_type((report.started, report.restarted, report.running), tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]])
+    report = assert_type(
+        swarm_in_tmux.start(3, agent="claude -p {prompt}", until_empty=True), StartReport
+    )
+    assert_type(
+        (report.started, report.restarted, report.running),
+        tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
+    )
     assert_type(swarm_in_tmux.agents(), list[AgentPane])
     pane = assert_type(swarm_in_tmux.agent(1), AgentPane)
     assert_type(pane.status, AgentStatus)
@@ -249,11 +276,16 @@ def exceptions() -> None:
     servers: list[type[StoreError]] = [Busy, Unreachable]
     values: type[ValueError] = BadInput
     agents: type[TmuxSwarmError] = AgentUnavailable
-    assert_type((len(every), len(servers), values, agents), tuple[int, int, type[ValueError], type[TmuxSwarmError]])
+    assert_type(
+        (len(every), len(servers), values, agents),
+        tuple[int, int, type[ValueError], type[TmuxSwarmError]],
+    )
 
 
 def public_modules() -> None:
-    """The names of the public modules are those of the package, and their constants are numbers and texts."""
+    """The names of the public modules are those of the package, and their constants are
+    numbers and texts.
+    """
     assert_type(task_lock.TaskLockManager("w"), TaskLockManager)
     assert_type(status_broadcaster.StatusBroadcaster("w"), StatusBroadcaster)
     assert_type(task_queue.TaskQueue().get("t"), Task)
@@ -264,7 +296,12 @@ def public_modules() -> None:
     assert_type((task_lock.DEFAULT_TTL, task_lock.HEARTBEAT_INTERVAL), tuple[int, int])
     assert_type((worker_smart.GRACE, worker_smart.BACKOFF), tuple[float, float])
     assert_type((tmux_manager.GRACE, tmux_manager.MAX_WORKERS), tuple[float, int])
-    assert_type((sprint.LOCK_FILE_NAME, sprint.LOCK_VERSION, sprint.ZOMBIE_THRESHOLD_HOURS), tuple[str, int, int])
-    assert_type((sprint.USER_CONFIRM_TIMEOUT_SECONDS, sprint.WRITE_TIMEOUT_SECONDS), tuple[int, int])
+    assert_type(
+        (sprint.LOCK_FILE_NAME, sprint.LOCK_VERSION, sprint.ZOMBIE_THRESHOLD_HOURS),
+        tuple[str, int, int],
+    )
+    assert_type(
+        (sprint.USER_CONFIRM_TIMEOUT_SECONDS, sprint.WRITE_TIMEOUT_SECONDS), tuple[int, int]
+    )
     assert_type(swarm.__version__, str)
     swarm.Nonsense  # type: ignore[attr-defined]  # noqa: B018

@@ -1,4 +1,6 @@
-"""`swarm web` as a program: its API, who is let in, what may be done, and what agents may write without doing harm."""
+"""`swarm web` as a program: its API, who is let in, what may be done, and what agents
+may write without doing harm.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,18 @@ class TestLooking:
     def test_the_board_of_the_api_is_that_of_swarm_status(self, looking: Swarm) -> None:
         looking.log.append("WAIT", "w", "board-1", "which database?")
         board = looking.until("/api/board", lambda board: board["kinds"]["waiting"] > 0)
-        assert any(problem["text"] == "which database?" and problem["fix"] for problem in board["problems"])
+        assert any(
+            problem["text"] == "which database?" and problem["fix"] for problem in board["problems"]
+        )
 
     def test_tasks_come_in_pages_by_state_and_by_words(self, looking: Swarm) -> None:
         looking.queue.add_all([TaskSpec(f"page-{at}", f"Do Thing {at % 2}") for at in range(7)])
         looking.until("/api/tasks?q=page", lambda found: len(found["tasks"]) == 7)
         first = looking.server.get("/api/tasks?q=thing+page&limit=4")
         rest = looking.server.get(f"/api/tasks?q=thing+page&limit=4&after={first['next']}")
-        assert [task["id"] for task in (*first["tasks"], *rest["tasks"])] == [f"page-{at}" for at in range(7)]
+        assert [task["id"] for task in (*first["tasks"], *rest["tasks"])] == [
+            f"page-{at}" for at in range(7)
+        ]
         assert rest["next"] is None
         assert len(looking.server.get("/api/tasks?q=thing+1&state=ready")["tasks"]) == 3
         assert looking.server.get("/api/tasks?state=failed&q=page")["tasks"] == []
@@ -94,7 +100,9 @@ class TestLooking:
 
     def test_the_log_is_found_by_task_type_worker_and_words(self, looking: Swarm) -> None:
         for at in range(30):
-            looking.log.append("DONE" if at % 2 else "START", f"lw-{at % 3}", f"lt-{at}", f"Number {at} of many")
+            looking.log.append(
+                "DONE" if at % 2 else "START", f"lw-{at % 3}", f"lt-{at}", f"Number {at} of many"
+            )
         get = looking.server.get
         assert [record["task_id"] for record in get("/api/log?task=lt-7")["records"]] == ["lt-7"]
         assert len(get("/api/log?q=NUMBER+many&type=DONE")["records"]) == 15
@@ -106,9 +114,13 @@ class TestLooking:
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
         looking.log.append("DONE", "w", "cursor-1")
         found = looking.server.get(f"/api/log?after={quote(cursor)}")
-        assert [(r["task_id"], r["type"]) for r in found["records"]] == [("cursor-1", "DONE")] and found["complete"]
+        assert [(r["task_id"], r["type"]) for r in found["records"]] == [
+            ("cursor-1", "DONE")
+        ] and found["complete"]
 
-    def test_reading_from_a_cursor_respects_the_limit_and_misses_nothing(self, looking: Swarm) -> None:
+    def test_reading_from_a_cursor_respects_the_limit_and_misses_nothing(
+        self, looking: Swarm
+    ) -> None:
         cursor = looking.server.get("/api/log?limit=1")["cursor"]
         for at in range(9):
             looking.log.append("START", "w", f"some-{at}")
@@ -121,7 +133,20 @@ class TestLooking:
         assert found == [f"some-{at}" for at in range(9)]
 
     @pytest.mark.parametrize(
-        "name", ["任务-1", "a b", "50%", "q\"uo'te", "a?b#c", "a&b=c", "%2e%2e", "emoji-🚀", "<b>", "a+b", "ü" * 100]
+        "name",
+        [
+            "任务-1",
+            "a b",
+            "50%",
+            "q\"uo'te",
+            "a?b#c",
+            "a&b=c",
+            "%2e%2e",
+            "emoji-🚀",
+            "<b>",
+            "a+b",
+            "ü" * 100,
+        ],
     )
     def test_a_task_of_any_valid_name_can_be_requested(self, looking: Swarm, name: str) -> None:
         looking.queue.add(name, "x")
@@ -153,7 +178,9 @@ class TestLooking:
             ("/..%2f..%2fpyproject.toml", 404),
         ],
     )
-    def test_an_invalid_request_gets_an_error_in_one_form(self, looking: Swarm, path: str, status: int) -> None:
+    def test_an_invalid_request_gets_an_error_in_one_form(
+        self, looking: Swarm, path: str, status: int
+    ) -> None:
         answer = looking.server.ask(quote(path, safe="/%?=&+"))
         assert answer.status == status, answer
         assert set(answer.json) == {"error", "exit_code"}
@@ -193,10 +220,14 @@ class TestLooking:
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         lines = answer.body.decode().splitlines()
         samples = [line for line in lines if not line.startswith("#")]
-        assert all(re.fullmatch(r'swarm_\w+(\{\w+="[^"\\\n]*"\})? -?\d+(\.\d+)?', line) for line in samples), samples
+        assert all(
+            re.fullmatch(r'swarm_\w+(\{\w+="[^"\\\n]*"\})? -?\d+(\.\d+)?', line) for line in samples
+        ), samples
         for name in {re.split(r"[{ ]", line)[0] for line in samples}:
             assert sum(line.startswith(f"# TYPE {name} ") for line in lines) == 1
-        assert {f'swarm_problems{{kind="{kind}"}}' for kind in KINDS} <= {line.rpartition(" ")[0] for line in samples}
+        assert {f'swarm_problems{{kind="{kind}"}}' for kind in KINDS} <= {
+            line.rpartition(" ")[0] for line in samples
+        }
         assert "swarm_up 1" in samples
 
 
@@ -214,25 +245,34 @@ class TestLive:
             assert [row["id"] for row in data["rows"]] == ["live-2"], "only what has changed"
 
     @pytest.mark.parametrize("how", ["header", "query"])
-    def test_a_page_that_reconnects_gets_exactly_the_events_it_missed(self, looking: Swarm, how: str) -> None:
+    def test_a_page_that_reconnects_gets_exactly_the_events_it_missed(
+        self, looking: Swarm, how: str
+    ) -> None:
         event_id = looking.server.get("/api/snapshot")["event_id"]
         for at in range(3):
             looking.log.append("START", "w", f"missed-{how}-{at}")
             time.sleep(0.3)
         header = {"Last-Event-ID": event_id} if how == "header" else {}
-        with Events(looking.server, "/api/events" + ("" if header else f"?after={event_id}"), **header) as events:
+        with Events(
+            looking.server, "/api/events" + ("" if header else f"?after={event_id}"), **header
+        ) as events:
             got: list[str] = []
             while len(got) < 3:
                 received = [record["task_id"] for record in events.until("log")[1]["records"]]
-                got += [task for task in received if task.startswith("missed-")]  # the test before may have written a moment ago
+                # the test before may have written a moment ago
+                got += [task for task in received if task.startswith("missed-")]
         assert got == [f"missed-{how}-{at}" for at in range(3)]
 
     @pytest.mark.parametrize("event_id", ["0badcafe.7", "nonsense", "x" * 300, ".", "0.0"])
-    def test_a_page_with_an_unknown_event_id_gets_a_reset(self, looking: Swarm, event_id: str) -> None:
+    def test_a_page_with_an_unknown_event_id_gets_a_reset(
+        self, looking: Swarm, event_id: str
+    ) -> None:
         with Events(looking.server, **{"Last-Event-ID": event_id}) as events:
             assert events.next()[1] == "reset"
 
-    def test_a_snapshot_and_the_events_after_it_have_every_record_once(self, looking: Swarm) -> None:
+    def test_a_snapshot_and_the_events_after_it_have_every_record_once(
+        self, looking: Swarm
+    ) -> None:
         """While another thread writes as fast as it can."""
         count = 400
 
@@ -244,17 +284,26 @@ class TestLive:
             writing = pool.submit(write)
             time.sleep(0.05)
             snapshot = looking.server.get("/api/snapshot")
-            got = [record["task_id"] for record in snapshot["records"] if record["worker"] == "writer"]
+            got = [
+                record["task_id"] for record in snapshot["records"] if record["worker"] == "writer"
+            ]
             with Events(looking.server, f"/api/events?after={snapshot['event_id']}") as events:
                 while not got or got[-1] != f"gap-{count - 1:04d}":
                     data = events.until("log")[1]
                     assert data["skipped"] == 0
-                    got += [record["task_id"] for record in data["records"] if record["worker"] == "writer"]
+                    got += [
+                        record["task_id"]
+                        for record in data["records"]
+                        if record["worker"] == "writer"
+                    ]
             writing.result()
         assert got == [f"gap-{at:04d}" for at in range(count)]
 
     def test_a_flood_of_records_is_cut_and_counted(self, looking: Swarm) -> None:
-        line = b'{"timestamp": "2026-02-02T10:30:10.123Z", "type": "START", "worker": "w", "task_id": "flood"}\n'
+        line = (
+            b'{"timestamp": "2026-02-02T10:30:10.123Z", "type": "START", "worker": "w", '
+            b'"task_id": "flood"}\n'
+        )
         with Events(looking.server) as events:
             with open(Path(looking.store.root) / "status.log", "ab") as file:
                 file.write(line * 20_000)
@@ -268,7 +317,9 @@ class TestLive:
     def test_a_hundred_pages_get_the_same_events(self, looking: Swarm) -> None:
         streams = [Events(looking.server) for _ in range(100)]
         looking.log.append("START", "w", "seen-by-all")
-        assert all(stream.until("log")[1]["records"][-1]["task_id"] == "seen-by-all" for stream in streams)
+        assert all(
+            stream.until("log")[1]["records"][-1]["task_id"] == "seen-by-all" for stream in streams
+        )
         for stream in streams:
             stream.__exit__()
         deadline = time.monotonic() + WAIT
@@ -280,7 +331,9 @@ class TestLive:
 class TestTheFeed:
     """In this process, where it can be hurried."""
 
-    def test_a_page_that_does_not_read_is_disconnected(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_page_that_does_not_read_is_disconnected(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(web_stream, "_SEND_TIMEOUT", 0.2)
         sent = 0
 
@@ -297,13 +350,17 @@ class TestTheFeed:
         async def look() -> int:
             feed = Feed(MemoryStore())
             feed.start()
-            await asyncio.wait_for(web_stream.EventStream(feed, "")({"method": "GET"}, nothing, never), 10)
+            await asyncio.wait_for(
+                web_stream.EventStream(feed, "")({"method": "GET"}, nothing, never), 10
+            )
             feed.stop()
             return feed.clients
 
         assert asyncio.run(look()) == 0
 
-    def test_the_events_held_for_reconnecting_pages_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_events_held_for_reconnecting_pages_are_bounded(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(web_feed, "_MAX_EVENTS", 5)
         monkeypatch.setattr(web_feed, "_MIN_INTERVAL", 0.0)
         store = MemoryStore()
@@ -333,36 +390,64 @@ class TestWhatAgentsWrite:
         lines = [
             b"not json",
             b"[1, 2]",
-            b'{"type": ["START"], "worker": {"a": 1}, "task_id": 7, "message": 3.5, "timestamp": null}',
-            b'{"type": "ERROR", "worker": "w", "task_id": "odd", "message": "m", "meta": {"x": NaN, "y": Infinity}}',
-            b'{"type": "ERROR", "worker": "w", "task_id": "odd", "message": "\\ud800 alone", "meta": "text"}',
-            b'{"type": "WAIT", "worker": "w", "task_id": "long", "message": "' + b"x" * 300_000 + b'"}',
-            b'{"type": "WAIT", "worker": "w", "task_id": "deep", "meta": ' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}",
+            (
+                b'{"type": ["START"], "worker": {"a": 1}, "task_id": 7, "message": 3.5, '
+                b'"timestamp": '
+                b"null}"
+            ),
+            (
+                b'{"type": "ERROR", "worker": "w", "task_id": "odd", "message": "m", "meta": {"x": '
+                b'NaN, "y": Infinity}}'
+            ),
+            (
+                b'{"type": "ERROR", "worker": "w", "task_id": "odd", "message": "\\ud800 alone", '
+                b'"meta": "text"}'
+            ),
+            b'{"type": "WAIT", "worker": "w", "task_id": "long", "message": "'
+            + b"x" * 300_000
+            + b'"}',
+            b'{"type": "WAIT", "worker": "w", "task_id": "deep", "meta": '
+            + b'{"a":' * 900
+            + b"1"
+            + b"}" * 900
+            + b"}",
         ]
         for line in lines:
             looking.store.append(LOG, line)
         looking.log.append("START", "w", "after-all-that")
-        looking.until("/api/snapshot", lambda found: found["records"][-1]["task_id"] == "after-all-that")
+        looking.until(
+            "/api/snapshot", lambda found: found["records"][-1]["task_id"] == "after-all-that"
+        )
         records = looking.server.get("/api/log?limit=6")["records"]
-        schema = {"$ref": "#/components/schemas/Records", "components": openapi.description()["components"]}
+        schema = {
+            "$ref": "#/components/schemas/Records",
+            "components": openapi.description()["components"],
+        }
         jsonschema.Draft202012Validator(schema).validate(looking.server.get("/api/log?limit=6"))
         assert max(len(record["message"]) for record in records) <= 600
         looking.log.append("DONE", "w", "long")
 
     def test_a_record_cannot_forge_another_nor_an_event(self, looking: Swarm) -> None:
-        forged = 'ok\n\nid: 1.1\nevent: store_error\ndata: {"text":"gone"}\n\n{"type": "DONE"}\r\u2028\x85'
+        forged = (
+            'ok\n\nid: 1.1\nevent: store_error\ndata: {"text":"gone"}\n\n{"type": '
+            '"DONE"}\r\u2028\x85'
+        )
         with Events(looking.server) as events:
             looking.log.append("ERROR", "w", "forger", forged)
             received: list[str] = []
             while not received:  # what came just before may come first
                 _, data = events.until("log")
-                received = [record["message"] for record in data["records"] if record["task_id"] == "forger"]
+                received = [
+                    record["message"] for record in data["records"] if record["task_id"] == "forger"
+                ]
             assert received == [forged]
             assert events.next()[1] == "board", "and nothing in between"
 
     def test_metrics_have_no_name_that_an_agent_chose(self, looking: Swarm) -> None:
         looking.log.append("WAIT", 'evil"} 1', "evil-task", "evil\ntext")
-        looking.until("/api/board", lambda board: any(p["task_id"] == "evil-task" for p in board["problems"]))
+        looking.until(
+            "/api/board", lambda board: any(p["task_id"] == "evil-task" for p in board["problems"])
+        )
         assert b"evil" not in looking.server.ask("/metrics").body
 
 
@@ -372,39 +457,78 @@ class TestWhoIsLetIn:
         assert looking.server.ask("/", Host=f"{host}:{looking.server.port}").status == 200
 
     @pytest.mark.parametrize(
-        "host", ["evil.example", "127.0.0.1.evil.example", "localhost:1", "127.0.0.1", "", "localhost@evil", "0.0.0.0"]
+        "host",
+        [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost:1",
+            "127.0.0.1",
+            "",
+            "localhost@evil",
+            "0.0.0.0",
+        ],
     )
     @pytest.mark.parametrize("path", ["/", "/api/events", "/metrics", "/healthz"])
-    def test_a_request_by_a_foreign_host_name_is_refused(self, looking: Swarm, host: str, path: str) -> None:
+    def test_a_request_by_a_foreign_host_name_is_refused(
+        self, looking: Swarm, host: str, path: str
+    ) -> None:
         """A name of the attacker's that leads here: DNS rebinding."""
-        named = host if not host or ":" in host or host == "127.0.0.1" else f"{host}:{looking.server.port}"
+        named = (
+            host
+            if not host or ":" in host or host == "127.0.0.1"
+            else f"{host}:{looking.server.port}"
+        )
         assert looking.server.ask(path, Host=named).status == 403
 
-    @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "file://"])
+    @pytest.mark.parametrize(
+        "origin",
+        ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "file://"],
+    )
     @pytest.mark.parametrize("path", ["/", "/api/board", "/api/events"])
-    def test_a_request_from_a_page_of_another_site_is_refused(self, looking: Swarm, origin: str, path: str) -> None:
+    def test_a_request_from_a_page_of_another_site_is_refused(
+        self, looking: Swarm, origin: str, path: str
+    ) -> None:
         answer = looking.server.ask(path, Origin=origin)
         assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
 
-    @pytest.mark.parametrize(("site", "status"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)])
-    def test_a_request_that_a_browser_marks_as_cross_site_is_refused(self, looking: Swarm, site: str, status: int) -> None:
+    @pytest.mark.parametrize(
+        ("site", "status"),
+        [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)],
+    )
+    def test_a_request_that_a_browser_marks_as_cross_site_is_refused(
+        self, looking: Swarm, site: str, status: int
+    ) -> None:
         assert looking.server.ask("/api/board", Sec_Fetch_Site=site).status == status
 
-    @pytest.mark.parametrize("path", ["/", "/app.js", "/api/board", "/nothing", "/api/tasks?limit=0"])
+    @pytest.mark.parametrize(
+        "path", ["/", "/app.js", "/api/board", "/nothing", "/api/tasks?limit=0"]
+    )
     def test_every_answer_has_the_security_headers(self, looking: Swarm, path: str) -> None:
         headers = looking.server.ask(path).headers
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-        assert "unsafe" not in policy and "frame-ancestors 'none'" in policy and "form-action 'none'" in policy
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
-        assert headers["cross-origin-resource-policy"] == "same-origin" and headers["cache-control"] == "no-store"
+        assert (
+            "unsafe" not in policy
+            and "frame-ancestors 'none'" in policy
+            and "form-action 'none'" in policy
+        )
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
+        assert (
+            headers["cross-origin-resource-policy"] == "same-origin"
+            and headers["cache-control"] == "no-store"
+        )
 
     def test_the_page_has_no_inline_script_or_style(self) -> None:
         """The policy would not let it run; this says so early."""
         page = (ROOT / "swarm/web/static/index.html").read_text()
         assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|javascript:", page)
         scripts = "".join(path.read_text() for path in (ROOT / "swarm/web").glob("*.js"))
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", scripts)
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", scripts
+        )
 
     @pytest.mark.parametrize(
         ("address", "name", "fits"),
@@ -426,11 +550,25 @@ class TestWhoIsLetIn:
             ("127.0.0.1", "proxy.example:1", False),
         ],
     )
-    def test_the_access_policy_accepts_exactly_its_host_names(self, address: str, name: str, fits: bool) -> None:
-        assert AccessPolicy("box.lan", address, 80, "t", ("swarm.example", "proxy.example:8443")).accepts_host(name) is fits
+    def test_the_access_policy_accepts_exactly_its_host_names(
+        self, address: str, name: str, fits: bool
+    ) -> None:
+        assert (
+            AccessPolicy(
+                "box.lan", address, 80, "t", ("swarm.example", "proxy.example:8443")
+            ).accepts_host(name)
+            is fits
+        )
 
     @pytest.mark.parametrize(
-        ("address", "only_here"), [("127.0.0.1", True), ("127.3.2.1", True), ("::1", True), ("0.0.0.0", False), ("::", False)]
+        ("address", "only_here"),
+        [
+            ("127.0.0.1", True),
+            ("127.3.2.1", True),
+            ("::1", True),
+            ("0.0.0.0", False),
+            ("::", False),
+        ],
     )
     def test_loopback_addresses_are_recognised(self, address: str, only_here: bool) -> None:
         assert is_loopback(address) is only_here
@@ -443,7 +581,9 @@ class TestTheToken:
             assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert acting.server.ask("/healthz").status == 200
 
-    @pytest.mark.parametrize("given", ["Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", "Bearer \u00e9"])
+    @pytest.mark.parametrize(
+        "given", ["Bearer wrong", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", "Bearer \u00e9"]
+    )
     def test_a_wrong_token_is_refused(self, acting: Swarm, given: str) -> None:
         assert acting.server.ask("/api/board", Authorization=given).status == 401
         assert acting.server.ask("/", Cookie=f"swarm_web_{acting.server.port}=wrong").status == 401
@@ -461,7 +601,9 @@ class TestTheToken:
         assert acting.server.ask(f"/api/board?token={TOKEN}").status == 401
 
     @pytest.mark.parametrize("options", [("--host", "0.0.0.0"), ("--allow-host", "proxy.example")])
-    def test_a_page_that_others_can_reach_has_a_token(self, tmp_path: Path, options: tuple[str, str]) -> None:
+    def test_a_page_that_others_can_reach_has_a_token(
+        self, tmp_path: Path, options: tuple[str, str]
+    ) -> None:
         with WebServer(options, {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server:
             assert server.url == f"http://127.0.0.1:{server.port}/?token={TOKEN}"
             assert server.ask("/api/board").status == 401
@@ -469,10 +611,17 @@ class TestTheToken:
             while server.ask("/api/board", Authorization=f"Bearer {TOKEN}").status != 200:
                 assert time.monotonic() < deadline
             if options[0] == "--allow-host":
-                assert server.ask("/healthz", Host="proxy.example", Origin="https://proxy.example").status == 200
+                assert (
+                    server.ask(
+                        "/healthz", Host="proxy.example", Origin="https://proxy.example"
+                    ).status
+                    == 200
+                )
 
     def test_the_token_is_random_unless_chosen_and_never_logged(self, tmp_path: Path) -> None:
-        with WebServer(("--allow-actions",), {"SWARM_STATE_DIR": str(tmp_path / "s"), "SWARM_WEB_TOKEN": ""}) as server:
+        with WebServer(
+            ("--allow-actions",), {"SWARM_STATE_DIR": str(tmp_path / "s"), "SWARM_WEB_TOKEN": ""}
+        ) as server:
             token = server.url.partition("?token=")[2]
             assert len(token) >= 32
             assert server.ask(f"/?token={token}").status == 303
@@ -489,10 +638,16 @@ class TestActing:
     def test_a_lock_is_released_and_that_is_logged(self, acting: Swarm) -> None:
         lock = acting.locks.acquire("held", "w", 60)
         answer = acting.server.act("/api/locks/held/release", {"worker": "w", "token": lock.token})
-        assert (answer.status, answer.json) == (200, {"done": "released", "task_id": "held", "by": "ada (web)"})
+        assert (answer.status, answer.json) == (
+            200,
+            {"done": "released", "task_id": "held", "by": "ada (web)"},
+        )
         assert not acting.locks.status("held").exists
         ((_, record),) = acting.log.query("held")
-        assert record["worker"] == "ada (web)" and record["message"] == "lock broken by ada (web); it was held by w"
+        assert (
+            record["worker"] == "ada (web)"
+            and record["message"] == "lock broken by ada (web); it was held by w"
+        )
         assert record["meta"]["event"] == "lock-broken" and record["meta"]["user"]
 
     def test_a_newer_lock_than_the_one_shown_is_not_released(self, acting: Swarm) -> None:
@@ -515,8 +670,16 @@ class TestActing:
     def test_a_task_is_cancelled_with_its_reason(self, acting: Swarm) -> None:
         acting.queue.add("needless", "x")
         acting.queue.claim("w", "needless")
-        assert acting.server.act("/api/tasks/needless/cancel", {"reason": "<script>alert(1)</script>\n"}).status == 200
-        assert acting.queue.get("needless").state == "cancelled" and not acting.locks.status("needless").exists
+        assert (
+            acting.server.act(
+                "/api/tasks/needless/cancel", {"reason": "<script>alert(1)</script>\n"}
+            ).status
+            == 200
+        )
+        assert (
+            acting.queue.get("needless").state == "cancelled"
+            and not acting.locks.status("needless").exists
+        )
         *_, (_, record) = acting.log.query("needless")
         assert (record["type"], record["worker"]) == ("SKIP", "ada (web)")
 
@@ -531,7 +694,9 @@ class TestActing:
             ({"Authorization": ""}, 401),
         ],
     )
-    def test_actions_without_header_or_json_type_are_refused(self, acting: Swarm, headers: dict[str, str], status: int) -> None:
+    def test_actions_without_header_or_json_type_are_refused(
+        self, acting: Swarm, headers: dict[str, str], status: int
+    ) -> None:
         acting.queue.add(f"csrf-{len(str(headers))}-{status}", "x")
         name = f"csrf-{len(str(headers))}-{status}"
         assert acting.server.act(f"/api/tasks/{name}/cancel", {}, **headers).status == status
@@ -558,21 +723,31 @@ class TestActing:
             ("/api/tasks/.x/cancel", {}, 404),
         ],
     )
-    def test_an_invalid_action_is_refused(self, acting: Swarm, path: str, fields: object, status: int) -> None:
+    def test_an_invalid_action_is_refused(
+        self, acting: Swarm, path: str, fields: object, status: int
+    ) -> None:
         answer = acting.server.act(path, fields)
         assert answer.status == status, answer
         assert set(answer.json) == {"error", "exit_code"}
 
     @pytest.mark.parametrize("body", [b"", b"{", b'{"by": NaN}', b"\xff", b"[" * 10_000])
     def test_an_action_whose_body_is_not_json_is_refused(self, acting: Swarm, body: bytes) -> None:
-        given = {"Authorization": f"Bearer {TOKEN}", "Content_Type": "application/json", "X_Swarm_Action": "yes"}
+        given = {
+            "Authorization": f"Bearer {TOKEN}",
+            "Content_Type": "application/json",
+            "X_Swarm_Action": "yes",
+        }
         assert acting.server.ask("/api/tasks/x/retry", "POST", body, **given).status == 400
 
 
 class TestTheProcess:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_swarm_web_ends_at_once_while_pages_are_open(self, tmp_path: Path, number: int) -> None:
-        with WebServer((), {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server, Events(server), Events(server):
+        with (
+            WebServer((), {"SWARM_STATE_DIR": str(tmp_path / "s")}) as server,
+            Events(server),
+            Events(server),
+        ):
             begun = time.monotonic()
             assert server.end(number) == (0, "")
             assert time.monotonic() - begun < 5
@@ -581,15 +756,20 @@ class TestTheProcess:
     def test_swarm_web_ends_soon_while_the_store_does_not_answer(self, tmp_path: Path) -> None:
         program = (
             "import sys, time; from swarm.cli import main; from swarm.web import queries; "
-            "queries.task = lambda *_: time.sleep(30); sys.exit(main.main(['web', '--port', '0', '--json']))"
+            "queries.task = lambda *_: time.sleep(30); sys.exit(main.main(['web', '--port', '0', "
+            "'--json']))"
         )
         environment = script_environment(SWARM_STATE_DIR=str(tmp_path / "s"))
         command = [sys.executable, "-c", program]
-        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout
             port = urlsplit(json.loads(process.stdout.readline())["url"]).port
             with socket.create_connection(("127.0.0.1", port or 0)) as line:
-                line.sendall(f"GET /api/tasks/t HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+                line.sendall(
+                    f"GET /api/tasks/t HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+                )
                 time.sleep(0.5)
                 begun = time.monotonic()
                 process.terminate()
@@ -622,8 +802,13 @@ class TestTheProcess:
         assert done.returncode == 2 and "SWARM_WEB_TOKEN must have at least 16" in done.stderr
 
     def test_swarm_web_without_its_extra_says_what_to_install(self) -> None:
-        program = "import sys; sys.modules['uvicorn'] = None; from swarm.cli.main import main; sys.exit(main(['web']))"
-        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        program = (
+            "import sys; sys.modules['uvicorn'] = None; from swarm.cli.main import main; "
+            "sys.exit(main(['web']))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 3
         assert done.stderr.startswith("Error: swarm web needs the package uvicorn.")
         assert done.stderr.endswith("-m pip install 'swarm-coordination[web]'\n")
@@ -639,8 +824,14 @@ class TestTheProcess:
                 state.rename(tmp_path / "elsewhere")
                 state.write_text("a file in its place")
                 assert events.until("store_error")[1]["text"]
-                assert server.ask("/healthz").status == 503 and b"\nswarm_up 0\n" in server.ask("/metrics").body
-                assert server.get("/api/snapshot")["store_error"] and server.get("/api/board")["log"]["records"] == 1
+                assert (
+                    server.ask("/healthz").status == 503
+                    and b"\nswarm_up 0\n" in server.ask("/metrics").body
+                )
+                assert (
+                    server.get("/api/snapshot")["store_error"]
+                    and server.get("/api/board")["log"]["records"] == 1
+                )
                 state.unlink()
                 (tmp_path / "elsewhere").rename(state)
                 assert events.until("board")[1]["log"]["records"] == 1
@@ -653,7 +844,13 @@ class TestTheProcess:
             environment = script_environment(**environment)
 
             def swarm(*args: str) -> None:
-                subprocess.run([sys.executable, "-m", "swarm", *args], cwd=ROOT, env=environment, check=True, capture_output=True)
+                subprocess.run(
+                    [sys.executable, "-m", "swarm", *args],
+                    cwd=ROOT,
+                    env=environment,
+                    check=True,
+                    capture_output=True,
+                )
 
             with Events(server) as events:
                 swarm("task", "add", "far", "--prompt", "x")
@@ -663,18 +860,31 @@ class TestTheProcess:
             lock = server.get("/api/board")["locks"][0]
             seen = {"worker": lock["worker"], "token": lock["token"]}
             assert server.act("/api/locks/far/release", seen).status == 200
-            assert server.get("/api/log?task=far&type=ERROR")["records"][0]["message"].startswith("lock broken by")
+            assert server.get("/api/log?task=far&type=ERROR")["records"][0]["message"].startswith(
+                "lock broken by"
+            )
             assert server.end() == (0, "")
 
 
 def test_every_address_and_every_metric_is_documented_and_no_other(looking: Swarm) -> None:
     looking.locks.acquire("documented", "w", 600)
-    looking.until("/api/board", lambda board: any(work["task_id"] == "documented" for work in board["workers"]))
-    (addresses,), (metrics,) = tables("docs/reference/web.md", "JSON API"), tables("docs/reference/web.md", "Metrics")
+    looking.until(
+        "/api/board",
+        lambda board: any(work["task_id"] == "documented" for work in board["workers"]),
+    )
+    (addresses,), (metrics,) = (
+        tables("docs/reference/web.md", "JSON API"),
+        tables("docs/reference/web.md", "Metrics"),
+    )
     named = {name.split()[-1].partition("?")[0] for row in addresses for name in quoted(row[0])}
-    paths = {path.replace("/api/tasks/{task}/cancel", "…/cancel") for path in openapi.description()["paths"]}
+    paths = {
+        path.replace("/api/tasks/{task}/cancel", "…/cancel")
+        for path in openapi.description()["paths"]
+    }
     assert named == paths - {"/openapi.json", "/metrics"}
-    answered = set(re.findall(r"^# TYPE (\w+)", looking.server.ask("/metrics").body.decode(), re.MULTILINE))
+    answered = set(
+        re.findall(r"^# TYPE (\w+)", looking.server.ask("/metrics").body.decode(), re.MULTILINE)
+    )
     assert {name for row in metrics for name in quoted(row[0])} == answered
 
 
@@ -685,4 +895,11 @@ def test_every_type_of_record_has_its_colour() -> None:
 
 def _web(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "swarm", "web", *args]
-    return subprocess.run(command, cwd=ROOT, env=script_environment(**environment), capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=script_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )

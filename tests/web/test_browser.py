@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Route, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from swarm.queue.queue import TaskQueue
 from swarm.queue.task import TaskSpec
@@ -29,7 +38,10 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"\'><svg onload=window.pwned=1>'
+EVIL = (
+    '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"\'><svg '
+    "onload=window.pwned=1>"
+)
 
 ATTEMPTS = """async ([reading, acting]) => {
     const tried = {};
@@ -121,13 +133,22 @@ def open_page(browser: Browser) -> Iterator[Open]:
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def open_one(server: WebServer, *, width: int = 1280, scheme: str = "light", quiet: bool = True) -> Page:
-        options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "reduced_motion": "reduce"}
+    def open_one(
+        server: WebServer, *, width: int = 1280, scheme: str = "light", quiet: bool = True
+    ) -> Page:
+        options = {
+            "viewport": {"width": width, "height": 900},
+            "color_scheme": scheme,
+            "reduced_motion": "reduce",
+        }
         contexts.append(browser.new_context(**options))  # type: ignore[arg-type]
         page = contexts[-1].new_page()
         page.set_default_timeout(15_000)
         if quiet:
-            page.on("console", lambda message: complaints.append(message.text) if _complains(message) else None)
+            page.on(
+                "console",
+                lambda message: complaints.append(message.text) if _complains(message) else None,
+            )
             page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
         page.goto(server.url)
@@ -142,7 +163,9 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
 def _complains(message: ConsoleMessage) -> bool:
     """A server that says no, or ends before its page, is no fault of the page."""
-    return message.type in ("error", "warning") and not message.text.startswith("Failed to load resource")
+    return message.type in ("error", "warning") and not message.text.startswith(
+        "Failed to load resource"
+    )
 
 
 def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
@@ -151,18 +174,24 @@ def test_the_page_shows_changes_live(looking: Swarm, open_page: Open) -> None:
     expect(page.locator("#task-list .row", has_text="live-task")).to_be_visible()
     claim = looking.queue.claim("worker-7", "live-task", ttl=300)
     expect(page.locator("#worker-list .worker", has_text="worker-7")).to_contain_text("live-task")
-    expect(page.locator("#lock-rows tr", has_text="live-task")).to_contain_text(re.compile(r"[45] min"))
+    expect(page.locator("#lock-rows tr", has_text="live-task")).to_contain_text(
+        re.compile(r"[45] min")
+    )
     looking.log.append("WAIT", "worker-7", "live-task", "which database?")
     problem = page.locator("#problem-list .problem", has_text="which database?")
     expect(problem).to_contain_text("swarm task show live-task")
     expect(page.locator("#announcer")).to_contain_text("which database?")
     expect(page).to_have_title(re.compile(r"^\(\d+\) swarm$"))
     expect(page.locator("#log-list .row", has_text="which database?")).to_be_visible()
-    expect(page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=wait]")).to_have_count(1)
+    expect(
+        page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=wait]")
+    ).to_have_count(1)
     looking.queue.done("live-task", "worker-7", claim.token)
     expect(problem).to_have_count(0)
     expect(page.locator("#task-list .row", has_text="live-task")).to_contain_text("done")
-    expect(page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=done]")).to_have_count(1)
+    expect(
+        page.locator("#lanes .lane", has_text="worker-7").locator(".span[data-end=done]")
+    ).to_have_count(1)
     expect(page.locator("button", has_text="Release")).to_have_count(0)
 
 
@@ -170,17 +199,27 @@ def test_text_of_agents_is_shown_and_never_executed(looking: Swarm, open_page: O
     name = "<img src=x onerror=window.pwned=1>"
     looking.queue.add(name, EVIL + "\n\x1b[31mred\x1b[0m", meta={"<b>": EVIL})
     looking.queue.claim(EVIL[:100].replace("/", "|"), name)
-    looking.log.append("HELP", "w\u202egnp.exe", name, EVIL + " \x1b]0;title\x07 \u202edrowssap \u200b end")
-    looking.log.append("ERROR", "w", "forger", 'one\n23:59:59 DONE boss payroll "all paid"\r\nthree')
+    looking.log.append(
+        "HELP", "w\u202egnp.exe", name, EVIL + " \x1b]0;title\x07 \u202edrowssap \u200b end"
+    )
+    looking.log.append(
+        "ERROR", "w", "forger", 'one\n23:59:59 DONE boss payroll "all paid"\r\nthree'
+    )
     page = open_page(looking.server)
     row = page.locator("#log-list .row", has_text="drowssap").first
     expect(row).to_contain_text("<script>window.pwned=1</script>")
     expect(row.locator(".ctl", has_text="U+202E").first).to_be_visible()
-    assert "␛" in row.inner_text() and "\x1b" not in row.inner_text() and "\u202e" not in row.inner_text()
+    assert (
+        "␛" in row.inner_text()
+        and "\x1b" not in row.inner_text()
+        and "\u202e" not in row.inner_text()
+    )
     forged = page.locator("#log-list .row", has_text="payroll")
     expect(forged).to_have_count(1)
     expect(forged).to_contain_text("one↵23:59:59 DONE boss payroll")
-    assert page.locator("#log-list .row", has_text="payroll").evaluate("row => row.offsetHeight") <= 33, "one line, one row"
+    assert (
+        page.locator("#log-list .row", has_text="payroll").evaluate("row => row.offsetHeight") <= 33
+    ), "one line, one row"
     page.locator("#task-list .row", has_text="onerror").first.click()
     expect(page.locator("#drawer pre").first).to_contain_text("<svg onload=window.pwned=1>")
     page.keyboard.press("Escape")
@@ -200,7 +239,10 @@ def test_the_page_runs_its_own_files_only(looking: Swarm, open_page: Open) -> No
     }"""
     assert page.evaluate(blocked) == "refused"
     assert (
-        page.evaluate("() => { try { document.body.innerHTML = '<b>x</b>'; return 'ran' } catch { return 'refused' } }")
+        page.evaluate(
+            "() => { try { document.body.innerHTML = '<b>x</b>'; return 'ran' } catch { return "
+            "'refused' } }"
+        )
         == "refused"
     )
     outside = "fetch('http://127.0.0.1:9/').then(() => 'ran', () => 'refused')"
@@ -225,10 +267,14 @@ def test_a_lock_is_released_after_a_confirmation(acting: Swarm, open_page: Open)
     expect(page.locator("#log-list .row", has_text="lock broken by grace (web)")).to_be_visible()
 
 
-def test_a_lock_that_changed_since_it_was_shown_is_not_released(acting: Swarm, open_page: Open) -> None:
+def test_a_lock_that_changed_since_it_was_shown_is_not_released(
+    acting: Swarm, open_page: Open
+) -> None:
     acting.locks.acquire("moved", "w", 600)
     page = open_page(acting.server)
-    page.locator("#lock-rows tr", has_text="moved").get_by_role("button", name="Release moved").click()
+    page.locator("#lock-rows tr", has_text="moved").get_by_role(
+        "button", name="Release moved"
+    ).click()
     acting.locks.release("moved", "w")
     acting.locks.acquire("moved", "successor", 600)
     with page.expect_response("**/release") as answered:
@@ -242,7 +288,9 @@ def test_a_task_is_retried_and_cancelled_from_its_dialog(acting: Swarm, open_pag
     acting.queue.add("wobbly", "Try it", max_attempts=1)
     acting.queue.fail("wobbly", "w", acting.queue.claim("w", "wobbly").token, "no luck")
     page = open_page(acting.server)
-    page.locator("#problem-list .problem", has_text="no luck").get_by_role("button", name="Retry wobbly", exact=True).click()
+    page.locator("#problem-list .problem", has_text="no luck").get_by_role(
+        "button", name="Retry wobbly", exact=True
+    ).click()
     page.click("#confirm-yes")
     expect(page.locator("#task-list .row", has_text="wobbly")).to_contain_text("ready")
     page.locator("#task-list .row", has_text="wobbly").click()
@@ -254,8 +302,12 @@ def test_a_task_is_retried_and_cancelled_from_its_dialog(acting: Swarm, open_pag
     assert acting.queue.get("wobbly").state == "cancelled"
 
 
-def test_a_page_of_another_origin_can_read_nothing(looking: Swarm, acting: Swarm, browser: Browser, tmp_path: Path) -> None:
-    """A page that the user visits in the same browser, which knows the address and has the cookie."""
+def test_a_page_of_another_origin_can_read_nothing(
+    looking: Swarm, acting: Swarm, browser: Browser, tmp_path: Path
+) -> None:
+    """A page that the user visits in the same browser, which knows the address and has
+    the cookie.
+    """
     (tmp_path / "index.html").write_text("<!doctype html><title>evil</title>")
     acting.queue.add("target", "x")
     handler = functools.partial(_Silent, directory=str(tmp_path))
@@ -267,13 +319,17 @@ def test_a_page_of_another_origin_can_read_nothing(looking: Swarm, acting: Swarm
         page.wait_for_selector("#link[data-is=live]")
         page.goto(f"http://127.0.0.1:{evil.server_port}/")
         seen: list[int] = []
-        page.on("response", lambda answer: seen.append(answer.status) if "/api/" in answer.url else None)
+        page.on(
+            "response", lambda answer: seen.append(answer.status) if "/api/" in answer.url else None
+        )
         tried = page.evaluate(ATTEMPTS, [looking.server.origin, acting.server.origin])
         context.close()
         evil.shutdown()
     refused = {"read": "refused", "cancel": "refused", "events": "refused", "frame": "refused"}
     assert {name: tried[name] for name in refused} == refused
-    assert tried["blind"] in ("opaque", "refused") and tried["form"] in ("opaque", "refused"), "which tells it nothing"
+    assert tried["blind"] in ("opaque", "refused") and tried["form"] in ("opaque", "refused"), (
+        "which tells it nothing"
+    )
     assert set(seen) <= {403, 405}
     assert acting.queue.get("target").state == "ready"
 
@@ -289,7 +345,9 @@ def test_the_page_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page:
     page = open_page(looking.server)
     expect(page.locator("#task-list .row", has_text="key-0")).to_be_visible()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip", "first a way past everything"
+    assert page.evaluate("document.activeElement.className") == "skip", (
+        "first a way past everything"
+    )
     page.keyboard.press("/")
     expect(page.locator("#task-search")).to_be_focused()
     page.keyboard.type("key-")
@@ -324,8 +382,15 @@ def test_the_page_can_be_used_with_the_keyboard_alone(looking: Swarm, open_page:
     seen = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        seen.add(page.evaluate("document.activeElement.id || document.activeElement.className || document.activeElement.tagName"))
-    assert {"theme", "help-button", "task-search", "task-list", "log-search", "log-list"} <= seen, "Tab is nowhere trapped"
+        seen.add(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.className || "
+                "document.activeElement.tagName"
+            )
+        )
+    assert {"theme", "help-button", "task-search", "task-list", "log-search", "log-list"} <= seen, (
+        "Tab is nowhere trapped"
+    )
 
 
 def test_every_control_of_the_page_has_an_accessible_name(acting: Swarm, open_page: Open) -> None:
@@ -354,7 +419,10 @@ def test_the_page_is_legible_in_light_and_dark(acting: Swarm, open_page: Open, s
     acting.log.append("ERROR", "w", "legible-2", "oh")
     page = open_page(acting.server, scheme=scheme)
     expect(page.locator("#problem-list .problem", has_text="oh")).to_be_visible()
-    brightness = "() => getComputedStyle(document.body.parentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
+    brightness = (
+        "() => "
+        "getComputedStyle(document.body.parentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
+    )
     assert (page.evaluate(brightness) > 128) == (scheme == "light")
     assert page.evaluate(POOR_CONTRAST) == [], "WCAG AA"
     page.keyboard.press("t")
@@ -379,7 +447,9 @@ def test_the_page_fits_a_phone_without_sideways_scrolling(looking: Swarm, open_p
 
 
 def test_the_page_stays_smooth_with_five_thousand_tasks(tmp_path: Path, open_page: Open) -> None:
-    """What makes it smooth, since times differ from machine to machine: only the rows that can be seen exist."""
+    """What makes it smooth, since times differ from machine to machine: only the rows
+    that can be seen exist.
+    """
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec(f"bulk-{at:05d}", f"Check batch {at}") for at in range(5000)])
     with swarm.server:
@@ -420,11 +490,19 @@ def test_the_page_reconnects_to_a_server_that_was_killed(tmp_path: Path, open_pa
         expect(page.locator("#banner")).to_be_hidden()
 
 
-def test_a_search_of_the_log_finds_records_that_the_page_does_not_hold(tmp_path: Path, open_page: Open) -> None:
+def test_a_search_of_the_log_finds_records_that_the_page_does_not_hold(
+    tmp_path: Path, open_page: Open
+) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.log.append("START", "w", "needle", "in the haystack")
     line = json.dumps(
-        {"timestamp": "2026-02-02T10:30:10.123Z", "type": "DONE", "worker": "w", "task_id": "hay", "message": "hay"}
+        {
+            "timestamp": "2026-02-02T10:30:10.123Z",
+            "type": "DONE",
+            "worker": "w",
+            "task_id": "hay",
+            "message": "hay",
+        }
     )
     with open(tmp_path / "swarm" / "status.log", "a", encoding="utf-8") as file:
         file.write(f"{line}\n" * 6000)
@@ -450,7 +528,9 @@ def test_tasks_and_records_of_a_removed_swarm_disappear(tmp_path: Path, open_pag
         expect(page.locator("#task-list .row")).to_have_count(0)
         expect(page.locator("#tasks-note")).to_have_text("No tasks.")
         expect(page.locator("#log-note")).to_have_text("The log is empty.")
-        assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, "nothing needs no room"
+        assert page.locator("#task-list").evaluate("list => list.offsetHeight") < 10, (
+            "nothing needs no room"
+        )
         anew = Swarm(tmp_path / "swarm")
         anew.queue.add("new", "x")
         anew.log.append("START", "w", "new-record")
@@ -458,7 +538,9 @@ def test_tasks_and_records_of_a_removed_swarm_disappear(tmp_path: Path, open_pag
         expect(page.locator("#log-list .row")).to_contain_text(["new-record"])
 
 
-def test_the_focus_survives_when_its_element_is_rendered_again_moved_or_removed(tmp_path: Path, open_page: Open) -> None:
+def test_the_focus_survives_when_its_element_is_rendered_again_moved_or_removed(
+    tmp_path: Path, open_page: Open
+) -> None:
     swarm = Swarm(tmp_path / "swarm", "--allow-actions", "--as", "ada")
     swarm.locks.acquire("a", "w", 500)
     swarm.locks.acquire("b", "w", 501)
@@ -489,7 +571,9 @@ def test_the_focus_survives_when_its_element_is_rendered_again_moved_or_removed(
             expect(page.locator(f"#{section}")).to_be_focused()
 
 
-def test_a_confirmation_acts_once_and_closes_no_other_dialog(acting: Swarm, open_page: Open) -> None:
+def test_a_confirmation_acts_once_and_closes_no_other_dialog(
+    acting: Swarm, open_page: Open
+) -> None:
     acting.locks.acquire("slow-1", "w", 600)
     acting.locks.acquire("slow-2", "w", 600)
     page = open_page(acting.server)
@@ -532,7 +616,9 @@ def test_the_page_notices_a_silent_server_and_reconnects(tmp_path: Path, open_pa
         expect(page.locator("#task-list .row", has_text="after-the-silence")).to_be_visible()
 
 
-def test_a_reconnected_page_still_shows_an_error_of_the_store(tmp_path: Path, open_page: Open) -> None:
+def test_a_reconnected_page_still_shows_an_error_of_the_store(
+    tmp_path: Path, open_page: Open
+) -> None:
     broken = 'retry: 100\n\nevent: store_error\ndata: {"text": "the disk is full"}\n\n'
     asked: list[str] = []
 
@@ -556,7 +642,9 @@ def test_a_reconnected_page_still_shows_an_error_of_the_store(tmp_path: Path, op
         expect(page.locator("#link")).to_have_text("Live")
 
 
-def test_tasks_that_change_during_loading_are_shown_correctly(tmp_path: Path, open_page: Open) -> None:
+def test_tasks_that_change_during_loading_are_shown_correctly(
+    tmp_path: Path, open_page: Open
+) -> None:
     swarm = Swarm(tmp_path / "swarm")
     swarm.queue.add_all([TaskSpec("early", "x"), TaskSpec("late", "x")])
     with swarm.server:
@@ -571,7 +659,8 @@ def test_tasks_that_change_during_loading_are_shown_correctly(tmp_path: Path, op
             assert claim.token
 
         page.route("**/api/tasks?state=ready*", claimed_meanwhile)
-        page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")  # it begins anew
+        # it begins anew
+        page.evaluate("() => { const real = Date.now; Date.now = () => real() + 60_000; }")
         expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
         page.wait_for_timeout(1000)
         expect(page.locator("#task-list .row", has_text="late")).to_contain_text("running")
@@ -598,8 +687,21 @@ def test_a_paused_log_is_searched_by_the_latest_filter(looking: Swarm, open_page
     expect(page.locator("#log-list .row", has_text="held-2")).to_be_visible()
 
 
-def test_names_that_differ_in_invisible_characters_look_different(looking: Swarm, open_page: Open) -> None:
-    seen = ["\u200b", "\u200d", "\u034f", "\u115f", "\u3164", "\ufe0f", "\u2800", "\U000e0100", "\u2066", "\u00ad"]
+def test_names_that_differ_in_invisible_characters_look_different(
+    looking: Swarm, open_page: Open
+) -> None:
+    seen = [
+        "\u200b",
+        "\u200d",
+        "\u034f",
+        "\u115f",
+        "\u3164",
+        "\ufe0f",
+        "\u2800",
+        "\U000e0100",
+        "\u2066",
+        "\u00ad",
+    ]
     for sign in seen:
         looking.log.append("SKIP", f"an{sign}n", "unseen", "x")
     family, persian = "👨\u200d👩\u200d👧 ❤\ufe0f 1\ufe0f\u20e3", "می\u200cخواهم"
@@ -609,4 +711,6 @@ def test_names_that_differ_in_invisible_characters_look_different(looking: Swarm
     expect(page.locator("#log-list .row")).to_have_count(len(seen) + 1)
     names = page.locator("#log-list .row .worker-name").all_inner_texts()
     assert sorted(names) == sorted(["w", *(f"anU+{ord(sign):04X}n" for sign in seen)])
-    assert page.locator("#log-list .row .message", has_text="👨").inner_text() == f"{family} {persian}"
+    assert (
+        page.locator("#log-list .row .message", has_text="👨").inner_text() == f"{family} {persian}"
+    )

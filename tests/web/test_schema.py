@@ -76,11 +76,15 @@ def test_every_schema_that_is_referred_to_is_published() -> None:
 
 def test_the_schema_of_a_task_has_exactly_the_fields_of_a_task() -> None:
     task = Task(TaskSpec("a", "x"), "ready", 0, "", None, "", "", "", "")
-    assert list(openapi.description()["components"]["schemas"]["Task"]["properties"]) == list(task.fields())
+    assert list(openapi.description()["components"]["schemas"]["Task"]["properties"]) == list(
+        task.fields()
+    )
 
 
 def test_the_dialog_of_a_task_shows_every_field_of_a_task() -> None:
-    """A field without a row of its own gets one by its name, so the list of those that have one must be right."""
+    """A field without a row of its own gets one by its name, so the list of those that
+    have one must be right.
+    """
     dialog = (ROOT / "swarm/web/static/dialogs.js").read_text()
     (own,) = re.findall(r"const OWN_ROWS = new Set\((.*?)\);", dialog)
     assert set(json.loads(own)) == set(re.findall(r"\btask\.(\w+)", dialog))

@@ -23,7 +23,14 @@ def test_sigterm_is_due_at_once_and_sigkill_after_the_grace() -> None:
 def test_sigkill_is_sent_again_every_second() -> None:
     ending = Ending()
     ending.start(0.0, grace=0.0)
-    assert [ending.due(moment) for moment in (0.0, 0.0, 0.5, 1.0, 1.5, 2.0)] == [SIGTERM, SIGKILL, None, SIGKILL, None, SIGKILL]
+    assert [ending.due(moment) for moment in (0.0, 0.0, 0.5, 1.0, 1.5, 2.0)] == [
+        SIGTERM,
+        SIGKILL,
+        None,
+        SIGKILL,
+        None,
+        SIGKILL,
+    ]
 
 
 def test_sigkill_is_brought_forward_and_never_put_off() -> None:

@@ -87,7 +87,11 @@ class TestDoing:
         assert (results / "a.1.out").read_text() == "prompt: say hello\n"
         assert (results / "a.1.err").read_text() == "noise\n"
         start, done = records(store, "a")
-        assert (start["state"], done["state"], done["message"]) == ("START", "DONE", "prompt: say hello")
+        assert (start["state"], done["state"], done["message"]) == (
+            "START",
+            "DONE",
+            "prompt: say hello",
+        )
         assert done["meta"] | {"seconds": 0} == {
             "token": 1,
             "attempt": 1,
@@ -98,13 +102,32 @@ class TestDoing:
         assert queue.get("a").state == "done" and not LockTable(store).status("a").exists
 
     @pytest.mark.parametrize(
-        "prompt", ["it's", '"quoted" $HOME `id` $(id)', "a\nb\n", "; rm -rf /", "--help", "{task_id} {}", "任务 🐝", "%s\\n", " "]
+        "prompt",
+        [
+            "it's",
+            '"quoted" $HOME `id` $(id)',
+            "a\nb\n",
+            "; rm -rf /",
+            "--help",
+            "{task_id} {}",
+            "任务 🐝",
+            "%s\\n",
+            " ",
+        ],
     )
-    def test_a_prompt_arrives_as_it_is(self, store: Store, queue: TaskQueue, results: Path, prompt: str) -> None:
+    def test_a_prompt_arrives_as_it_is(
+        self, store: Store, queue: TaskQueue, results: Path, prompt: str
+    ) -> None:
         """As a word of the command, on standard input, and in the environment."""
         queue.add("a", prompt)
         show = "import os, sys; print([sys.argv[1:], sys.stdin.read(), os.environ['SWARM_PROMPT']])"
-        work(store, f'{sys.executable} -c "{show}" {{prompt}} x={{prompt}}={{token}} {{task_id}} {{worker}} {{attempt}}')
+        work(
+            store,
+            (
+                f'{sys.executable} -c "{show}" {{prompt}} x={{prompt}}={{token}} {{task_id}} '
+                f"{{worker}} {{attempt}}"
+            ),
+        )
         expected = [[prompt, f"x={prompt}=1", "a", "worker-1", "1"], prompt, prompt]
         assert (results / "a.1.out").read_text() == f"{expected}\n"
 
@@ -119,14 +142,18 @@ class TestDoing:
         assert work(store, ["echo", "{prompt}"]).tally.failed == 1
         assert queue.get("b").state == "failed" and "Leave {prompt} out" in queue.get("b").reason
 
-    def test_a_task_with_a_command_runs_that_instead(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_a_task_with_a_command_runs_that_instead(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("words", command=["printf", "%s|", "a b", "$HOME"])
         queue.add("shell", "the prompt", command='echo "$SWARM_PROMPT" | tr a-z A-Z')
         work(store, "false")
         assert (results / "words.1.out").read_text() == "a b|$HOME|"
         assert (results / "shell.1.out").read_text() == "THE PROMPT\n"
 
-    def test_without_an_agent_only_tasks_with_a_command_are_taken(self, store: Store, queue: TaskQueue) -> None:
+    def test_without_an_agent_only_tasks_with_a_command_are_taken(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", "for an agent", priority=9)
         queue.add("b", command="true")
         queue.add("c", command="true", after=["a"])
@@ -135,7 +162,12 @@ class TestDoing:
         assert [task.state for task in queue.tasks()] == ["ready", "done", "waiting"]
 
     def test_the_command_knows_its_task_and_its_swarm(
-        self, store: Store, queue: TaskQueue, results: Path, isolated_swarm_dir: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        store: Store,
+        queue: TaskQueue,
+        results: Path,
+        isolated_swarm_dir: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setenv("SWARM_TOKEN", "99")  # of a worker that this one runs in
         monkeypatch.setenv("SWARM_PROMPT", "outer")
@@ -143,9 +175,18 @@ class TestDoing:
         queue.add("a", command=f"echo $AI_SWARM_DIR {' '.join(f'$SWARM_{name}' for name in names)}")
         work(store)
         place = str(isolated_swarm_dir)
-        assert (results / "a.1.out").read_text().split() == [place, "a", "worker-1", "1", "1", place]
+        assert (results / "a.1.out").read_text().split() == [
+            place,
+            "a",
+            "worker-1",
+            "1",
+            "1",
+            place,
+        ]
 
-    def test_marker_lines_become_records_and_decide_nothing(self, store: Store, queue: TaskQueue) -> None:
+    def test_marker_lines_become_records_and_decide_nothing(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         said = [
             "[WAIT] which database?",
             " [HELP]",
@@ -156,19 +197,36 @@ class TestDoing:
             "[wait] no",
         ]
         lines = "\n".join(said)
-        queue.add("a", command=["sh", "-c", f"printf '%s\\n' '{lines}' >&2; printf '[SKIP] no newline'; exit 3"], max_attempts=1)
+        queue.add(
+            "a",
+            command=[
+                "sh",
+                "-c",
+                f"printf '%s\\n' '{lines}' >&2; printf '[SKIP] no newline'; exit 3",
+            ],
+            max_attempts=1,
+        )
         work(store)
         found = [(record["state"], record.get("message", "")) for record in records(store, "a")]
-        markers = [("WAIT", "which database?"), ("HELP", ""), ("ERROR", "no disk"), ("DONE", "half of it")]
+        markers = [
+            ("WAIT", "which database?"),
+            ("HELP", ""),
+            ("ERROR", "no disk"),
+            ("DONE", "half of it"),
+        ]
         assert sorted(found[1:-1]) == sorted([*markers, ("SKIP", "no newline")])
         assert found[-1] == ("ERROR", "exit code 3")
         assert all(record["meta"]["from"] == "output" for record in records(store, "a")[1:-1])
         assert queue.get("a").state == "failed"
 
-    def test_a_marker_is_logged_while_the_agent_works(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+    def test_a_marker_is_logged_while_the_agent_works(
+        self, store: Store, queue: TaskQueue, tmp_path: Path
+    ) -> None:
         answer = tmp_path / "answer"
         os.mkfifo(answer)
-        queue.add("a", command=["sh", "-c", f'echo "[WAIT] may I?"; read reply <{answer}; echo "$reply"'])
+        queue.add(
+            "a", command=["sh", "-c", f'echo "[WAIT] may I?"; read reply <{answer}; echo "$reply"']
+        )
         thread = threading.Thread(target=work, args=(store,))
         thread.start()
         try:
@@ -187,9 +245,12 @@ class TestDoing:
         assert queue.get("a").state == "done"
 
     @pytest.mark.parametrize(
-        "command", ["head -c 3000000 /dev/urandom", "head -c 3000000 /dev/zero", "printf 'a\\0b\\377\\r\\n'"]
+        "command",
+        ["head -c 3000000 /dev/urandom", "head -c 3000000 /dev/zero", "printf 'a\\0b\\377\\r\\n'"],
     )
-    def test_any_output_is_written_byte_by_byte(self, store: Store, queue: TaskQueue, results: Path, command: str) -> None:
+    def test_any_output_is_written_byte_by_byte(
+        self, store: Store, queue: TaskQueue, results: Path, command: str
+    ) -> None:
         queue.add("a", command=command)
         assert work(store).tally.done == 1
         written = (results / "a.1.out").stat().st_size
@@ -198,7 +259,9 @@ class TestDoing:
 
 
 class TestFailing:
-    def test_a_failure_is_tried_again_and_tells_the_last_lines(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_failure_is_tried_again_and_tells_the_last_lines(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", command="seq 30; echo ' oops' >&2; exit 7", max_attempts=2)
         assert work(store).tally.failed == 2
         states = [record["state"] for record in records(store, "a")]
@@ -218,13 +281,21 @@ class TestFailing:
         queue.add("a", command="false", max_attempts=4)
         worker = SmartWorker("w", store=store, backoff=0.05)
         worker.run(until_empty=True)
-        pauses = [record["meta"].get("retry_in") for record in records(store, "a") if record["state"] == "ERROR"]
+        pauses = [
+            record["meta"].get("retry_in")
+            for record in records(store, "a")
+            if record["state"] == "ERROR"
+        ]
         assert pauses == [0.05, 0.1, 0.2, None]
 
-    def test_a_command_that_cannot_be_run_is_the_tasks_fault(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_command_that_cannot_be_run_is_the_tasks_fault(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", command=["/nowhere/x"], max_attempts=1)
         assert work(store).tally.failed == 1
-        assert records(store, "a")[-1]["message"].startswith("cannot run /nowhere/x: No such file or directory. ")
+        assert records(store, "a")[-1]["message"].startswith(
+            "cannot run /nowhere/x: No such file or directory. "
+        )
 
     def test_an_agent_that_only_this_task_makes_impossible_is_the_tasks_fault(
         self, store: Store, queue: TaskQueue, tmp_path: Path
@@ -233,27 +304,40 @@ class TestFailing:
         (tmp_path / "there.sh").chmod(0o755)
         queue.add("missing", "x", max_attempts=1)
         queue.add("there", "x", max_attempts=1)
-        assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {"done": 1, "failed": 1, "released": 0, "lost": 0}
+        assert vars(work(store, f"{tmp_path}/{{task_id}}.sh").tally) == {
+            "done": 1,
+            "failed": 1,
+            "released": 0,
+            "lost": 0,
+        }
 
-    def test_an_agent_of_bytes_that_are_no_text_is_run(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_of_bytes_that_are_no_text_is_run(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", "x")
         assert work(store, ["printf", "%s", os.fsdecode(b"\xff")]).tally.done == 1
         assert (results / "a.1.out").read_bytes() == b"\xff"
 
-    def test_output_is_not_written_to_a_pipe(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_output_is_not_written_to_a_pipe(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         results.mkdir(parents=True)
         os.mkfifo(results / "a.1.out")
         queue.add("a", command="true")
         with pytest.raises(StoreError, match="is not a plain file"):
             SmartWorker("w", store=store).work_on(queue.claim("w"))
 
-    def test_a_queue_that_its_agent_removes_is_lost_and_no_fault(self, isolated_swarm_dir: Path) -> None:
+    def test_a_queue_that_its_agent_removes_is_lost_and_no_fault(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         TaskQueue().add("a", command="rm -rf $SWARM_STATE_DIR; echo hi")
         worker = SmartWorker("w")
         worker.run(until_empty=True)
         assert worker.tally.lost == 1
 
-    def test_an_agent_that_cannot_be_run_costs_no_attempt(self, store: Store, queue: TaskQueue) -> None:
+    def test_an_agent_that_cannot_be_run_costs_no_attempt(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", "x")
         with pytest.raises(CannotRun, match="/nowhere/agent"):
             work(store, "/nowhere/agent {prompt}")
@@ -261,14 +345,18 @@ class TestFailing:
         assert (task.state, task.attempts) == ("ready", 0)
         assert not LockTable(store).status("a").exists
 
-    def test_no_task_is_claimed_if_output_cannot_be_written(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+    def test_no_task_is_claimed_if_output_cannot_be_written(
+        self, store: Store, queue: TaskQueue, tmp_path: Path
+    ) -> None:
         (tmp_path / "file").write_text("")
         queue.add("a", command="true")
         with pytest.raises(StoreError, match="cannot write the agent's output"):
             work(store, results=str(tmp_path / "file" / "results"))
         assert records(store, "a") == []
 
-    def test_output_that_cannot_be_written_costs_no_attempt(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_output_that_cannot_be_written_costs_no_attempt(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="true")
         results.mkdir(parents=True)
         (results / "a.1.err").symlink_to("/dev/null")
@@ -276,7 +364,9 @@ class TestFailing:
             SmartWorker("w", store=store).work_on(queue.claim("w"))
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
-    def test_an_attempt_that_takes_too_long_has_failed(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_attempt_that_takes_too_long_has_failed(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="echo $$; sleep 60", max_attempts=1, timeout=0.3)
         begun = time.monotonic()
         work(store)
@@ -284,7 +374,9 @@ class TestFailing:
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
         assert group_has_ended(int((results / "a.1.out").read_text()))
 
-    def test_an_agent_that_ignores_sigterm_is_killed(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_that_ignores_sigterm_is_killed(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="trap '' TERM; echo $$; while :; do sleep 0.1; done", max_attempts=1)
         work(store, timeout=0.3, grace=0.3)
         assert records(store, "a")[-1]["message"] == "timed out after 0.3 seconds"
@@ -314,9 +406,16 @@ class TestTroubleWithTheStore:
         monkeypatch.setattr(StatusLog, "append", once)
         queue.add("a", command="echo '[WAIT] one'; sleep 0.3; echo '[HELP] two'")
         assert work(store).tally.done == 1
-        assert [record["state"] for record in records(store, "a")] == ["START", "WAIT", "HELP", "DONE"] and failed
+        assert [record["state"] for record in records(store, "a")] == [
+            "START",
+            "WAIT",
+            "HELP",
+            "DONE",
+        ] and failed
 
-    def test_an_agent_is_ended_when_its_worker_fails(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_is_ended_when_its_worker_fails(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="echo $$; sleep 60")
         worker = SmartWorker("w", store=store, on_line=lambda line: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -338,7 +437,9 @@ class TestTroubleWithTheStore:
             worker.work_on(claim)
         assert (queue.get("a").state, queue.get("a").attempts) == ("ready", 0)
 
-    def test_a_late_stop_writes_to_no_other_file(self, store: Store, queue: TaskQueue, tmp_path: Path) -> None:
+    def test_a_late_stop_writes_to_no_other_file(
+        self, store: Store, queue: TaskQueue, tmp_path: Path
+    ) -> None:
         queue.add("a", command="true")
         attempt = Attempt(
             queue,
@@ -352,7 +453,9 @@ class TestTroubleWithTheStore:
             on_line=lambda line: None,
         )
         attempt.run()
-        reused = [os.open(tmp_path / f"file-{number}", os.O_CREAT | os.O_RDWR) for number in range(20)]
+        reused = [
+            os.open(tmp_path / f"file-{number}", os.O_CREAT | os.O_RDWR) for number in range(20)
+        ]
         attempt.stop()
         assert all(os.fstat(fd).st_size == 0 for fd in reused)
         for fd in reused:
@@ -397,12 +500,16 @@ class TestFlood:
     def store(self, isolated_swarm_dir: Path) -> Store:
         return FileStore(str(isolated_swarm_dir))
 
-    def test_a_flooding_agent_ends_when_its_time_is_up(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_flooding_agent_ends_when_its_time_is_up(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", command="yes '' | head -c 40000000; sleep 60", max_attempts=1, timeout=0.5)
         assert work(store, on_line=lambda line: None).tally.failed == 1
         assert queue.get("a").reason == "timed out after 0.5 seconds"
 
-    def test_a_flooding_agent_ends_when_its_worker_is_stopped(self, store: Store, queue: TaskQueue) -> None:
+    def test_a_flooding_agent_ends_when_its_worker_is_stopped(
+        self, store: Store, queue: TaskQueue
+    ) -> None:
         queue.add("a", command="yes '' | head -c 200000000; sleep 60")
         worker = SmartWorker("worker-1", store=store, on_line=lambda line: None)
         thread = threading.Thread(target=worker.run)
@@ -413,7 +520,9 @@ class TestFlood:
         thread.join(timeout=30)
         assert not thread.is_alive() and worker.tally.released == 1
 
-    @pytest.mark.parametrize("text", ["[DONE] x" + " " * 100_000 + "y", "[" * 100_000, "[WAIT]" + "\t" * 60_000])
+    @pytest.mark.parametrize(
+        "text", ["[DONE] x" + " " * 100_000 + "y", "[" * 100_000, "[WAIT]" + "\t" * 60_000]
+    )
     def test_no_line_takes_long_to_read(self, text: str) -> None:
         begun = time.process_time()
         marker(text)
@@ -426,7 +535,9 @@ class TestFlood:
 
 
 class TestLosing:
-    def test_an_agent_whose_lease_is_lost_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_an_agent_whose_lease_is_lost_is_stopped(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="echo $$; sleep 60")
         worker = SmartWorker("worker-1", store=store, ttl=1.5)
         thread = threading.Thread(target=worker.run)
@@ -520,7 +631,9 @@ class TestLosing:
         assert worker.work_on(queue.claim("worker-1", ttl=1)) == "lost"
         assert not results.with_name("begun").exists()
 
-    def test_a_cancelled_task_is_stopped(self, store: Store, queue: TaskQueue, results: Path) -> None:
+    def test_a_cancelled_task_is_stopped(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
         queue.add("a", command="echo $$; sleep 60")
         worker = SmartWorker("worker-1", store=store, ttl=1.5)
         thread = threading.Thread(target=worker.run, kwargs={"until_empty": True})
@@ -546,8 +659,12 @@ class TestStopping:
         last = records(store, "a")[-1]
         assert last["state"] == "SKIP" and "the worker was stopped" in last["message"]
 
-    def test_a_stopped_agent_has_not_finished_whatever_its_exit_code(self, store: Store, queue: TaskQueue, results: Path) -> None:
-        queue.add("a", command="trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    def test_a_stopped_agent_has_not_finished_whatever_its_exit_code(
+        self, store: Store, queue: TaskQueue, results: Path
+    ) -> None:
+        queue.add(
+            "a", command="trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+        )
         worker = SmartWorker("worker-1", store=store)
         thread = threading.Thread(target=worker.run)
         thread.start()
@@ -566,7 +683,9 @@ class TestStopping:
         thread.join(timeout=10)
         assert not thread.is_alive()
 
-    def test_an_idle_worker_is_woken_by_a_new_task(self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_idle_worker_is_woken_by_a_new_task(
+        self, store: Store, queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """By itself it would look again after ten minutes."""
         monkeypatch.setattr("swarm.workers.worker._IDLE_WAIT", 600.0)
         monkeypatch.setattr("swarm.stores.file.store._WATCH_RENEWAL", 600.0)
@@ -592,14 +711,20 @@ class TestStopping:
         thread.start()
         until(lambda: worker.idle)
         claim = worker.queue.claim
-        monkeypatch.setattr(worker.queue, "claim", lambda *_, **__: (_ for _ in ()).throw(StoreError("the disk is gone")))
+        monkeypatch.setattr(
+            worker.queue,
+            "claim",
+            lambda *_, **__: (_ for _ in ()).throw(StoreError("the disk is gone")),
+        )
         until(lambda: events)
         monkeypatch.setattr(worker.queue, "claim", claim)
         queue.add("a", command="true")
         until(lambda: queue.get("a").state == "done")
         worker.stop()
         thread.join(timeout=10)
-        assert [event for event in events if event[0] == "trouble"] == [("trouble", "", "the disk is gone")]
+        assert [event for event in events if event[0] == "trouble"] == [
+            ("trouble", "", "the disk is gone")
+        ]
 
     def test_a_store_that_cannot_be_used_at_all_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -618,7 +743,9 @@ class TestStopping:
         ({"grace": -1}, "0 or more"),
     ],
 )
-def test_an_invalid_option_of_a_worker_is_refused_at_once(options: dict[str, Any], rule: str) -> None:
+def test_an_invalid_option_of_a_worker_is_refused_at_once(
+    options: dict[str, Any], rule: str
+) -> None:
     with pytest.raises(BadInput, match=rule):
         SmartWorker(**{"worker_id": "w", **options}, store=MemoryStore())
 
@@ -634,7 +761,12 @@ class TestCommand:
             command = [sys.executable, str(ROOT / "swarm" / "__main__.py"), "worker", *args]
             pipe = subprocess.PIPE
             process = subprocess.Popen(
-                command, env=script_environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+                command,
+                env=script_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+                text=True,
             )
             started.append(process)
             return process
@@ -650,7 +782,9 @@ class TestCommand:
         queue = TaskQueue()
         queue.add("a", command="echo hello")
         queue.add("b", "x", max_attempts=1)
-        out, err = start("--id", "3", "--until-empty", "--exec", "sh -c 'exit 4'").communicate(timeout=30)
+        out, err = start("--id", "3", "--until-empty", "--exec", "sh -c 'exit 4'").communicate(
+            timeout=30
+        )
         assert err == ""
         events = [line.split(maxsplit=1)[1] for line in out.splitlines()]
         assert events == [
@@ -682,7 +816,10 @@ class TestCommand:
             "released": 1,
             "lost": 0,
         }
-        assert queue.get("a").state == "ready" and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).status("a").exists
+        assert (
+            queue.get("a").state == "ready"
+            and not LockTable(FileStore(os.environ["AI_SWARM_DIR"])).status("a").exists
+        )
 
     def test_a_second_signal_does_not_wait_for_the_agent(
         self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
@@ -717,7 +854,9 @@ class TestCommand:
         until(lambda: queue.get("b").state == "done")
         assert worker.poll() is None
 
-    def test_an_idle_worker_ends_at_once(self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path) -> None:
+    def test_an_idle_worker_ends_at_once(
+        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path
+    ) -> None:
         TaskQueue().add("a", command="true")
         worker = start("--id", "1")
         assert worker.stdout is not None
@@ -767,7 +906,11 @@ class TestCommand:
         ],
     )
     def test_bad_input_is_refused(
-        self, start: Callable[..., subprocess.Popen[str]], isolated_swarm_dir: Path, args: tuple[str, ...], rule: str
+        self,
+        start: Callable[..., subprocess.Popen[str]],
+        isolated_swarm_dir: Path,
+        args: tuple[str, ...],
+        rule: str,
     ) -> None:
         worker = start(*args)
         out, err = worker.communicate(timeout=20)

@@ -35,12 +35,21 @@ def put(text: str | None, server: Mapping[str, object], name: str) -> str:
     before = _parse(text or "", name)
     present = _server(before)
     if present is not None and not is_own_server(present):
-        raise BadInput(f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; remove or rename it.")
-    fields = {**(present or {}), **server, "env_vars": _merged(server.get("env_vars"), (present or {}).get("env_vars"))}
+        raise BadInput(
+            f"{name} has an [mcp_servers.swarm] that swarm did not write. Nothing was changed; "
+            f"remove or rename it."
+        )
+    fields = {
+        **(present or {}),
+        **server,
+        "env_vars": _merged(server.get("env_vars"), (present or {}).get("env_vars")),
+    }
     if text is not None and fields == present:
         return text
     rest = remove(text, name) if text else text
-    body = "[mcp_servers.swarm]\n" + "".join(f"{key} = {_as_toml(value)}\n" for key, value in fields.items())
+    body = "[mcp_servers.swarm]\n" + "".join(
+        f"{key} = {_as_toml(value)}\n" for key, value in fields.items()
+    )
     after = marked_block.put(rest, body, TOML, name)
     _check(before, after, name)
     return after
@@ -83,13 +92,22 @@ class _Float(str):
 def _merged(ours: object, present: object) -> list[object]:
     """Return swarm's values and those that the user added."""
     first = list(ours) if isinstance(ours, list) else []
-    return [*first, *(item for item in (present if isinstance(present, list) else []) if item not in first)]
+    return [
+        *first,
+        *(item for item in (present if isinstance(present, list) else []) if item not in first),
+    ]
 
 
 def _as_toml(value: object) -> str:
     """Return a value as TOML. The user may have added a table to the server."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json_codec.dumps(key)} = {_as_toml(item)}" for key, item in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(
+                f"{json_codec.dumps(key)} = {_as_toml(item)}" for key, item in value.items()
+            )
+            + " }"
+        )
     if isinstance(value, list):
         return f"[{', '.join(map(_as_toml, value))}]"
     return str(value) if isinstance(value, _Float) else json_codec.dumps(value)
@@ -113,9 +131,13 @@ def _cut(text: str) -> str:
         assert head is not None
         piece = text[head.start() : following.start() if following else len(text)]
         if _OWN_TABLE.fullmatch(head[1]):
-            piece = "".join(line for line in piece.splitlines(keepends=True) if line.lstrip().startswith("#"))
+            piece = "".join(
+                line for line in piece.splitlines(keepends=True) if line.lstrip().startswith("#")
+            )
         pieces.append(piece)
-    marker = re.compile(rf"^{re.escape(TOML.begins)}[^\n]*\n?|^{re.escape(TOML.end)}\r?(\n|\Z)", re.MULTILINE)
+    marker = re.compile(
+        rf"^{re.escape(TOML.begins)}[^\n]*\n?|^{re.escape(TOML.end)}\r?(\n|\Z)", re.MULTILINE
+    )
     return marker.sub("", "".join(pieces))
 
 
@@ -127,7 +149,8 @@ def _check(before: dict[str, Any], after: str, name: str) -> None:
         value = {"": None}
     if _without_server(value) != _without_server(before):
         raise BadInput(
-            f"the table [mcp_servers.swarm] cannot be added to {name}, or removed, without changing something else. "
+            f"the table [mcp_servers.swarm] cannot be added to {name}, or removed, without "
+            f"changing something else. "
             "Nothing was changed; edit the file by hand."
         )
 
@@ -137,4 +160,8 @@ def _without_server(value: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(servers, dict):
         return value
     rest = {key: server for key, server in servers.items() if key != "swarm"}
-    return {**value, "mcp_servers": rest} if rest else {key: item for key, item in value.items() if key != "mcp_servers"}
+    return (
+        {**value, "mcp_servers": rest}
+        if rest
+        else {key: item for key, item in value.items() if key != "mcp_servers"}
+    )

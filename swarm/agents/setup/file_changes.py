@@ -42,7 +42,9 @@ def read(path: str) -> bytes | None:
     with open(real, "rb") as file:
         content = file.read()
     if not os.access(real, os.W_OK):
-        raise StoreError(f"{path} is read-only. Nothing was changed; make it writable with chmod u+w.")
+        raise StoreError(
+            f"{path} is read-only. Nothing was changed; make it writable with chmod u+w."
+        )
     return content
 
 
@@ -88,7 +90,10 @@ def _make(changes: Sequence[Change], root: str) -> None:
 
 def _refuse_if_changed(change: Change) -> None:
     if read(change.path) != change.before:
-        raise SwarmError(f"{change.path} was changed by another program meanwhile. Nothing was changed. Try again.")
+        raise SwarmError(
+            f"{change.path} was changed by another program meanwhile. Nothing was changed. Try "
+            f"again."
+        )
 
 
 def _real(path: str) -> str:
@@ -97,7 +102,9 @@ def _real(path: str) -> str:
     try:
         return os.path.realpath(path, strict=True)
     except OSError as error:
-        raise BadInput(f"{path} is a symbolic link that leads nowhere: {error.strerror}. Nothing was changed.") from None
+        raise BadInput(
+            f"{path} is a symbolic link that leads nowhere: {error.strerror}. Nothing was changed."
+        ) from None
 
 
 def _make_directories(path: str) -> list[str]:

@@ -30,12 +30,16 @@ def put(text: str, groups: Mapping[str, object], name: str) -> str:
     """Return the text with these groups, one for each event, and no other hook of
     swarm.
     """
-    if text and _own_groups(json_edit.parse(text, name)) == {event: [group] for event, group in groups.items()}:
+    if text and _own_groups(json_edit.parse(text, name)) == {
+        event: [group] for event, group in groups.items()
+    }:
         return text
     text = remove(text, name)
     for event, group in groups.items():
         present = _events(json_edit.parse(text, name)).get(event) if text else None
-        text = json_edit.insert(text, ("hooks", event, len(present) if isinstance(present, list) else 0), group, name)
+        text = json_edit.insert(
+            text, ("hooks", event, len(present) if isinstance(present, list) else 0), group, name
+        )
     return text
 
 

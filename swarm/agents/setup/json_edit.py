@@ -28,9 +28,14 @@ def parse(text: str, name: str) -> Any:
     try:
         value = json.loads(text.removeprefix(_BOM))
     except json.JSONDecodeError as error:
-        hint = "it is empty; remove it, or write {} into it" if not text.strip(_BOM + _SPACE) else error.msg.lower()
+        hint = (
+            "it is empty; remove it, or write {} into it"
+            if not text.strip(_BOM + _SPACE)
+            else error.msg.lower()
+        )
         raise BadInput(
-            f"{name}, line {error.lineno}, is not JSON: {hint}. Nothing was changed. Remove comments and trailing commas first."
+            f"{name}, line {error.lineno}, is not JSON: {hint}. Nothing was changed. Remove "
+            f"comments and trailing commas first."
         ) from None
     except RecursionError:
         raise BadInput(f"{name} is nested too deeply. Nothing was changed.") from None
@@ -56,7 +61,9 @@ def insert(text: str, path: Path, value: object, name: str) -> str:
         members = _members(text, start)
         member = _find(members, step, name)
         if member is None:
-            return _with_member(text, start, members, step, _nested(path[depth + 1 :], value), depth)
+            return _with_member(
+                text, start, members, step, _nested(path[depth + 1 :], value), depth
+            )
         start = member.value
     raise BadInput(f"{name} has {'.'.join(map(str, path))} already. Nothing was changed.")
 
@@ -74,7 +81,9 @@ def remove(text: str, path: Path, name: str) -> str:
         assert member is not None, path
         if len(members) > 1:
             index = members.index(member)
-            kept = (members[index - 1].end, member.end) if index else (member.start, members[1].start)
+            kept = (
+                (members[index - 1].end, member.end) if index else (member.start, members[1].start)
+            )
         start = member.value
     return text[: kept[0]] + text[kept[1] :] if kept else ""
 
@@ -134,7 +143,9 @@ def _find(members: list[Member], step: str | int, name: str) -> Member | None:
         return members[step] if step < len(members) else None
     same = [member for member in members if member.key == step]
     if len(same) > 1:
-        raise BadInput(f"{name} has {step!r} twice in one object. Nothing was changed; remove one of them.")
+        raise BadInput(
+            f"{name} has {step!r} twice in one object. Nothing was changed; remove one of them."
+        )
     return same[0] if same else None
 
 
@@ -144,7 +155,9 @@ def _nested(path: Path, value: object) -> object:
     return value
 
 
-def _with_member(text: str, start: int, members: list[Member], step: str | int, value: object, depth: int) -> str:
+def _with_member(
+    text: str, start: int, members: list[Member], step: str | int, value: object, depth: int
+) -> str:
     """Return the text with a new last member in the object or list that starts at
     `start`.
     """

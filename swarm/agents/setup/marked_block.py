@@ -34,9 +34,15 @@ class Block(NamedTuple):
 
 
 MARKDOWN = Marks(
-    "<!-- swarm:begin", "<!-- swarm:begin (made by swarm setup; removed by swarm setup --remove) -->", "<!-- swarm:end -->"
+    "<!-- swarm:begin",
+    "<!-- swarm:begin (made by swarm setup; removed by swarm setup --remove) -->",
+    "<!-- swarm:end -->",
 )
-TOML = Marks("# swarm: begin", "# swarm: begin (made by swarm setup; removed by swarm setup codex --remove)", "# swarm: end")
+TOML = Marks(
+    "# swarm: begin",
+    "# swarm: begin (made by swarm setup; removed by swarm setup codex --remove)",
+    "# swarm: end",
+)
 
 
 def find(text: str, marks: Marks, name: str) -> Block | None:
@@ -51,7 +57,8 @@ def find(text: str, marks: Marks, name: str) -> Block | None:
     if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
         line = text.count("\n", 0, min(found[0].start() for found in (begins, ends) if found)) + 1
         raise BadInput(
-            f"{name}, line {line}: the lines {marks.begins!r} and {marks.end!r} must occur once each, in this order. "
+            f"{name}, line {line}: the lines {marks.begins!r} and {marks.end!r} must occur once "
+            f"each, in this order. "
             "Nothing was changed; fix that by hand."
         )
     return Block(begins[0].start(), ends[0].end(), text[begins[0].end() : ends[0].start()])

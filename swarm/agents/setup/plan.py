@@ -33,7 +33,14 @@ the commands to use. If an answer says `must_stop`, stop at once: the task is no
 and you must write nothing for it.
 """
 FORWARDED = (  # variables that swarm and the clients of its stores read
-    *("SWARM_STATE_DIR", "AI_SWARM_DIR", "SWARM_STORE", "AI_SWARM_LOCK_TTL", "SWARM_LOG_MAX_BYTES", "SWARM_DURABLE"),
+    *(
+        "SWARM_STATE_DIR",
+        "AI_SWARM_DIR",
+        "SWARM_STORE",
+        "AI_SWARM_LOCK_TTL",
+        "SWARM_LOG_MAX_BYTES",
+        "SWARM_DURABLE",
+    ),
     *("SWARM_WORKER", "SWARM_TASK_ID", "SWARM_TOKEN"),
     *(variable for driver in SERVER_DRIVERS for variable in driver.variables),
 )
@@ -67,12 +74,20 @@ def agent_files(agent: str, *, project: str = "", config: str = "") -> AgentFile
         servers = f"{project}/.mcp.json" if project else f"{config or home}/.claude.json"
         instructions = f"{project or directory}/CLAUDE.md"
         return AgentFiles(
-            project or home, f"{directory}/settings.json", servers, instructions, f"{directory}/skills/swarm/SKILL.md"
+            project or home,
+            f"{directory}/settings.json",
+            servers,
+            instructions,
+            f"{directory}/skills/swarm/SKILL.md",
         )
     directory = config or os.path.join(project or home, ".codex")
     skill = f"{project or home}/.agents/skills/swarm/SKILL.md"
     return AgentFiles(
-        project or home, f"{directory}/hooks.json", f"{directory}/config.toml", f"{project or directory}/AGENTS.md", skill
+        project or home,
+        f"{directory}/hooks.json",
+        f"{directory}/config.toml",
+        f"{project or directory}/AGENTS.md",
+        skill,
     )
 
 
@@ -94,14 +109,20 @@ def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: boo
         if text is None and not skill:
             return None
         if text is not None and _SKILL_MARK not in text:
-            raise BadInput(f"{name} is a skill that swarm did not write. Nothing was changed; remove or rename it.")
+            raise BadInput(
+                f"{name} is a skill that swarm did not write. Nothing was changed; remove or "
+                f"rename it."
+            )
         return skill_text()
 
     return _changes(
         [
             (files.hooks, put_hooks),
             (files.servers, put_server),
-            (files.instructions, lambda text, name: marked_block.put(text, instructions(command), MARKDOWN, name)),
+            (
+                files.instructions,
+                lambda text, name: marked_block.put(text, instructions(command), MARKDOWN, name),
+            ),
             (files.skill, put_skill),
         ]
     )
@@ -110,14 +131,22 @@ def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: boo
 def removals(agent: str, files: AgentFiles) -> list[Change]:
     """Return the changes after which nothing of swarm is left."""
 
-    def if_mentioned(remove: Callable[[str, str], str | None]) -> Callable[[str | None, str], str | None]:
+    def if_mentioned(
+        remove: Callable[[str, str], str | None],
+    ) -> Callable[[str | None, str], str | None]:
         return lambda text, name: remove(text, name) if text and "swarm" in text else text
 
     return _changes(
         [
             (files.hooks, if_mentioned(lambda text, name: hook_entries.remove(text, name) or None)),
-            (files.servers, if_mentioned(codex_toml.remove if agent == "codex" else _remove_server)),
-            (files.instructions, if_mentioned(lambda text, name: marked_block.remove(text, MARKDOWN, name))),
+            (
+                files.servers,
+                if_mentioned(codex_toml.remove if agent == "codex" else _remove_server),
+            ),
+            (
+                files.instructions,
+                if_mentioned(lambda text, name: marked_block.remove(text, MARKDOWN, name)),
+            ),
             (files.skill, if_mentioned(lambda text, name: None if _SKILL_MARK in text else text)),
         ]
     )
@@ -130,13 +159,25 @@ def instructions(command: Sequence[str]) -> str:
 
 def skill_text() -> str:
     """Return the skill that is part of swarm."""
-    with open(os.path.join(os.path.dirname(os.path.dirname(__file__)), "skills", "swarm", "SKILL.md"), encoding="utf-8") as file:
+    with open(
+        os.path.join(os.path.dirname(os.path.dirname(__file__)), "skills", "swarm", "SKILL.md"),
+        encoding="utf-8",
+    ) as file:
         return file.read()
 
 
 def _groups(agent: str, command: Sequence[str]) -> dict[str, object]:
     def group(timeout: int = _HOOK_TIMEOUT, **matcher: str) -> object:
-        return {**matcher, "hooks": [{"type": "command", "command": hook_entries.command_line(command), "timeout": timeout}]}
+        return {
+            **matcher,
+            "hooks": [
+                {
+                    "type": "command",
+                    "command": hook_entries.command_line(command),
+                    "timeout": timeout,
+                }
+            ],
+        }
 
     return {
         "SessionStart": group(),
@@ -151,7 +192,10 @@ def _put_server(text: str | None, server: dict[str, object], name: str) -> str:
     present = json_edit.parse(text, name).get("mcpServers") if text is not None else None
     found = present.get("swarm") if isinstance(present, dict) else None
     if found is not None and not is_own_server(found):
-        raise BadInput(f"{name} has an MCP server `swarm` that swarm did not write. Nothing was changed; remove or rename it.")
+        raise BadInput(
+            f"{name} has an MCP server `swarm` that swarm did not write. Nothing was changed; "
+            f"remove or rename it."
+        )
     if text is not None and found is not None:
         if {**found, **server} == found:
             return text
@@ -177,7 +221,8 @@ def _changes(steps: Sequence[tuple[str, Callable[[str | None, str], str | None]]
             raise BadInput(f"{path} is not UTF-8. Nothing was changed.") from None
         after = step(text, path)
         if after is None and text is not None and os.path.islink(path):
-            after = "{}\n" if path.endswith(".json") else ""  # deleting the target would leave a dangling link
+            # deleting the target would leave a dangling link
+            after = "{}\n" if path.endswith(".json") else ""
         if after != text:
             found.append(Change(path, before, None if after is None else after.encode()))
     return found

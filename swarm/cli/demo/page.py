@@ -32,7 +32,9 @@ class DemoPage:
         answer = json_codec.loads(self._process.stdout.readline() or b"{}")
         if "url" not in answer:
             self.close()
-            raise StoreError(answer.get("error", "the page could not be started. To see why, run: swarm web"))
+            raise StoreError(
+                answer.get("error", "the page could not be started. To see why, run: swarm web")
+            )
         self.url = str(answer["url"])
 
     def invite(self) -> None:

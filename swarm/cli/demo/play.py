@@ -50,7 +50,9 @@ TASKS = [
     TaskSpec("api", "Serve it all", after=("login", "search")),
     TaskSpec("mobile", "Make it fit a phone", after=("icons",)),
     TaskSpec("docs", "Write the manual", after=("api",)),
-    TaskSpec("release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9),
+    TaskSpec(
+        "release", "Ship it", after=("payments", "docs", "mobile", "drop-old-table"), priority=9
+    ),
 ]
 
 # The agent. It gets its task as any agent does, and writes a line for each task that it
@@ -73,9 +75,14 @@ def demo(call: Call) -> int:
     """Run the demo. Return 0 if every check of its summary holds, else 1."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # from here on there are files and processes to remove
+    # from here on there are files and processes to remove
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     root = tempfile.mkdtemp(prefix="swarm-demo-")
-    screen = Silence() if call.json else open_screen(FileStore(f"{root}/state"), plain="--plain" in call.options)
+    screen = (
+        Silence()
+        if call.json
+        else open_screen(FileStore(f"{root}/state"), plain="--plain" in call.options)
+    )
     show = _Demo(root, screen)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -83,7 +90,9 @@ def demo(call: Call) -> int:
             show.show_page()
         checks = show.play()
         ok = all(holds for _, holds in checks)
-        call.answer({"ok": ok, "checks": [{"check": text, "holds": holds} for text, holds in checks]})
+        call.answer(
+            {"ok": ok, "checks": [{"check": text, "holds": holds} for text, holds in checks]}
+        )
         show.linger()
         return 0 if ok else 1
     finally:
@@ -136,7 +145,9 @@ class _Demo:
                     screen.record(record)
                     self._act_on(record)
                 self._answer_when_due()
-                if not found and all(worker.poll() is not None for worker in self._workers.values()):
+                if not found and all(
+                    worker.poll() is not None for worker in self._workers.values()
+                ):
                     break
                 screen.pause(cursor)
             screen.pause(cursor, last=True)
@@ -160,12 +171,18 @@ class _Demo:
     def _start_workers(self) -> None:
         environment = environment_with(f"{self._root}/state")
         for number in range(1, WORKERS + 1):
-            worker = swarm_command("worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1")
+            worker = swarm_command(
+                "worker", "--id", str(number), "--until-empty", "--quiet", "--grace", "1"
+            )
             agent = ["--ttl", str(_TTL), "--exec", "sh ../agent.sh"]
             # A session of its own: Ctrl-C must reach only the demo, which then ends the
             # workers.
             self._workers[f"worker-{number}"] = subprocess.Popen(
-                [*worker, *agent], env=environment, cwd=f"{self._root}/work", stdin=subprocess.DEVNULL, start_new_session=True
+                [*worker, *agent],
+                env=environment,
+                cwd=f"{self._root}/work",
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     def _act_on(self, record: dict[str, Any]) -> None:
@@ -174,7 +191,9 @@ class _Demo:
             self._victim = record["worker"]
             self._workers[self._victim].kill()
             self._workers[self._victim].wait()
-            self._screen.note(f"{self._victim} is killed with SIGKILL in the middle of {VICTIM}", bad=True)
+            self._screen.note(
+                f"{self._victim} is killed with SIGKILL in the middle of {VICTIM}", bad=True
+            )
         if record["state"] == "WAIT":
             self._asked_at = time.monotonic()
 
@@ -193,29 +212,48 @@ class _Demo:
         once = sum(len(found) == 1 for found in lines.values())
         logged = sum(self._states(task.id).count("DONE") == 1 for task in TASKS)
         begun, done = self._positions("claim"), self._positions("done")
-        in_order = all(done.get(name, math.inf) < begun.get(task.id, -1) for task in TASKS for name in task.after)
+        in_order = all(
+            done.get(name, math.inf) < begun.get(task.id, -1)
+            for task in TASKS
+            for name in task.after
+        )
         left = self._store.keys("locks")
         return [
             (
-                f"{once} of {len(TASKS)} tasks were done exactly once, and {logged} of {len(TASKS)} were logged as done once",
+                (
+                    f"{once} of {len(TASKS)} tasks were done exactly once, and {logged} of "
+                    f"{len(TASKS)} were logged as done once"
+                ),
                 once == logged == len(TASKS),
             ),
             (
-                f"the queue agrees: {', '.join(f'{count} {state}' for state, count in counts.items())}",
+                (
+                    f"the queue agrees: "
+                    f"{', '.join(f'{count} {state}' for state, count in counts.items())}"
+                ),
                 counts == {"done": len(TASKS)},
             ),
             self._check_takeover(),
             ("no task started before the tasks that it waits for were done", in_order),
-            (f"the agent of {ASKS} asked the user, and the board showed it", "WAIT" in [r["state"] for r in self._records]),
+            (
+                f"the agent of {ASKS} asked the user, and the board showed it",
+                "WAIT" in [r["state"] for r in self._records],
+            ),
             (f"{len(left) or 'no'} lock{'s' * (len(left) != 1)} left behind", not left),
         ]
 
     def _check_takeover(self) -> tuple[str, bool]:
-        starts = [record for record in self._records if (record["state"], record["task_id"]) == ("START", VICTIM)]
+        starts = [
+            record
+            for record in self._records
+            if (record["state"], record["task_id"]) == ("START", VICTIM)
+        ]
         if not self._victim or len(starts) != 2:
             return f"{VICTIM} was taken over from a worker that was killed", False
         (first, second), heir = (record["meta"]["token"] for record in starts), starts[1]["worker"]
-        text = f"{self._victim} was killed; {heir} took over {VICTIM} (token {first}, then {second})"
+        text = (
+            f"{self._victim} was killed; {heir} took over {VICTIM} (token {first}, then {second})"
+        )
         return text, heir != self._victim and second > first
 
     def _states(self, task: str) -> list[str]:
@@ -250,14 +288,18 @@ COMMANDS = {
         "Watch three workers share a dozen tasks while one of them is killed.",
         "python3 -m swarm demo",
         options=(
-            Option("--web", text="also show it as a live page in the browser (needs the extra web)"),
+            Option(
+                "--web", text="also show it as a live page in the browser (needs the extra web)"
+            ),
             Option("--keep", text="keep the directory of the demo, to look around in"),
             Option("--plain", text="print a line for each event, also on a terminal"),
         ),
         details=(
             (
-                "A worker is killed with SIGKILL in the middle of a task, and another worker takes the "
-                "task over. An agent waits for a user. All the time you see the live view. It takes "
+                "A worker is killed with SIGKILL in the middle of a task, and another worker "
+                "takes the "
+                "task over. An agent waits for a user. All the time you see the live view. It "
+                "takes "
                 "about ten seconds, needs no server, and leaves nothing behind."
             ),
         ),

@@ -20,7 +20,13 @@ from swarm.terminal import output
 from swarm.terminal.screen import LiveScreen
 from swarm.terminal.text import shown
 
-_MARKS = {"START": ("▶", "bold"), "DONE": ("✔", "green"), "WAIT": ("?", "yellow"), "SKIP": ("·", "dim"), "ERROR": ("✘", "red")}
+_MARKS = {
+    "START": ("▶", "bold"),
+    "DONE": ("✔", "green"),
+    "WAIT": ("?", "yellow"),
+    "SKIP": ("·", "dim"),
+    "ERROR": ("✘", "red"),
+}
 _REFRESH_INTERVAL = 0.2  # seconds
 _LINES_BELOW = 7  # the newest lines, below the view
 _MIN_LINES, _MIN_COLUMNS = 18, 60  # of a terminal for the live view
@@ -78,8 +84,14 @@ class Lines:
     def summary(self, checks: list[tuple[str, bool]], seconds: float) -> None:
         output.out("\n")
         for text, holds in checks:
-            output.out(f"  {output.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}\n")
-        output.out(f"\n{seconds:.1f} seconds. Next: docs/guide/getting-started.md, or python3 -m swarm --help\n")
+            output.out(
+                f"  {output.paint('✔' if holds else '✘', 'green' if holds else 'red')} {text}\n"
+            )
+        output.out(
+            f"\n{seconds:.1f} seconds. Next: docs/guide/getting-started.md, or python3 -m "
+            f"swarm "
+            f"--help\n"
+        )
 
     def _add(self, text: str) -> None:
         output.out(f"{time.monotonic() - self._begun:5.1f} s  {text}\n")

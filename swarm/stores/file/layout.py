@@ -39,7 +39,9 @@ def count_leftovers(root: str) -> int:
     for namespace in _namespaces_on_disk(root):
         count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{SCRATCH}")))
         count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{INTENTS}")))
-    return count + sum(map(_is_old, _entry_times(f"{root}/{FileCache.DIRECTORY}", suffix=FileCache.DRAFT_SUFFIX)))
+    return count + sum(
+        map(_is_old, _entry_times(f"{root}/{FileCache.DIRECTORY}", suffix=FileCache.DRAFT_SUFFIX))
+    )
 
 
 def scratch_directories(root: str) -> list[str]:
@@ -53,7 +55,11 @@ def _of_namespace(name: str) -> list[str]:
 
 def _namespaces_on_disk(root: str) -> list[str]:
     hidden = sorted(name for name in _listed(root) if name.startswith("."))
-    return [name[1:] for name in hidden if any(os.path.isdir(f"{root}/{name}/{each}") for each in PRIVATE_DIRECTORIES)]
+    return [
+        name[1:]
+        for name in hidden
+        if any(os.path.isdir(f"{root}/{name}/{each}") for each in PRIVATE_DIRECTORIES)
+    ]
 
 
 def _entry_times(folder: str, suffix: str = "") -> Iterator[float]:

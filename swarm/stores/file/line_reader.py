@@ -62,11 +62,17 @@ def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[byte
         if not stop:
             return
         # One byte is found much faster than several, and a backslash is rare.
-        found = [_find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop for text in texts]
+        found = [
+            _find(data, text, 0, stop) if text[:1] in data and contains(data, text) else stop
+            for text in texts
+        ]
         while (at := min(found)) < stop:
             newline = data.index(b"\n", at)
             yield data[data.rfind(b"\n", 0, at) + 1 : newline]
-            found = [_find(data, text, newline, stop) if at < newline else at for at, text in zip(found, texts, strict=True)]
+            found = [
+                _find(data, text, newline, stop) if at < newline else at
+                for at, text in zip(found, texts, strict=True)
+            ]
         start += stop
 
 

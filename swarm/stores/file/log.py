@@ -54,7 +54,9 @@ class FileLog:
         """
         self._path = path
         self._parts_dir = parts_dir
-        self._writer = LogWriter(path, parts_dir, make_dirs=make_dirs, max_bytes=max_bytes, sync_dir=sync_dir)
+        self._writer = LogWriter(
+            path, parts_dir, make_dirs=make_dirs, max_bytes=max_bytes, sync_dir=sync_dir
+        )
         self._reader: LogReader | None = None
 
     def append(self, line: bytes) -> str:

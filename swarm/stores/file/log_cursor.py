@@ -45,7 +45,9 @@ class LogSnapshot:
         "size",
     )
 
-    def __init__(self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]) -> None:
+    def __init__(
+        self, live: int, identity: tuple[int, int] | None, size: int, parts: dict[int, str]
+    ) -> None:
         self.pid = os.getpid()
         self.live = live
         self.identity = identity
@@ -143,5 +145,9 @@ def parse_cursor(cursor: str) -> tuple[int, int, str]:
     number, offset, mark = (*(cursor or "0:0").split(":"), "", "")[:3]
     numeric = number.isdigit() and offset.isdigit() and (number + offset).isascii()
     if not numeric or len(cursor) > _MAX_LENGTH or cursor.count(":") > 2:
-        raise BadInput(f"{cursor[:_SHOWN_LENGTH]!r} is not a cursor: give one that swarm printed, or 0:0 for the beginning.")
+        raise BadInput(
+            f"{cursor[:_SHOWN_LENGTH]!r} is not a cursor: give one that swarm printed, or 0:0 "
+            f"for "
+            f"the beginning."
+        )
     return int(number), int(offset), mark

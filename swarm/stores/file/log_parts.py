@@ -93,7 +93,11 @@ def stop_other_rotations(parts_dir: str, own: str, number: int) -> bool:
 
     Return False if another rotation has filled a part with this number or a later one.
     """
-    others = [(other, path) for other, path in _list_rotations(parts_dir) if path != own and not remove_if_empty(path)]
+    others = [
+        (other, path)
+        for other, path in _list_rotations(parts_dir)
+        if path != own and not remove_if_empty(path)
+    ]
     return not any(other >= number and _has_part_file(path) for other, path in others)
 
 
@@ -130,7 +134,11 @@ def _list_rotations(parts_dir: str) -> list[tuple[int, str]]:
     except FileNotFoundError:
         return []
     numbered = ((name.partition("-")[0], f"{parts_dir}/{name}") for name in names)
-    return [(int(number), path) for number, path in numbered if _is_number(number) and len(number) <= _MAX_DIGITS]
+    return [
+        (int(number), path)
+        for number, path in numbered
+        if _is_number(number) and len(number) <= _MAX_DIGITS
+    ]
 
 
 def _read_end(part: str) -> str | None:

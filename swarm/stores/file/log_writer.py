@@ -82,7 +82,11 @@ class LogWriter:
         except FileNotFoundError:
             return False
         if stat.S_ISLNK(live.st_mode):
-            raise StoreError(f"{self._path} is a symbolic link and is not rotated. Rotate the file it points to yourself.")
+            raise StoreError(
+                f"{self._path} is a symbolic link and is not rotated. Rotate the file it "
+                f"points "
+                f"to yourself."
+            )
         if not stat.S_ISREG(live.st_mode):
             raise not_a_regular_file(self._path)
         if live.st_size < min_bytes:

@@ -30,7 +30,9 @@ class SingleRecord:
     def __init__(self, path: str) -> None:
         self._folder, _, self._name = path.rpartition("/")
         self._work = f"{path}.work"
-        self._records = SwapDirectory(self._folder, self._work, make_dirs=self._make_dirs, fs=_ReportsLastStep(), suffix="")
+        self._records = SwapDirectory(
+            self._folder, self._work, make_dirs=self._make_dirs, fs=_ReportsLastStep(), suffix=""
+        )
 
     def read(self) -> bytes | None:
         return self._records.read(self._name)
@@ -61,7 +63,9 @@ class SingleRecord:
         A repository may contain such a link.  swarm would remove files at its target.
         """
         if os.path.islink(self._work):
-            raise OSError(errno.ELOOP, "is a symbolic link, which swarm does not follow", self._work)
+            raise OSError(
+                errno.ELOOP, "is a symbolic link, which swarm does not follow", self._work
+            )
 
     def _make_dirs(self, path: str) -> None:
         if path != self._folder:

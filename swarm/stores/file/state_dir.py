@@ -40,9 +40,15 @@ class StateDir:
             raise self.as_store_error(error) from error
         advice = "Set SWARM_STATE_DIR to a directory of your own."
         if stat.S_ISLNK(found.st_mode):
-            raise StoreError(f"the default state directory {self._path} is a symbolic link and is not used. {advice}")
+            raise StoreError(
+                f"the default state directory {self._path} is a symbolic link and is not used. "
+                f"{advice}"
+            )
         if found.st_uid != os.geteuid():
-            raise StoreError(f"the default state directory {self._path} belongs to another user and is not used. {advice}")
+            raise StoreError(
+                f"the default state directory {self._path} belongs to another user and is not "
+                f"used. {advice}"
+            )
 
     def refuse_links(self, *paths: str) -> None:
         """Raise StoreError if one of swarm's own directories is a symlink.
@@ -55,7 +61,9 @@ class StateDir:
             except (OSError, ValueError):
                 continue
             if linked:
-                raise StoreError(f"{path} is a symbolic link and is not used. Replace it by a directory.")
+                raise StoreError(
+                    f"{path} is a symbolic link and is not used. Replace it by a directory."
+                )
 
     def as_store_error(self, error: OSError) -> StoreError:
         """Return the system's error as one that says what to do."""
@@ -64,8 +72,12 @@ class StateDir:
             from os import fsdecode
 
             path = fsdecode(path)
-        problem = f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
-        return StoreError(f"{problem} {_ADVICE.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}")
+        problem = (
+            f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
+        )
+        return StoreError(
+            f"{problem} {_ADVICE.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}"
+        )
 
 
 _ADVICE = {
@@ -77,10 +89,14 @@ _ADVICE = {
     errno.ENFILE: "Too many files are open on this machine: close some, or raise fs.file-max.",
     errno.EFBIG: "It may not grow any more: rotate the log, or raise the limit with ulimit -f.",
     errno.ENOSPC: "Free some space, then try again.",
-    errno.EROFS: "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to.",
+    errno.EROFS: (
+        "It is mounted read-only: set SWARM_STATE_DIR to a directory that can be written to."
+    ),
     errno.EINVAL: "Move it away: swarm creates it again.",
     errno.ENAMETOOLONG: "Choose a shorter path for SWARM_STATE_DIR.",
-    errno.ELOOP: "Remove the symbolic link there: swarm does not follow links inside its state directory.",
+    errno.ELOOP: (
+        "Remove the symbolic link there: swarm does not follow links inside its state directory."
+    ),
     errno.ENXIO: "Remove it: swarm needs a plain file there, no pipe and no socket.",
     errno.EDQUOT: "Your quota is used up: free some space, then try again.",
 }

@@ -218,7 +218,9 @@ class FileStore:
             live = f"{self.root}/{namespace}"
             private = self._private(namespace, SwapDirectory.DIRECTORIES)
             self._directory.refuse_links(live)
-            self._records[namespace] = SwapDirectory(live, private, make_dirs=self._make_dirs, fs=self._filesystem)
+            self._records[namespace] = SwapDirectory(
+                live, private, make_dirs=self._make_dirs, fs=self._filesystem
+            )
         return self._records[namespace]
 
     def _counters_of(self, namespace: str) -> TokenCounters:

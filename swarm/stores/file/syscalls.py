@@ -135,7 +135,9 @@ def list_if_there(names: Callable[[str], list[str]], path: str) -> list[str]:
         return []
 
 
-def retry_if_removed(attempt: Callable[[], Answer], lay_out: Callable[[], None], private: str) -> Answer:
+def retry_if_removed(
+    attempt: Callable[[], Answer], lay_out: Callable[[], None], private: str
+) -> Answer:
     """Call `attempt` until nothing that it needs is removed under it.
 
     `lay_out` makes the directories in `private` again.  A failed attempt leaves no trace.
@@ -145,7 +147,9 @@ def retry_if_removed(attempt: Callable[[], Answer], lay_out: Callable[[], None],
             return attempt()
         except FileNotFoundError:
             lay_out()
-    raise StoreError(f"the files under {private} keep disappearing. Stop the program that removes them.")
+    raise StoreError(
+        f"the files under {private} keep disappearing. Stop the program that removes them."
+    )
 
 
 def make_dirs(path: str) -> None:

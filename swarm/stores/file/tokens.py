@@ -38,7 +38,14 @@ class TokenCounters:
 
     DIRECTORIES = ("tokens", "generations")
 
-    def __init__(self, private: str, *, boot: Callable[[], str], make_dirs: Callable[[str], None], fs: Filesystem) -> None:
+    def __init__(
+        self,
+        private: str,
+        *,
+        boot: Callable[[], str],
+        make_dirs: Callable[[str], None],
+        fs: Filesystem,
+    ) -> None:
         self._private = private
         self._tokens = private + "/tokens"
         self._generations = private + "/generations"

@@ -62,7 +62,9 @@ class ServerStore(AtomicStore, Generic[C]):
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
         incarnation, start = self._locate(cursor)
         try:
-            lines, end = self._batches.read(log, lambda after, count: self._fetch(incarnation, log, after, count), start, limit)
+            lines, end = self._batches.read(
+                log, lambda after, count: self._fetch(incarnation, log, after, count), start, limit
+            )
         except StoreReplaced:
             return self.read_log(log, cursor, limit)
         return lines, cursors.format_cursor(incarnation, end)
@@ -89,7 +91,9 @@ class ServerStore(AtomicStore, Generic[C]):
         """
         raise NotImplementedError
 
-    def _fetch(self, incarnation: str, log: str, after: Position, count: int) -> list[tuple[Position, bytes]]:
+    def _fetch(
+        self, incarnation: str, log: str, after: Position, count: int
+    ) -> list[tuple[Position, bytes]]:
         """Return up to `count` lines after a position.
 
         Raise StoreReplaced if the namespace has another incarnation now.
@@ -135,7 +139,11 @@ class ServerStore(AtomicStore, Generic[C]):
 
         `what` is the schema or the key that says so.
         """
-        if not isinstance(layout, int) or not isinstance(incarnation, str) or not cursors.is_incarnation(incarnation):
+        if (
+            not isinstance(layout, int)
+            or not isinstance(incarnation, str)
+            or not cursors.is_incarnation(incarnation)
+        ):
             raise self._foreign(what)
         if layout != LAYOUT:
             other = "a newer" if layout > LAYOUT else "an older"
@@ -153,4 +161,6 @@ class ServerStore(AtomicStore, Generic[C]):
         )
 
     def _replaced(self) -> StoreReplaced:
-        return StoreReplaced(f"{self.address.shown} was removed and created again while it was read. Read it again.")
+        return StoreReplaced(
+            f"{self.address.shown} was removed and created again while it was read. Read it again."
+        )

@@ -22,7 +22,9 @@ class BatchReader:
     def __init__(self) -> None:
         self._short: set[str] = set()
 
-    def read(self, log: str, fetch: Fetch, start: Position, limit: int) -> tuple[list[bytes], Position]:
+    def read(
+        self, log: str, fetch: Fetch, start: Position, limit: int
+    ) -> tuple[list[bytes], Position]:
         """Return about `limit` bytes of lines after `start`, and the last position.
 
         `fetch(position, count)` returns up to `count` lines after a position.

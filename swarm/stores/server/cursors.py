@@ -39,7 +39,11 @@ def parse_cursor(text: str) -> tuple[str, Position]:
         return "", ()
     match = _CURSOR.fullmatch(text)
     if match is None:
-        raise BadInput(f"{text[:80]!r} is not a cursor of this store. Use a cursor that swarm printed, such as 1f9a02c4.12.")
+        raise BadInput(
+            f"{text[:80]!r} is not a cursor of this store. Use a cursor that swarm printed, "
+            f"such "
+            f"as 1f9a02c4.12."
+        )
     return match[1], tuple(int(part) for part in match.groups()[1:] if part is not None)
 
 

@@ -61,7 +61,9 @@ class SessionPool(Generic[C]):
     opens connections of its own.
     """
 
-    def __init__(self, address: Address, connect: Callable[[float], C], abort: Callable[[C], object]) -> None:
+    def __init__(
+        self, address: Address, connect: Callable[[float], C], abort: Callable[[C], object]
+    ) -> None:
         self.address = address
         self._connect = connect
         self._abort = abort

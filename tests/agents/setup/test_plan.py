@@ -1,4 +1,6 @@
-"""`swarm setup`: what it writes, that it writes nothing else, and that taking it back leaves every byte as it was."""
+"""`swarm setup`: what it writes, that it writes nothing else, and that taking it back
+leaves every byte as it was.
+"""
 
 from __future__ import annotations
 
@@ -58,32 +60,49 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def install(directory: Path, version: str = __version__) -> None:
     directory.mkdir(exist_ok=True)
     run_it = f"exec '{sys.executable}' -P '{ROOT}/swarm/__main__.py' \"$@\""
-    (directory / "swarm").write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'swarm {version}' && exit\n{run_it}\n")
+    (directory / "swarm").write_text(
+        f"#!/bin/sh\n[ \"$1\" = --version ] && echo 'swarm {version}' && exit\n{run_it}\n"
+    )
     (directory / "swarm").chmod(0o755)
 
 
 def tree(directory: Path) -> dict[str, bytes | None]:
     """Everything below, directories as None."""
-    return {str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes() for path in directory.rglob("*")}
+    return {
+        str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes()
+        for path in directory.rglob("*")
+    }
 
 
-# What it writes ---------------------------------------------------------------------------------------------
+# What it writes -----------------------------------------------------------------------
 
 
 def test_setup_changes_the_project_files_of_claude_code(project: Path) -> None:
     assert run("setup", "claude", "--yes").code == 0
     settings = json.loads((project / ".claude/settings.json").read_text())
-    assert list(settings["hooks"]) == ["SessionStart", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
+    assert list(settings["hooks"]) == [
+        "SessionStart",
+        "PreToolUse",
+        "PostToolUse",
+        "Stop",
+        "SessionEnd",
+    ]
     handler = {"type": "command", "command": "swarm hook || exit 1", "timeout": 10}
-    assert settings["hooks"]["PreToolUse"] == [{"matcher": "Edit|Write|MultiEdit|NotebookEdit", "hooks": [handler]}]
+    assert settings["hooks"]["PreToolUse"] == [
+        {"matcher": "Edit|Write|MultiEdit|NotebookEdit", "hooks": [handler]}
+    ]
     assert settings["hooks"]["SessionEnd"] == [{"hooks": [{**handler, "timeout": 3}]}]
-    assert json.loads((project / ".mcp.json").read_text()) == {"mcpServers": {"swarm": {"command": "swarm", "args": ["mcp"]}}}
+    assert json.loads((project / ".mcp.json").read_text()) == {
+        "mcpServers": {"swarm": {"command": "swarm", "args": ["mcp"]}}
+    }
     assert "Run `swarm prime`" in (project / "CLAUDE.md").read_text()
 
 
 def test_a_hook_does_not_block_when_swarm_is_gone(tmp_path: Path) -> None:
     """A Python that is given a file that is not there exits with 2, which agents read as: block."""
-    command = hook_entries.command_line((sys.executable, "-P", str(tmp_path / "swarm" / "__main__.py")))
+    command = hook_entries.command_line(
+        (sys.executable, "-P", str(tmp_path / "swarm" / "__main__.py"))
+    )
     assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True).returncode == 1
 
 
@@ -99,11 +118,23 @@ def test_setup_changes_the_project_files_of_codex(project: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_setup_with_user_changes_the_files_of_the_user(agent: str, project: Path, home: Path) -> None:
+def test_setup_with_user_changes_the_files_of_the_user(
+    agent: str, project: Path, home: Path
+) -> None:
     run("setup", agent, "--user", "--skill", "--yes")
     expected = {
-        "claude": {".claude/settings.json", ".claude.json", ".claude/CLAUDE.md", ".claude/skills/swarm/SKILL.md"},
-        "codex": {".codex/hooks.json", ".codex/config.toml", ".codex/AGENTS.md", ".agents/skills/swarm/SKILL.md"},
+        "claude": {
+            ".claude/settings.json",
+            ".claude.json",
+            ".claude/CLAUDE.md",
+            ".claude/skills/swarm/SKILL.md",
+        },
+        "codex": {
+            ".codex/hooks.json",
+            ".codex/config.toml",
+            ".codex/AGENTS.md",
+            ".agents/skills/swarm/SKILL.md",
+        },
     }
     assert {path for path, content in tree(home).items() if content is not None} == expected[agent]
     assert set(tree(project)) == {".git"}
@@ -111,7 +142,9 @@ def test_setup_with_user_changes_the_files_of_the_user(agent: str, project: Path
     assert tree(home) == {}
 
 
-@pytest.mark.parametrize(("agent", "variable"), [("claude", "CLAUDE_CONFIG_DIR"), ("codex", "CODEX_HOME")])
+@pytest.mark.parametrize(
+    ("agent", "variable"), [("claude", "CLAUDE_CONFIG_DIR"), ("codex", "CODEX_HOME")]
+)
 def test_setup_respects_a_moved_directory_of_user_settings(
     agent: str, variable: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +155,9 @@ def test_setup_respects_a_moved_directory_of_user_settings(
     assert tree(tmp_path / "elsewhere") == {}
 
 
-def test_the_project_is_the_checkout_around_the_working_directory(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_is_the_checkout_around_the_working_directory(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "src/deep").mkdir(parents=True)
     monkeypatch.chdir(project / "src/deep")
     run("setup", "codex", "--yes")
@@ -155,26 +190,42 @@ def test_setup_updates_what_an_older_setup_wrote(agent: str, project: Path) -> N
     assert set(tree(project)) == {".git"}
 
 
-# What it leaves alone ---------------------------------------------------------------------------------------
+# What it leaves alone -----------------------------------------------------------------
 
 
 def test_setup_leaves_the_rest_of_a_file_unchanged(project: Path) -> None:
     theirs: dict[str, Any] = {
         "model": "größer",
-        "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}], "Stop": [1]},
+        "hooks": {
+            "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit"}]}],
+            "Stop": [1],
+        },
     }
     (project / ".claude").mkdir()
-    (project / ".claude/settings.json").write_text(json.dumps(theirs, indent="\t", ensure_ascii=False))
+    (project / ".claude/settings.json").write_text(
+        json.dumps(theirs, indent="\t", ensure_ascii=False)
+    )
     (project / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db"}}}')
     (project / "CLAUDE.md").write_bytes(b"# Rules\r\n\r\nBe kind.")
     before = tree(project)
     run("setup", "claude", "--yes")
     text = (project / ".claude/settings.json").read_text()
     settings = json.loads(text)
-    assert text.startswith('{\n\t"model": "größer",\n\t"hooks": {\n\t\t"PreToolUse": [\n\t\t\t{\n\t\t\t\t"matcher": "Bash"')
-    assert settings["hooks"]["PreToolUse"][0] == theirs["hooks"]["PreToolUse"][0] and len(settings["hooks"]["PreToolUse"]) == 2
+    assert text.startswith(
+        '{\n\t"model": "größer",\n\t"hooks": {\n\t\t"PreToolUse": '
+        '[\n\t\t\t{\n\t\t\t\t"matcher": '
+        '"Bash"'
+    )
+    assert (
+        settings["hooks"]["PreToolUse"][0] == theirs["hooks"]["PreToolUse"][0]
+        and len(settings["hooks"]["PreToolUse"]) == 2
+    )
     assert list(json.loads((project / ".mcp.json").read_text())["mcpServers"]) == ["db", "swarm"]
-    assert (project / "CLAUDE.md").read_bytes().startswith(b"# Rules\r\n\r\nBe kind.\r\n\r\n<!-- swarm:begin")
+    assert (
+        (project / "CLAUDE.md")
+        .read_bytes()
+        .startswith(b"# Rules\r\n\r\nBe kind.\r\n\r\n<!-- swarm:begin")
+    )
     run("setup", "claude", "--remove", "--yes")
     assert tree(project) == before
 
@@ -186,7 +237,9 @@ def test_a_hook_of_the_user_in_the_same_group_stays(project: Path) -> None:
     settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "say done"})
     path.write_text(json.dumps(settings))
     run("setup", "claude", "--remove", "--yes")
-    assert json.loads(path.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}
+    assert json.loads(path.read_text()) == {
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,7 +248,8 @@ def test_a_hook_of_the_user_in_the_same_group_stays(project: Path) -> None:
         ("claude", ".mcp.json", '{"mcpServers": {"swarm": {"command": "bees"}}}'),
         ("codex", ".codex/config.toml", '[mcp_servers.swarm]\ncommand = "bees"\n'),
         ("codex", ".codex/config.toml", 'mcp_servers = { swarm = { url = "http://bees" } }\n'),
-        ("codex", ".codex/config.toml", 'mcp_servers = { other = { command = "x" } }\n'),  # cannot be added to
+        # cannot be added to
+        ("codex", ".codex/config.toml", 'mcp_servers = { other = { command = "x" } }\n'),
         ("claude", ".claude/skills/swarm/SKILL.md", "---\nname: swarm\n---\nAbout bees.\n"),
     ],
 )
@@ -211,12 +265,14 @@ def test_an_entry_named_swarm_that_swarm_did_not_write_is_refused_and_never_remo
     assert tree(project) == before
 
 
-# There and back: file by file in test_setup_texts ------------------------------------------------------------
+# There and back: file by file in test_setup_texts -------------------------------------
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("content", ["some", "empty", "none"])
-def test_after_a_removal_every_file_is_as_it_was_before_setup(agent: str, content: str, project: Path) -> None:
+def test_after_a_removal_every_file_is_as_it_was_before_setup(
+    agent: str, content: str, project: Path
+) -> None:
     """An empty JSON object is the exception: see test_texts."""
     files = plan.agent_files(agent, project=str(project))
     for path in (files.hooks, files.servers, files.instructions):
@@ -231,18 +287,24 @@ def test_after_a_removal_every_file_is_as_it_was_before_setup(agent: str, conten
     assert tree(project) == before
 
 
-# Asking -----------------------------------------------------------------------------------------------------
+# Asking -------------------------------------------------------------------------------
 
 
 def test_setup_without_a_terminal_changes_nothing(project: Path) -> None:
     answer = run("setup", "claude")
-    assert answer.code == 1 and b"--yes" in answer.err and b"+++ .claude/settings.json" in answer.out
+    assert (
+        answer.code == 1 and b"--yes" in answer.err and b"+++ .claude/settings.json" in answer.out
+    )
     assert set(tree(project)) == {".git"}
 
 
 def test_a_dry_run_of_setup_changes_nothing(project: Path) -> None:
     answer = run("setup", "codex", "--dry-run")
-    assert answer.code == 0 and b"+[mcp_servers.swarm]" in answer.out and b"nothing was changed" in answer.out
+    assert (
+        answer.code == 0
+        and b"+[mcp_servers.swarm]" in answer.out
+        and b"nothing was changed" in answer.out
+    )
     assert set(tree(project)) == {".git"}
 
 
@@ -253,10 +315,14 @@ def test_setup_with_json_lists_every_change(project: Path) -> None:
         ("config.toml", "created"),
         ("AGENTS.md", "created"),
     ]
-    assert answer["changed"] and answer["files"][2]["diff"].startswith("--- /dev/null\n+++ AGENTS.md\n")
+    assert answer["changed"] and answer["files"][2]["diff"].startswith(
+        "--- /dev/null\n+++ AGENTS.md\n"
+    )
 
 
-@pytest.mark.parametrize(("typed", "changed"), [("y\n", True), ("n\n", False), ("\n", False), ("\x03", False)])
+@pytest.mark.parametrize(
+    ("typed", "changed"), [("y\n", True), ("n\n", False), ("\n", False), ("\x03", False)]
+)
 def test_setup_asks_and_accepts_only_y(typed: str, changed: bool, project: Path) -> None:
     with terminal() as at:
         at.start(*SWARM, "setup", "claude", cwd=project)
@@ -295,7 +361,10 @@ def test_the_diff_of_setup_has_colours_at_a_terminal(project: Path) -> None:
     finally:
         os.close(screen)
         os.close(side)
-    assert b"\x1b[1m+++ AGENTS.md\x1b[0m\r\n\x1b[2m@@ -1 +1,10 @@\x1b[0m\r\n a\r\n\x1b[32m+\x1b[0m\r\n" in shown
+    assert (
+        b"\x1b[1m+++ AGENTS.md\x1b[0m\r\n\x1b[2m@@ -1 +1,10 @@\x1b[0m\r\n a\r\n\x1b[32m+\x1b[0m\r\n"
+        in shown
+    )
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -> None:
@@ -304,7 +373,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(project: Path) -
     assert b"\x1b" not in out and b"-a\\x1b[31mb\tc\n" in out
 
 
-# What can go wrong ------------------------------------------------------------------------------------------
+# What can go wrong --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -331,7 +400,9 @@ def test_setup_in_a_removed_working_directory_is_an_error(project: Path) -> None
     assert run("setup", "codex", "--yes", "--project", str(project)).code == 0
 
 
-def test_setup_refuses_the_home_directory_as_a_project(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_refuses_the_home_directory_as_a_project(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(home)
     answer = run("setup", "claude", "--yes")
     assert answer.code == 2 and b"--user" in answer.err and tree(home) == {}
@@ -371,7 +442,9 @@ def test_setup_refuses_an_invalid_settings_file(kind: str, project: Path) -> Non
         (".codex/config.toml", b"a = [" + b"[" * 5000, "TOML|deeply"),
     ],
 )
-def test_setup_refuses_other_invalid_files(name: str, content: bytes, error: str, project: Path) -> None:
+def test_setup_refuses_other_invalid_files(
+    name: str, content: bytes, error: str, project: Path
+) -> None:
     (project / ".codex").mkdir()
     (project / name).write_bytes(content)
     before = tree(project)
@@ -399,8 +472,12 @@ def dangling(path: Path) -> None:
     path.symlink_to("nothing-there")
 
 
-@pytest.mark.parametrize("plant", [loop, dangling, Path.mkdir, os.mkfifo], ids=["loop", "dangling", "directory", "fifo"])
-def test_setup_refuses_paths_that_are_not_files(plant: Callable[[Path], None], project: Path) -> None:
+@pytest.mark.parametrize(
+    "plant", [loop, dangling, Path.mkdir, os.mkfifo], ids=["loop", "dangling", "directory", "fifo"]
+)
+def test_setup_refuses_paths_that_are_not_files(
+    plant: Callable[[Path], None], project: Path
+) -> None:
     plant(project / "CLAUDE.md")
     answer = run("setup", "claude", "--yes")
     assert answer.code == 2 and b"CLAUDE.md is" in answer.err
@@ -413,12 +490,17 @@ def test_setup_keeps_symbolic_links_and_modes(project: Path, tmp_path: Path) -> 
     (project / ".claude").mkdir()
     (project / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
     answer = run("setup", "claude", "--yes")
-    assert f"+++ {project}/.claude/settings.json -> {tmp_path}/dotfiles.json\n".encode() in answer.out
+    assert (
+        f"+++ {project}/.claude/settings.json -> {tmp_path}/dotfiles.json\n".encode() in answer.out
+    )
     assert (project / ".claude/settings.json").is_symlink()
     assert "swarm hook" in (tmp_path / "dotfiles.json").read_text()
     assert stat.S_IMODE((tmp_path / "dotfiles.json").stat().st_mode) == 0o640
     run("setup", "claude", "--remove", "--yes")
-    assert json.loads((tmp_path / "dotfiles.json").read_text()) == {} and (project / ".claude/settings.json").is_symlink()
+    assert (
+        json.loads((tmp_path / "dotfiles.json").read_text()) == {}
+        and (project / ".claude/settings.json").is_symlink()
+    )
 
 
 def test_one_file_for_both_agents_gets_one_block(project: Path) -> None:
@@ -437,16 +519,24 @@ def test_setup_refuses_a_read_only_file(project: Path, monkeypatch: pytest.Monke
     assert answer.code == 3 and b"read-only" in answer.err and not (project / ".claude").exists()
 
 
-def test_setup_changes_nothing_if_a_file_changed_after_the_diff(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_changes_nothing_if_a_file_changed_after_the_diff(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "CLAUDE.md").write_text("old")
-    monkeypatch.setattr(setup, "_confirm", lambda made, call: (project / "CLAUDE.md").write_text("new"))
+    monkeypatch.setattr(
+        setup, "_confirm", lambda made, call: (project / "CLAUDE.md").write_text("new")
+    )
     answer = run("setup", "claude")
     assert answer.code == 1 and b"CLAUDE.md was changed" in answer.err
-    assert {name: content for name, content in tree(project).items() if name != ".git"} == {"CLAUDE.md": b"new"}
+    assert {name: content for name, content in tree(project).items() if name != ".git"} == {
+        "CLAUDE.md": b"new"
+    }
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "mkdir", "fchmod"])
-def test_setup_changes_nothing_if_a_system_call_fails(call: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setup_changes_nothing_if_a_system_call_fails(
+    call: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "CLAUDE.md").write_text("old")
     before = tree(project)
 
@@ -468,7 +558,9 @@ def test_setup_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         before = tree(disk.seen / "project")
         swarm = (sys.executable, "-P", f"{ROOT}/swarm/__main__.py")
         directory = str(disk.path / "project")
-        done = disk.inside(*swarm, "setup", "claude", "--yes", "--project", directory, env=script_environment())
+        done = disk.inside(
+            *swarm, "setup", "claude", "--yes", "--project", directory, env=script_environment()
+        )
         assert done.returncode == 3 and "No space left" in done.stderr
         assert tree(disk.seen / "project") == before
 
@@ -477,7 +569,14 @@ def test_two_setups_at_once_are_like_one_after_the_other(project: Path) -> None:
     command = [*SWARM, "setup", "claude", "--yes"]
     environment = script_environment(PYTHONPATH=str(ROOT), PATH=os.environ["PATH"])
     running = [
-        subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command,
+            cwd=project,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(4)
     ]
     for process in running:
@@ -492,7 +591,9 @@ def test_two_setups_at_once_are_like_one_after_the_other(project: Path) -> None:
 def test_setup_waits_for_another_setup_of_the_same_project(project: Path) -> None:
     lock = os.open(project, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    thread = threading.Thread(target=file_changes.make, args=([Change(str(project / "a"), None, b"x")], str(project)))
+    thread = threading.Thread(
+        target=file_changes.make, args=([Change(str(project / "a"), None, b"x")], str(project))
+    )
     thread.start()
     thread.join(0.2)
     assert thread.is_alive() and not (project / "a").exists()
@@ -501,17 +602,26 @@ def test_setup_waits_for_another_setup_of_the_same_project(project: Path) -> Non
     assert (project / "a").read_bytes() == b"x"
 
 
-# Which command ----------------------------------------------------------------------------------------------
+# Which command ------------------------------------------------------------------------
 
 
-def test_without_swarm_on_path_the_written_command_works_from_anywhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_swarm_on_path_the_written_command_works_from_anywhere(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     answer = run("setup", "claude", "--yes")
     assert b"Warning: there is no `swarm` on PATH" in answer.err
-    command = json.loads((project / ".claude/settings.json").read_text())["hooks"]["Stop"][0]["hooks"][0]["command"]
+    command = json.loads((project / ".claude/settings.json").read_text())["hooks"]["Stop"][0][
+        "hooks"
+    ][0]["command"]
     version = command.removesuffix("hook || exit 1") + "--version"
     done = subprocess.run(
-        ["sh", "-c", version], cwd="/", env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
+        ["sh", "-c", version],
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == f"swarm {__version__}\n"
     assert f"{command.removesuffix(' hook || exit 1')} prime" in (project / "CLAUDE.md").read_text()
@@ -529,12 +639,18 @@ def test_a_virtual_environment_is_written_for_the_user_and_a_warning_for_a_proje
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert own_command.own_command(__version__, shared=False) == ((str(tmp_path / "bin/swarm"),), "")
+    assert own_command.own_command(__version__, shared=False) == (
+        (str(tmp_path / "bin/swarm"),),
+        "",
+    )
     words, warning = own_command.own_command(__version__, shared=True)
     assert words == ("swarm",) and "virtual environment" in warning
 
 
-@pytest.mark.parametrize("words", [("swarm",), ("/x y/bin/swarm",), ("/usr/bin/python3", "-P", "/it's here/swarm/__main__.py")])
+@pytest.mark.parametrize(
+    "words",
+    [("swarm",), ("/x y/bin/swarm",), ("/usr/bin/python3", "-P", "/it's here/swarm/__main__.py")],
+)
 def test_every_form_of_the_command_is_recognised(words: tuple[str, ...]) -> None:
     text = hook_entries.put("", plan._groups("codex", words), "x")
     assert hook_entries.remove(text, "x") == ""
@@ -543,12 +659,16 @@ def test_every_form_of_the_command_is_recognised(words: tuple[str, ...]) -> None
     assert codex_toml.remove(codex_toml.put(None, server, "x"), "x") is None
 
 
-# The skill --------------------------------------------------------------------------------------------------
+# The skill ----------------------------------------------------------------------------
 
 
 def test_the_skill_has_the_form_that_agents_require() -> None:
     head, _, body = plan.skill_text().removeprefix("---\n").partition("\n---\n")
-    fields = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line and not line.startswith(" "))
+    fields = dict(
+        line.split(": ", 1)
+        for line in head.splitlines()
+        if ": " in line and not line.startswith(" ")
+    )
     assert fields["name"] == "swarm" and len(fields["description"]) <= 1024
     assert "swarm prime" in body and "must_stop" in body
     assert len(body.splitlines()) < 100

@@ -16,15 +16,31 @@ from swarm.errors import BadInput, SwarmError
 
 SWARM_IS = ("swarm",)
 
-# There and back ---------------------------------------------------------------------------------------------
+# There and back -----------------------------------------------------------------------
 
-keys = some.sampled_from(["hooks", "Stop", "PreToolUse", "SessionStart", "mcpServers", "db", "ä\u2028", "matcher", ""])
-leaves = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text(max_size=5)
-values = some.recursive(
-    leaves, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(keys, inner, max_size=3), max_leaves=8
+keys = some.sampled_from(
+    ["hooks", "Stop", "PreToolUse", "SessionStart", "mcpServers", "db", "ä\u2028", "matcher", ""]
 )
-groups = some.fixed_dictionaries({"hooks": some.lists(some.fixed_dictionaries({"command": some.text(max_size=5)}), max_size=2)})
-events = some.dictionaries(some.sampled_from(["Stop", "PreToolUse", "Own"]), some.lists(groups | values, max_size=3), max_size=3)
+leaves = (
+    some.none()
+    | some.booleans()
+    | some.integers()
+    | some.floats(allow_nan=False)
+    | some.text(max_size=5)
+)
+values = some.recursive(
+    leaves,
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+groups = some.fixed_dictionaries(
+    {"hooks": some.lists(some.fixed_dictionaries({"command": some.text(max_size=5)}), max_size=2)}
+)
+events = some.dictionaries(
+    some.sampled_from(["Stop", "PreToolUse", "Own"]),
+    some.lists(groups | values, max_size=3),
+    max_size=3,
+)
 servers = some.dictionaries(some.sampled_from(["db", "web"]), values, max_size=2)
 documents = some.tuples(
     some.dictionaries(some.sampled_from(["a", "ü", "env"]), values, max_size=3),
@@ -37,7 +53,16 @@ documents = some.tuples(
 def json_texts(draw: some.DrawFn) -> str:
     """JSON in usual and unusual styles."""
     style: dict[str, Any] = draw(
-        some.sampled_from([{"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"indent": 0}, {}, {"separators": (",", ":")}])
+        some.sampled_from(
+            [
+                {"indent": 2},
+                {"indent": 4},
+                {"indent": "\t"},
+                {"indent": 0},
+                {},
+                {"separators": (",", ":")},
+            ]
+        )
     )
     text = json.dumps(draw(documents), ensure_ascii=draw(some.booleans()), **style)
     if draw(some.booleans()):  # odd spaces, also inside what is empty
@@ -45,7 +70,11 @@ def json_texts(draw: some.DrawFn) -> str:
         tokens = json_tokens(text)
         text = "".join(token + draw(gaps) for token in tokens) if len(tokens) < 200 else text
     text = text.replace("\n", draw(some.sampled_from(["\n", "\r\n"]))) if "\r" not in text else text
-    return draw(some.sampled_from(["", "\ufeff", "\n "])) + text + draw(some.sampled_from(["", "\n", "\r\n", "\n\n  "]))
+    return (
+        draw(some.sampled_from(["", "\ufeff", "\n "]))
+        + text
+        + draw(some.sampled_from(["", "\n", "\r\n", "\n\n  "]))
+    )
 
 
 def json_tokens(text: str) -> list[str]:
@@ -85,7 +114,9 @@ def test_hooks_that_are_added_and_removed_leave_every_byte_of_what_was_not_empty
     assert hook_entries.put(after, WANTED, "x") == after
     left = hook_entries.remove(after, "x")
     if has_empty_hooks(before):
-        assert without_empty(json.loads(left.removeprefix("\ufeff") or "{}")) == without_empty(before)
+        assert without_empty(json.loads(left.removeprefix("\ufeff") or "{}")) == without_empty(
+            before
+        )
     else:
         assert left == text
 
@@ -100,7 +131,9 @@ def has_empty_hooks(document: dict[str, Any]) -> bool:
 @example("{}")
 @example('{"mcpServers":{}}')
 @example('{"mcpServers": {\n}}')
-def test_a_server_that_is_added_and_removed_leaves_every_byte_of_what_was_not_empty(text: str) -> None:
+def test_a_server_that_is_added_and_removed_leaves_every_byte_of_what_was_not_empty(
+    text: str,
+) -> None:
     before = json.loads(text.removeprefix("\ufeff"))
     after = put_claude(text)
     assert put_claude(after) == after
@@ -117,7 +150,10 @@ def test_an_inserted_entry_follows_the_style_of_the_file() -> None:
     assert insert('{\r\n\t"a": {"b": 1}\r\n}\r\n', ("c",), {"d": [1]}, "x") == (
         '{\r\n\t"a": {"b": 1},\r\n\t"c": {\r\n\t\t"d": [\r\n\t\t\t1\r\n\t\t]\r\n\t}\r\n}\r\n'
     )
-    assert insert('{\r\n\t"a": {"b": 1}\r\n}\r\n', ("a", "c"), {"d": 1}, "x") == '{\r\n\t"a": {"b": 1, "c": {"d": 1}}\r\n}\r\n'
+    assert (
+        insert('{\r\n\t"a": {"b": 1}\r\n}\r\n', ("a", "c"), {"d": 1}, "x")
+        == '{\r\n\t"a": {"b": 1, "c": {"d": 1}}\r\n}\r\n'
+    )
     assert insert('{"a":1}', ("b",), 2, "x") == '{"a":1,"b": 2}'
     assert insert('{"a":{ }}', ("a", "b"), 2, "x") == '{"a":{"b": 2}}'
     first = insert("{ }", ("a", "b"), 1, "x")
@@ -129,14 +165,21 @@ def test_lists_and_objects_that_are_empty_without_an_entry_go_with_it() -> None:
     text = '{"a": {"b": [1]}, "c": {}}'
     assert json_edit.remove(text, ("a", "b", 0), "x") == '{"c": {}}'
     assert json_edit.remove('{"a": {"b": [1]}}', ("a", "b", 0), "x") == ""
-    assert json_edit.remove('{"a": {"b": [1, 2], "d": 3}}', ("a", "b", 0), "x") == '{"a": {"b": [2], "d": 3}}'
+    assert (
+        json_edit.remove('{"a": {"b": [1, 2], "d": 3}}', ("a", "b", 0), "x")
+        == '{"a": {"b": [2], "d": 3}}'
+    )
 
 
 @given(json_texts())
 def test_hooks_can_be_removed_after_a_formatter_changed_the_file(text: str) -> None:
-    formatted = json.dumps(json.loads(hook_entries.put(text, WANTED, "x").removeprefix("\ufeff")), indent=2)
+    formatted = json.dumps(
+        json.loads(hook_entries.put(text, WANTED, "x").removeprefix("\ufeff")), indent=2
+    )
     left = hook_entries.remove(formatted, "x")
-    assert without_empty(json.loads(left or "{}")) == without_empty(json.loads(text.removeprefix("\ufeff")))
+    assert without_empty(json.loads(left or "{}")) == without_empty(
+        json.loads(text.removeprefix("\ufeff"))
+    )
 
 
 def without_empty(document: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +188,12 @@ def without_empty(document: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "hooks": hooks} if hooks else rest
 
 
-lines = some.lists(some.text(some.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n"), max_size=12), max_size=6)
+lines = some.lists(
+    some.text(
+        some.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n"), max_size=12
+    ),
+    max_size=6,
+)
 
 
 @some.composite
@@ -189,10 +237,16 @@ toml_lines = some.sampled_from(
 )
 
 
-@given(some.lists(toml_lines, max_size=8), some.sampled_from(["\n", "\r\n"]), some.sampled_from(["", "\n", "\r\n"]))
+@given(
+    some.lists(toml_lines, max_size=8),
+    some.sampled_from(["\n", "\r\n"]),
+    some.sampled_from(["", "\n", "\r\n"]),
+)
 @example([], "\n", "")
 @example(["[mcp_servers]"], "\n", "")
-def test_a_codex_server_that_is_added_and_removed_leaves_every_byte(wanted: list[str], newline: str, ending: str) -> None:
+def test_a_codex_server_that_is_added_and_removed_leaves_every_byte(
+    wanted: list[str], newline: str, ending: str
+) -> None:
     text = newline.join(wanted) + ending
     try:
         tomllib.loads(text)
@@ -201,12 +255,16 @@ def test_a_codex_server_that_is_added_and_removed_leaves_every_byte(wanted: list
             put_codex(text)
         return
     after = put_codex(text)
-    assert tomllib.loads(after)["mcp_servers"]["swarm"] == {"command": "swarm", "args": ["mcp"], "env_vars": ["A"]}
+    assert tomllib.loads(after)["mcp_servers"]["swarm"] == {
+        "command": "swarm",
+        "args": ["mcp"],
+        "env_vars": ["A"],
+    }
     assert put_codex(after) == after
     assert codex_toml.remove(after, "x") == text
 
 
-# What is whose ---------------------------------------------------------------------------------------------
+# What is whose ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +285,12 @@ def test_a_hook_of_another_program_is_not_removed(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["swarm hook", "swarm hook || exit 1", "/usr/bin/python3 -P '/a b/swarm/__main__.py' hook || exit 1"]
+    "command",
+    [
+        "swarm hook",
+        "swarm hook || exit 1",
+        "/usr/bin/python3 -P '/a b/swarm/__main__.py' hook || exit 1",
+    ],
 )
 def test_a_hook_of_swarm_is_removed_however_swarm_is_started(command: str) -> None:
     text = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
@@ -236,9 +299,19 @@ def test_a_hook_of_swarm_is_removed_however_swarm_is_started(command: str) -> No
 
 def test_fields_that_the_user_added_to_the_server_survive_an_update() -> None:
     for text, put, read in [
-        ('{"mcpServers": {"swarm": {"command": "/old/swarm", "args": ["mcp"], "env": {"A": "b"}}}}', put_claude, json.loads),
         (
-            '[mcp_servers.swarm]\ncommand = "/old/swarm"\nargs = ["mcp"]\n[mcp_servers.swarm.env]\nA = "b"\n',
+            (
+                '{"mcpServers": {"swarm": {"command": "/old/swarm", "args": ["mcp"], "env": {"A": '
+                '"b"}}}}'
+            ),
+            put_claude,
+            json.loads,
+        ),
+        (
+            (
+                '[mcp_servers.swarm]\ncommand = "/old/swarm"\nargs = '
+                '["mcp"]\n[mcp_servers.swarm.env]\nA = "b"\n'
+            ),
             put_codex,
             tomllib.loads,
         ),
@@ -256,14 +329,18 @@ def put_codex(text: str | None) -> str:
 
 
 def test_fields_that_the_user_added_to_the_codex_server_stay_as_written() -> None:
-    text = put_codex(None).replace('["A"]', '["A", "PGSERVICE", { name = "B", source = "local" }]\nstartup_timeout_sec = 2.50')
+    text = put_codex(None).replace(
+        '["A"]', '["A", "PGSERVICE", { name = "B", source = "local" }]\nstartup_timeout_sec = 2.50'
+    )
     assert put_codex(text) == text
     moved = put_codex(text.replace('"swarm"', '"/old/swarm"'))
     assert tomllib.loads(moved) == tomllib.loads(text) and "startup_timeout_sec = 2.50\n" in moved
 
 
 def test_the_server_is_recognised_after_codex_rewrote_its_file() -> None:
-    """What `codex mcp add` of Codex 0.166 makes of the block: no first marker, and a foreign table before the last."""
+    """What `codex mcp add` of Codex 0.166 makes of the block: no first marker, and a
+    foreign table before the last.
+    """
     table = '[mcp_servers.swarm]\ncommand = "swarm"\nargs = ["mcp"]\nenv_vars = ["A"]\n'
     text = f'{table}\n[mcp_servers.other]\ncommand = "foo"\n# swarm: end\n'
     assert put_codex(text) == text
@@ -274,7 +351,10 @@ def test_the_server_is_recognised_after_codex_rewrote_its_file() -> None:
 
 def test_a_foreign_table_between_the_markers_stays() -> None:
     text = put_codex("a = 1\n").replace("# swarm: end", "[hooks.state]\nx = 1\n# swarm: end")
-    assert tomllib.loads(codex_toml.remove(text, "x") or "") == {"a": 1, "hooks": {"state": {"x": 1}}}
+    assert tomllib.loads(codex_toml.remove(text, "x") or "") == {
+        "a": 1,
+        "hooks": {"state": {"x": 1}},
+    }
 
 
 def test_an_existing_path_is_never_inserted_twice() -> None:

@@ -1,4 +1,6 @@
-"""With SWARM_DURABLE, confirmed changes are synced in the right order and survive a loss of power."""
+"""With SWARM_DURABLE, confirmed changes are synced in the right order and survive a
+loss of power.
+"""
 
 from __future__ import annotations
 
@@ -91,11 +93,15 @@ def files(tmp_path: Path) -> FileStore:
 
 
 class TestLog:
-    def test_a_log_line_is_synced_before_append_returns(self, files: FileStore, steps: Steps) -> None:
+    def test_a_log_line_is_synced_before_append_returns(
+        self, files: FileStore, steps: Steps
+    ) -> None:
         files.append("status", b"one")
         assert steps.take()[-2:] == ["write status.log", "fsync status.log"]
         files.append("status", b"two")
-        assert steps.take() == ["write status.log", "fsync status.log"], "the name is synced only once"
+        assert steps.take() == ["write status.log", "fsync status.log"], (
+            "the name is synced only once"
+        )
 
     def test_the_name_of_a_new_log_is_synced(self, files: FileStore, steps: Steps) -> None:
         files.append("status", b"one")
@@ -103,13 +109,17 @@ class TestLog:
         files.append("tasks", b"one")
         assert {"fsync .tasks", "fsync .", "fsync .."} <= set(steps.take())
 
-    def test_a_log_in_a_symlinked_state_directory_is_synced(self, steps: Steps, tmp_path: Path) -> None:
+    def test_a_log_in_a_symlinked_state_directory_is_synced(
+        self, steps: Steps, tmp_path: Path
+    ) -> None:
         (tmp_path / "state").mkdir()
         (tmp_path / "link").symlink_to("state")
         FileStore(str(tmp_path / "link"), durable=True).append("status", b"one")
         assert {"fsync .", "fsync .."} <= set(steps.take())
 
-    def test_a_rotated_part_and_its_name_are_synced(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_a_rotated_part_and_its_name_are_synced(
+        self, files: FileStore, steps: Steps, tmp_path: Path
+    ) -> None:
         files.append("status", b"one")
         steps.take()
         assert files.rotate("status")
@@ -120,7 +130,9 @@ class TestLog:
         FileStore(files.root, durable=True).append("status", b"two")
         assert expected <= set(steps.take())
 
-    def test_an_append_whose_sync_fails_raises(self, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_append_whose_sync_fails_raises(
+        self, files: FileStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         files.append("status", b"one")
 
         def failing(fd: int) -> None:
@@ -139,14 +151,28 @@ class TestRecords:
         files.create("locks/first", b"x")
         assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.take())
         assert files.create("locks/a", b"one")
-        assert steps.take() == ["write scratch", "link locks/a.lock", "fsync locks/a.lock", "fsync locks"]
+        assert steps.take() == [
+            "write scratch",
+            "link locks/a.lock",
+            "fsync locks/a.lock",
+            "fsync locks",
+        ]
         assert files.replace("locks/a", b"one", b"two")
         steps.take()
         assert files.replace("locks/a", b"two", b"three")
-        intent = "announce an intent"  # after the slow sync: others respect an intent for a limited time
-        assert steps.take() == ["write scratch", "fsync scratch", intent, "rename locks/a.lock", "fsync locks"]
+        # after the slow sync: others respect an intent for a limited time
+        intent = "announce an intent"
+        assert steps.take() == [
+            "write scratch",
+            "fsync scratch",
+            intent,
+            "rename locks/a.lock",
+            "fsync locks",
+        ]
 
-    def test_a_create_is_confirmed_if_its_scratch_directory_is_revoked_before_the_sync(self, tmp_path: Path) -> None:
+    def test_a_create_is_confirmed_if_its_scratch_directory_is_revoked_before_the_sync(
+        self, tmp_path: Path
+    ) -> None:
         records = RecordDirectory(tmp_path / "state")
 
         class RevokedBeforeSync(DurableFilesystem):
@@ -155,25 +181,34 @@ class TestRecords:
                 super().sync_content(path)
 
         process = SwapDirectory(
-            str(records.live), str(records.private), make_dirs=make_dirs, fs=RevokedBeforeSync(str(tmp_path / "state"))
+            str(records.live),
+            str(records.private),
+            make_dirs=make_dirs,
+            fs=RevokedBeforeSync(str(tmp_path / "state")),
         )
         assert process.create("t", b"one") and records.record() == b"one"
 
-    def test_a_removal_is_synced_before_it_is_confirmed(self, files: FileStore, steps: Steps) -> None:
+    def test_a_removal_is_synced_before_it_is_confirmed(
+        self, files: FileStore, steps: Steps
+    ) -> None:
         files.create("locks/a", b"one")
         files.replace("locks/a", b"one", b"two")
         steps.take()
         assert files.remove("locks/a", b"two")
         assert steps.take()[-2:] == ["rename locks/a.lock", "fsync locks"]
 
-    def test_directories_that_swarm_made_again_are_synced_again(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_directories_that_swarm_made_again_are_synced_again(
+        self, files: FileStore, steps: Steps, tmp_path: Path
+    ) -> None:
         files.create("locks/a", b"one")
         (tmp_path / "state").rename(tmp_path / "away")
         steps.take()
         files.create("locks/a", b"one")
         assert {"fsync locks", "fsync .", "fsync .."} <= set(steps.take())
 
-    def test_directories_that_a_user_made_again_are_synced_again(self, files: FileStore, steps: Steps, tmp_path: Path) -> None:
+    def test_directories_that_a_user_made_again_are_synced_again(
+        self, files: FileStore, steps: Steps, tmp_path: Path
+    ) -> None:
         files.create("locks/a", b"one")
         files.create("locks/b", b"one")
         time.sleep(0.02)  # the clock of the filesystem ticks every few milliseconds
@@ -183,7 +218,9 @@ class TestRecords:
         files.create("locks/a", b"one")
         assert steps.take()[-3:] == ["fsync locks", "fsync .", "fsync .."]
 
-    def test_a_durable_state_directory_may_have_a_relative_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_durable_state_directory_may_have_a_relative_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         for root in ("state", "."):
             store = FileStore(root, durable=True)
@@ -224,7 +261,9 @@ def test_a_store_that_is_not_durable_syncs_nothing(tmp_path: Path, steps: Steps)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_durable_store_fulfils_the_contract(check: Callable[[Store], None], files: FileStore) -> None:
+def test_a_durable_store_fulfils_the_contract(
+    check: Callable[[Store], None], files: FileStore
+) -> None:
     check(files)
 
 
@@ -246,7 +285,9 @@ class TestSetting:
         assert not open_store(str(tmp_path)).durable  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("text", ["yes", "2", " 1"])
-    def test_an_invalid_swarm_durable_is_refused(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_swarm_durable_is_refused(
+        self, text: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("SWARM_DURABLE", text)
         with pytest.raises(BadInput, match="SWARM_DURABLE"):
             DefaultStore().store()
@@ -255,7 +296,9 @@ class TestSetting:
 @needs_root
 @pytest.mark.parametrize("durable", ["1", "0"])
 def test_a_durable_store_survives_a_loss_of_power(durable: str, tmp_path: Path) -> None:
-    """The content of the disk is copied from below the mounted filesystem and mounted as after a crash."""
+    """The content of the disk is copied from below the mounted filesystem and mounted
+    as after a crash.
+    """
     with loop_mounted(tmp_path / "disk", "24M") as disk:
         disk.environment["SWARM_DURABLE"] = durable
         for command, *call in (
@@ -270,7 +313,11 @@ def test_a_durable_store_survives_a_loss_of_power(durable: str, tmp_path: Path) 
             assert done.returncode == 0, done.stderr
         below, after = tmp_path / "disk-below", tmp_path / "after"
         after.mkdir()
-        copied = disk.inside("sh", "-c", f"cp '{below}'/image-* '{below}/copy' && mount -o loop '{below}/copy' '{after}'")
+        copied = disk.inside(
+            "sh",
+            "-c",
+            f"cp '{below}'/image-* '{below}/copy' && mount -o loop '{below}/copy' '{after}'",
+        )
         assert copied.returncode == 0, copied.stderr
         try:
             disk.environment["AI_SWARM_DIR"] = str(after / "state")
@@ -279,7 +326,12 @@ def test_a_durable_store_survives_a_loss_of_power(durable: str, tmp_path: Path) 
         finally:
             disk.inside("umount", str(after))
     if durable == "1":
-        assert [('"task_id": "one"' in line, '"task_id": "two"' in line) for line in lines] == [(True, False), (False, True)]
+        assert [('"task_id": "one"' in line, '"task_id": "two"' in line) for line in lines] == [
+            (True, False),
+            (False, True),
+        ]
         assert "kept" in locks and "released" not in locks
     else:
-        assert lines == [] and "kept" not in locks, "the test shows nothing if the data is on disk without syncs"
+        assert lines == [] and "kept" not in locks, (
+            "the test shows nothing if the data is on disk without syncs"
+        )

@@ -31,7 +31,9 @@ class TestAppending:
         assert log.append(b"three").split(":")[:2] == ["1", "10"]
         assert directory.live.read_bytes() == b"one\nthree\n"
 
-    def test_the_cursor_of_an_append_fits_a_log_that_was_rewritten(self, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_append_fits_a_log_that_was_rewritten(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         directory.live.write_bytes(b"written by a user who emptied it\n")
@@ -45,7 +47,9 @@ class TestAppending:
             os.umask(umask)
         assert directory.live.stat().st_mode & 0o777 == 0o644
 
-    def test_an_append_after_a_rotation_returns_a_cursor_with_the_next_number(self, directory: LogDirectory) -> None:
+    def test_an_append_after_a_rotation_returns_a_cursor_with_the_next_number(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         assert log.rotate()
@@ -53,7 +57,9 @@ class TestAppending:
         directory.part(7, b"a\n", end=2)
         assert directory.open().append(b"three").split(":")[:2] == ["8", "10"]
 
-    def test_the_append_that_reaches_the_size_limit_rotates_the_log(self, directory: LogDirectory) -> None:
+    def test_the_append_that_reaches_the_size_limit_rotates_the_log(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open(max_bytes=8)
         log.append(b"123")
         assert directory.live.exists()
@@ -64,7 +70,9 @@ class TestAppending:
         (part,) = directory.parts.iterdir()
         assert (part / "part").read_bytes() == b"123\n456\n", "no byte was written behind its end"
 
-    def test_an_append_waits_for_the_rest_of_an_unterminated_line(self, directory: LogDirectory) -> None:
+    def test_an_append_waits_for_the_rest_of_an_unterminated_line(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         with directory.live.open("ab") as other:
@@ -83,10 +91,14 @@ class TestAppending:
         log.append(b"one")
         reads, looks = directory.count("pread"), directory.count("stat")
         assert log.append(b"two").startswith("1:8:") and log.append(b"three").startswith("1:14:")
-        assert (len(reads), len(looks)) == (0, 2), "each append checks that its file still is the live one"
+        assert (len(reads), len(looks)) == (0, 2), (
+            "each append checks that its file still is the live one"
+        )
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_is_behind_our_own_line_when_others_append_too(self, moment: str, directory: LogDirectory) -> None:
+    def test_the_cursor_is_behind_our_own_line_when_others_append_too(
+        self, moment: str, directory: LogDirectory
+    ) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
         directory.before(moment, lambda: other.append(b"other"))
@@ -96,7 +108,9 @@ class TestAppending:
         assert sorted(directory.lines()) == sorted([b"one", b"other", b"two", b"three"])
 
     @pytest.mark.parametrize("moment", ["lseek", "write", "stat"])
-    def test_the_cursor_of_an_append_fits_a_log_that_was_emptied(self, moment: str, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_append_fits_a_log_that_was_emptied(
+        self, moment: str, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         directory.before(moment, lambda: os.truncate(directory.live, 0))
@@ -106,7 +120,9 @@ class TestAppending:
         if moment != "stat":  # otherwise the user removed the line just after it was written
             assert directory.lines() == [b"two", b"three"]
 
-    def test_a_torn_line_behind_our_own_last_line_is_terminated(self, directory: LogDirectory) -> None:
+    def test_a_torn_line_behind_our_own_last_line_is_terminated(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         with directory.live.open("ab") as other:
@@ -128,7 +144,11 @@ class TestAppending:
         log = directory.open()
         log.append(b"one")
         real = os.write
-        monkeypatch.setattr(log_writer, "os", SimpleNamespace(**{**vars(os), "write": lambda fd, data: real(fd, data[:-1])}))
+        monkeypatch.setattr(
+            log_writer,
+            "os",
+            SimpleNamespace(**{**vars(os), "write": lambda fd, data: real(fd, data[:-1])}),
+        )
         with pytest.raises(OSError, match="only a part of the line could be written") as short:
             log.append(b"two")
         assert short.value.args == (errno.ENOSPC, "only a part of the line could be written")
@@ -137,7 +157,9 @@ class TestAppending:
             log.append(b"three")  # behind a torn line
         assert directory.live.read_bytes() == b"one\ntwo\nthree"
 
-    def test_a_line_that_continued_a_torn_line_is_written_again(self, directory: LogDirectory) -> None:
+    def test_a_line_that_continued_a_torn_line_is_written_again(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
 
@@ -172,7 +194,9 @@ class TestAppending:
         assert log.append(b"four").startswith("3:5:")
         assert directory.lines() == [b"one", b"three", b"four"]
 
-    def test_a_log_that_links_into_a_missing_directory_is_an_error(self, directory: LogDirectory) -> None:
+    def test_a_log_that_links_into_a_missing_directory_is_an_error(
+        self, directory: LogDirectory
+    ) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.symlink_to("nowhere/at/all")
         with pytest.raises(FileNotFoundError):
@@ -192,7 +216,9 @@ class TestAppending:
         assert log.append(b"two").startswith("3:4:")
         assert directory.lines() == [b"x", b"two"]
 
-    def test_a_later_removed_part_does_not_hide_the_part_that_has_our_line(self, directory: LogDirectory) -> None:
+    def test_a_later_removed_part_does_not_hide_the_part_that_has_our_line(
+        self, directory: LogDirectory
+    ) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
 
@@ -205,17 +231,22 @@ class TestAppending:
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two", b"x"]
 
-    def test_a_line_is_appended_again_when_its_part_is_removed_during_the_check(self, directory: LogDirectory) -> None:
+    def test_a_line_is_appended_again_when_its_part_is_removed_during_the_check(
+        self, directory: LogDirectory
+    ) -> None:
         log, other = directory.open(), directory.open()
         directory.live.parent.mkdir(parents=True)
-        directory.before("stat", None, other.rotate)  # the second call comes after the line was written
+        # the second call comes after the line was written
+        directory.before("stat", None, other.rotate)
         directory.before(
             "open", None, None, lambda: shutil.rmtree(directory.parts)
         )  # our file, the part as the rotation opens it, and as we open it
         log.append(b"")
         assert directory.lines() == [b""]
 
-    def test_a_line_written_after_a_rotation_is_appended_again(self, directory: LogDirectory) -> None:
+    def test_a_line_written_after_a_rotation_is_appended_again(
+        self, directory: LogDirectory
+    ) -> None:
         """The end of the part is decided, so our line behind it does not count."""
         log = directory.open()
         log.append(b"one")
@@ -223,14 +254,18 @@ class TestAppending:
         assert log.append(b"two").startswith("2:4:")
         assert directory.lines() == [b"one", b"two"]
 
-    def test_a_line_written_before_a_rotation_is_not_appended_twice(self, directory: LogDirectory) -> None:
+    def test_a_line_written_before_a_rotation_is_not_appended_twice(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         directory.before("stat", directory.open().rotate)
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two"]
 
-    def test_a_line_written_before_two_rotations_is_not_appended_twice(self, directory: LogDirectory) -> None:
+    def test_a_line_written_before_two_rotations_is_not_appended_twice(
+        self, directory: LogDirectory
+    ) -> None:
         log, other = directory.open(), directory.open()
         log.append(b"one")
 
@@ -243,7 +278,9 @@ class TestAppending:
         assert log.append(b"two").startswith("1:8:")
         assert directory.lines() == [b"one", b"two", b"other"]
 
-    def test_a_log_that_is_rotated_while_we_open_it_is_opened_again(self, directory: LogDirectory) -> None:
+    def test_a_log_that_is_rotated_while_we_open_it_is_opened_again(
+        self, directory: LogDirectory
+    ) -> None:
         other, log = directory.open(), directory.open()
         other.append(b"one")
         other.close()
@@ -255,7 +292,9 @@ class TestAppending:
         log.close()
         assert open_descriptors() == before
 
-    def test_the_end_of_the_last_part_is_decided_before_a_new_file_is_written(self, directory: LogDirectory) -> None:
+    def test_the_end_of_the_last_part_is_decided_before_a_new_file_is_written(
+        self, directory: LogDirectory
+    ) -> None:
         part = directory.part(1, b"one\ntor")
         directory.part(1, b"", name="ffffffff").joinpath("part").unlink()
         directory.open().append(b"two")
@@ -306,7 +345,9 @@ class TestAppending:
         log.append(b"three")
         assert directory.lines() == [b"one", b"two", b"three"]
 
-    def test_a_child_forked_during_an_append_of_another_thread_can_append(self, directory: LogDirectory) -> None:
+    def test_a_child_forked_during_an_append_of_another_thread_can_append(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         with log._writer._mutex:

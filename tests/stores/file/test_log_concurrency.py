@@ -28,7 +28,9 @@ LINES: Any = line_reader
 
 
 @pytest.mark.parametrize("rotating", [False, True], ids=["", "rotating"])
-def test_every_append_that_returned_is_in_the_log_whole_and_once(rotating: bool, tmp_path: Path) -> None:
+def test_every_append_that_returned_is_in_the_log_whole_and_once(
+    rotating: bool, tmp_path: Path
+) -> None:
     log = open_log(tmp_path / "state")
     writers = Writers(tmp_path / "notes", log.append)
     for _ in range(16):
@@ -97,7 +99,9 @@ class TestTornLine:
         log.append(b'{"a": 1}')
         pieces = [b'{"b": "pie', b'{"c'] * 2
 
-        def another_writer_dies_before(fd: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+        def another_writer_dies_before(
+            fd: int, data: bytes, write: Callable[[int, bytes], int] = os.write
+        ) -> int:
             if pieces and not data.startswith(b"\n"):
                 write(fd, pieces.pop())
             return write(fd, data)
@@ -141,7 +145,9 @@ WORK: dict[str, Callable[[FileLog], object]] = {
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("work", WORK)
-def test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call(work: str, killed: bool, tmp_path: Path) -> None:
+def test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call(
+    work: str, killed: bool, tmp_path: Path
+) -> None:
     for at in range(1, 200):
         path = tmp_path / str(at)
         log = open_log(path)
@@ -170,7 +176,10 @@ def test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call(work: s
             child.go_on()
         log.append(b"last")
         lines = read_all(log)
-        assert [line for line in lines if line != b"from the stopped process"] == [*expected, b"last"]
+        assert [line for line in lines if line != b"from the stopped process"] == [
+            *expected,
+            b"last",
+        ]
         assert lines.count(b"from the stopped process") == (0 if work == "rotate" else 1) or killed
         assert log.tail(100)[0] == lines
     pytest.fail("the operation never ended")
@@ -190,7 +199,9 @@ def test_concurrent_rotations_lose_and_reorder_no_line(tmp_path: Path) -> None:
         children.append(fork(work))
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     lines = read_all(log)
-    assert sorted(lines) == sorted(b"%d %d" % (me, number) for me in range(4) for number in range(150))
+    assert sorted(lines) == sorted(
+        b"%d %d" % (me, number) for me in range(4) for number in range(150)
+    )
     for me in range(4):
         mine = [int(line.split()[1]) for line in lines if line.startswith(b"%d " % me)]
         assert mine == list(range(150))
@@ -202,13 +213,19 @@ def test_swarm_log_max_bytes_makes_the_log_rotate_by_itself(
     environment = {**os.environ, "SWARM_LOG_MAX_BYTES": "500"}
     for number in range(20):
         assert log("append", "START", "w", f"t{number}", env=environment).returncode == 0
-    assert (not (isolated_swarm_dir / "status.log").exists()) or (isolated_swarm_dir / "status.log").stat().st_size < 500
+    assert (not (isolated_swarm_dir / "status.log").exists()) or (
+        isolated_swarm_dir / "status.log"
+    ).stat().st_size < 500
     assert len(list((isolated_swarm_dir / ".status").iterdir())) >= 3
-    assert [json.loads(line)["task_id"] for line in log("tail", "20").stdout.splitlines()] == [f"t{n}" for n in range(20)]
+    assert [json.loads(line)["task_id"] for line in log("tail", "20").stdout.splitlines()] == [
+        f"t{n}" for n in range(20)
+    ]
     assert len(log("query", "t3").stdout.splitlines()) == 1
 
 
-def test_a_log_that_is_a_symlink_is_written_but_not_rotated(isolated_swarm_dir: Path, log: Run, tmp_path: Path) -> None:
+def test_a_log_that_is_a_symlink_is_written_but_not_rotated(
+    isolated_swarm_dir: Path, log: Run, tmp_path: Path
+) -> None:
     isolated_swarm_dir.mkdir()
     (isolated_swarm_dir / "status.log").symlink_to(tmp_path / "elsewhere.log")
     assert log("append", "START", "w", "t").returncode == 0
@@ -301,7 +318,9 @@ def test_a_forked_child_and_its_parent_append_to_one_log(tmp_path: Path) -> None
 def test_a_reader_never_sees_lines_behind_the_end_of_a_part(
     rotations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the reader takes its snapshot, the log is rotated, and a late writer adds to the old file."""
+    """While the reader takes its snapshot, the log is rotated, and a late writer adds
+    to the old file.
+    """
     writer, reader = open_log(tmp_path), open_log(tmp_path)
     writer.append(b"0")
     expected = [b"0"]

@@ -49,7 +49,9 @@ LINES = some.sampled_from(
         b'{"task_id": "' + b"y" * 66_000 + b'"}',
     ]
 )
-PIECES = some.sampled_from([b'{"task_id": "t', b'"}', b", ", b"{", b"\xe4\xbb", b" ", b"\r", b"z" * 66_000])
+PIECES = some.sampled_from(
+    [b'{"task_id": "t', b'"}', b", ", b"{", b"\xe4\xbb", b" ", b"\r", b"z" * 66_000]
+)
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
@@ -68,7 +70,8 @@ class Log(RuleBasedStateMachine):
         super().__init__()
         self.clock = HandClock()
         self.lines: list[bytes] = []
-        self.read_by: dict[str, tuple[str, int]] = {}  # reader: its cursor, and the number of records before it
+        # reader: its cursor, and the number of records before it
+        self.read_by: dict[str, tuple[str, int]] = {}
         self.store = self.open()
 
     def open(self) -> Store:
@@ -141,7 +144,9 @@ class Log(RuleBasedStateMachine):
                 break
             found += [line for line, _ in more]
         assert found == self.records
-        assert log.damaged == sum(bool(line.strip()) and record_of(line) is None for line in self.lines)
+        assert log.damaged == sum(
+            bool(line.strip()) and record_of(line) is None for line in self.lines
+        )
 
     @invariant()
     def every_line_is_numbered(self) -> None:

@@ -58,7 +58,9 @@ class TestCursor:
         assert seen == [b"line %d" % number for number in range(6)]
         assert parted.read(cursor, 0) == ([], cursor)
 
-    def test_the_cursor_of_an_empty_log_is_the_beginning_of_the_live_file(self, directory: LogDirectory) -> None:
+    def test_the_cursor_of_an_empty_log_is_the_beginning_of_the_live_file(
+        self, directory: LogDirectory
+    ) -> None:
         assert directory.open().read("", 1000) == ([], "1:0")
         assert directory.open().tail(5) == ([], "1:0")
         directory.part(3, b"x\n", end=2)
@@ -68,24 +70,32 @@ class TestCursor:
         assert directory.open().read("", 1000) == ([b"x"], "4:0")
         assert directory.open().tail(5) == ([b"x"], "4:0")
 
-    def test_a_cursor_of_a_removed_part_continues_with_the_next_part(self, directory: LogDirectory) -> None:
+    def test_a_cursor_of_a_removed_part_continues_with_the_next_part(
+        self, directory: LogDirectory
+    ) -> None:
         directory.part(4, b"four\n", end=5)
         assert directory.open().read("2:100", 1000)[0] == [b"four"]
 
-    def test_a_cursor_with_a_number_too_large_starts_with_the_live_file(self, directory: LogDirectory) -> None:
+    def test_a_cursor_with_a_number_too_large_starts_with_the_live_file(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         assert log.read("9:4", 1000)[0] == [b"one"]
 
     @pytest.mark.parametrize("offset", [2, 5, 100])
-    def test_a_cursor_that_is_not_at_a_line_end_starts_at_the_beginning(self, offset: int, directory: LogDirectory) -> None:
+    def test_a_cursor_that_is_not_at_a_line_end_starts_at_the_beginning(
+        self, offset: int, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"one")
         log.append(b"two")
         assert log.read(f"1:{offset}", 1000)[0] == [b"one", b"two"]
         assert log.read("1:4", 1000)[0] == [b"two"]
 
-    def test_a_cursor_of_a_replaced_file_starts_at_the_beginning(self, directory: LogDirectory) -> None:
+    def test_a_cursor_of_a_replaced_file_starts_at_the_beginning(
+        self, directory: LogDirectory
+    ) -> None:
         """The new file has a line end at the offset of the cursor."""
         log = directory.open()
         cursor = log.append(b"one")
@@ -93,7 +103,9 @@ class TestCursor:
         directory.live.write_bytes(b"two\nmore\n")
         assert log.read(cursor, 1000)[0] == [b"two", b"more"]
 
-    def test_the_fingerprint_depends_on_the_beginning_of_the_first_line(self, directory: LogDirectory) -> None:
+    def test_the_fingerprint_depends_on_the_beginning_of_the_first_line(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         before = log.append(b"x" * 79)
         directory.live.write_bytes(b"x" * 78 + b"y\n")
@@ -102,13 +114,32 @@ class TestCursor:
         assert log.read(before, 1000)[0] == [b"z" + b"x" * 78]
         one = log.read("", 1000)[1]
         log.append(b"another line")
-        assert log.read(one, 1000)[0] == [b"another line"], "later lines do not change the fingerprint"
+        assert log.read(one, 1000)[0] == [b"another line"], (
+            "later lines do not change the fingerprint"
+        )
 
     @pytest.mark.parametrize(
-        "cursor", ["x", "1", ":", "1:", ":1", "-1:0", "1:x", "1:2:3:4", "²:0", "1:٣", "0:0:" + "a" * 60, "a:1:b"]
+        "cursor",
+        [
+            "x",
+            "1",
+            ":",
+            "1:",
+            ":1",
+            "-1:0",
+            "1:x",
+            "1:2:3:4",
+            "²:0",
+            "1:٣",
+            "0:0:" + "a" * 60,
+            "a:1:b",
+        ],
     )
     def test_an_invalid_cursor_is_refused(self, cursor: str, directory: LogDirectory) -> None:
-        with pytest.raises(BadInput, match=r"is not a cursor: give one that swarm printed, or 0:0 for the beginning\.$"):
+        with pytest.raises(
+            BadInput,
+            match=r"is not a cursor: give one that swarm printed, or 0:0 for the beginning\.$",
+        ):
             directory.open().read(cursor, 1000)
 
     def test_a_cursor_of_maximal_length_is_accepted(self, directory: LogDirectory) -> None:
@@ -118,7 +149,9 @@ class TestCursor:
         with pytest.raises(BadInput, match="is not a cursor"):
             directory.open().read("9" * 25 + ":" + "9" * 25 + ":123456789", 1000)
 
-    def test_the_error_shows_only_the_beginning_of_a_long_invalid_cursor(self, directory: LogDirectory) -> None:
+    def test_the_error_shows_only_the_beginning_of_a_long_invalid_cursor(
+        self, directory: LogDirectory
+    ) -> None:
         with pytest.raises(BadInput) as refused:
             directory.open().read("y" * 10_000, 1000)
         assert "y" * 80 in str(refused.value) and "y" * 81 not in str(refused.value)
@@ -133,7 +166,9 @@ class TestLimit:
         assert len(log.read("", 40)[0]) == 4
         assert len(log.read("", 1)[0]) >= 1, "a longer line is returned too"
 
-    def test_a_read_continues_through_the_parts_up_to_its_limit(self, directory: LogDirectory) -> None:
+    def test_a_read_continues_through_the_parts_up_to_its_limit(
+        self, directory: LogDirectory
+    ) -> None:
         for number in range(1, 5):
             directory.part(number, b"123456789\n", end=10)
         assert len(directory.open().read("", 1000)[0]) == 4
@@ -154,9 +189,13 @@ class TestLimit:
                 cursor = log.read(cursor, limit)[1]
             assert found == lines
 
-    @pytest.mark.parametrize("length", [1022, 1023, 1024, 1025, 5_000, 65_535, 65_536, 65_537, 70_000, 200_000])
+    @pytest.mark.parametrize(
+        "length", [1022, 1023, 1024, 1025, 5_000, 65_535, 65_536, 65_537, 70_000, 200_000]
+    )
     @pytest.mark.parametrize("limit", [0, 1, 100_000])
-    def test_long_lines_are_read_whole(self, length: int, limit: int, directory: LogDirectory) -> None:
+    def test_long_lines_are_read_whole(
+        self, length: int, limit: int, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         lines = [b"short", b"x" * length, b"last"]
         for line in lines:
@@ -176,24 +215,32 @@ class TestLimit:
         assert log.tail(1)[0] == [b"two"] and directory.lines() == [b"one", b"two"]
 
     @pytest.mark.parametrize("limit", [0, 1, 1500, 100_000])
-    def test_lines_behind_the_end_of_a_part_with_a_long_line_are_not_read(self, limit: int, directory: LogDirectory) -> None:
+    def test_lines_behind_the_end_of_a_part_with_a_long_line_are_not_read(
+        self, limit: int, directory: LogDirectory
+    ) -> None:
         directory.part(1, b"one\n" + b"x" * 2000 + b"\nlate\n", end=2005)
         log = directory.open()
         assert log.read("1:4", limit)[0] == [b"x" * 2000]
         assert log.read("1:2005", limit)[0] == []
 
-    def test_a_file_that_shrinks_during_a_read_has_no_more_lines(self, directory: LogDirectory) -> None:
+    def test_a_file_that_shrinks_during_a_read_has_no_more_lines(
+        self, directory: LogDirectory
+    ) -> None:
         log = directory.open()
         log.append(b"x" * 5000)
         directory.before("pread", None, None, lambda: os.truncate(directory.live, 100))
         assert log.read("", 0)[0] == []
 
-    def test_the_first_process_that_decides_the_end_of_a_part_wins(self, directory: LogDirectory) -> None:
+    def test_the_first_process_that_decides_the_end_of_a_part_wins(
+        self, directory: LogDirectory
+    ) -> None:
         part = directory.part(1, b"one\ntwo\n")
         directory.before("symlink", lambda: (part / "end").symlink_to("4"))
         assert directory.open().read("", 1000)[0] == [b"one"]
 
-    def test_a_reader_decides_that_a_part_ends_behind_its_last_whole_line(self, directory: LogDirectory) -> None:
+    def test_a_reader_decides_that_a_part_ends_behind_its_last_whole_line(
+        self, directory: LogDirectory
+    ) -> None:
         part = directory.part(1, b"one\ntwo\ntor")
         assert directory.open().read("", 1000)[0] == [b"one", b"two"]
         assert os.readlink(part / "end") == "8"
@@ -214,21 +261,32 @@ class TestDamagedParts:
         while more := log.read(cursor, 0)[0]:
             one_by_one += more
             cursor = log.read(cursor, 0)[1]
-        return [log.read("", 1000)[0], log.tail(10)[0], [line for _, line, _ in log.numbered()], one_by_one]
+        return [
+            log.read("", 1000)[0],
+            log.tail(10)[0],
+            [line for _, line, _ in log.numbered()],
+            one_by_one,
+        ]
 
     @pytest.mark.parametrize("at", [0, 1, 2])
-    def test_a_removed_part_is_skipped(self, at: int, three: list[Path], directory: LogDirectory) -> None:
+    def test_a_removed_part_is_skipped(
+        self, at: int, three: list[Path], directory: LogDirectory
+    ) -> None:
         (three[at] / "part").unlink()
         expected = [b"%d" % number for number in (1, 2, 3, 4) if number != at + 1]
         assert self.read_in_all_ways(directory.open()) == [expected] * 4
 
     @pytest.mark.parametrize("end", ["abc", "-5", "²", "٣", "1000000", "9" * 4000, ""])
-    def test_an_invalid_end_counts_as_the_end_of_the_file(self, end: str, three: list[Path], directory: LogDirectory) -> None:
+    def test_an_invalid_end_counts_as_the_end_of_the_file(
+        self, end: str, three: list[Path], directory: LogDirectory
+    ) -> None:
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to(end) if end else (three[1] / "end").touch()
         assert self.read_in_all_ways(directory.open()) == [[b"1", b"2", b"3", b"4"]] * 4
 
-    def test_an_end_within_a_line_excludes_that_line(self, three: list[Path], directory: LogDirectory) -> None:
+    def test_an_end_within_a_line_excludes_that_line(
+        self, three: list[Path], directory: LogDirectory
+    ) -> None:
         (three[1] / "part").write_bytes(b"2\ntwo\n")
         (three[1] / "end").unlink()
         (three[1] / "end").symlink_to("4")
@@ -244,7 +302,14 @@ class TestDamagedParts:
             (b"a\n" + b"x" * lines._READ_BLOCK + b"\n", lines._READ_BLOCK + 2, 2),
             (b"a\n" + b"x" * 2 * lines._READ_BLOCK + b"\n", 2 * lines._READ_BLOCK, 2),
         ],
-        ids=["one empty line", "torn after one", "only torn", "torn for a block", "just before the end", "far before the end"],
+        ids=[
+            "one empty line",
+            "torn after one",
+            "only torn",
+            "torn for a block",
+            "just before the end",
+            "far before the end",
+        ],
     )
     def test_a_part_ends_behind_the_last_whole_line_before_its_end(
         self, data: bytes, end: int, counts: int, directory: LogDirectory
@@ -255,7 +320,9 @@ class TestDamagedParts:
         directory.live.write_bytes(data[:end])
         assert log.tail(0)[1].partition(":")[2].partition(":")[0] == str(counts)
 
-    def test_a_symlink_to_a_part_is_not_a_part(self, three: list[Path], directory: LogDirectory, tmp_path: Path) -> None:
+    def test_a_symlink_to_a_part_is_not_a_part(
+        self, three: list[Path], directory: LogDirectory, tmp_path: Path
+    ) -> None:
         elsewhere = tmp_path / "elsewhere"
         three[1].rename(elsewhere)
         three[1].symlink_to(elsewhere)
@@ -285,7 +352,11 @@ class TestDamagedParts:
             part.mkdir() if kind == "directory" else os.mkfifo(part)
         log = directory.open()
         before = open_descriptors()
-        for attempt in (lambda: log.read("", 1000), lambda: log.tail(5), lambda: list(log.numbered())):
+        for attempt in (
+            lambda: log.read("", 1000),
+            lambda: log.tail(5),
+            lambda: list(log.numbered()),
+        ):
             with pytest.raises(OSError, match=r"is not a regular file|symbolic links") as refused:
                 attempt()
             assert refused.value.filename == str(part)
@@ -293,7 +364,9 @@ class TestDamagedParts:
         del refused  # and with it the frames that refer to open files
         assert open_descriptors() == before
 
-    def test_another_process_may_decide_an_end_behind_bytes_added_later(self, directory: LogDirectory) -> None:
+    def test_another_process_may_decide_an_end_behind_bytes_added_later(
+        self, directory: LogDirectory
+    ) -> None:
         part = directory.part(1, b"one\n")
 
         def decided_for_more() -> None:
@@ -321,8 +394,12 @@ class TestTail:
             assert log.tail(count)[0] == lines[-count:]
         assert log.tail(1)[1].startswith("1:210000:")
 
-    @pytest.mark.parametrize("size", [1, 2, 65_535, 65_536, 65_537, 65_538, 131_071, 131_072, 131_073])
-    def test_tail_returns_every_line_of_a_file_that_ends_at_a_block_boundary(self, size: int, directory: LogDirectory) -> None:
+    @pytest.mark.parametrize(
+        "size", [1, 2, 65_535, 65_536, 65_537, 65_538, 131_071, 131_072, 131_073]
+    )
+    def test_tail_returns_every_line_of_a_file_that_ends_at_a_block_boundary(
+        self, size: int, directory: LogDirectory
+    ) -> None:
         data = (b"\n" + b"123456789\n" * 20_000)[:size]
         data = data[:-1] + b"\n"
         directory.live.parent.mkdir(parents=True)
@@ -343,12 +420,16 @@ class TestTail:
         assert len(read) <= 3 and sum(size for _, size, _ in read) <= 2 * lines._READ_BLOCK + 100
         read.clear()
         assert len(log.tail(10_000)[0]) == 10_000
-        assert len(read) <= 4, "two blocks contain the lines, and one more read finds where the last line ends"
+        assert len(read) <= 4, (
+            "two blocks contain the lines, and one more read finds where the last line ends"
+        )
         assert log.tail(0)[0] == []
 
 
 class TestNumbered:
-    def test_numbered_yields_path_number_and_whether_a_line_is_terminated(self, directory: LogDirectory) -> None:
+    def test_numbered_yields_path_number_and_whether_a_line_is_terminated(
+        self, directory: LogDirectory
+    ) -> None:
         part = directory.part(1, b"one\ntwo\nlate\n", end=8)
         directory.live.write_bytes(b"three\n\nunfinished")
         assert list(directory.open().numbered()) == [
@@ -373,7 +454,9 @@ class TestNumbered:
 
 class TestSnapshot:
     @pytest.mark.parametrize("verb", ["read", "tail", "numbered"])
-    def test_a_rotation_while_a_snapshot_is_taken_loses_no_line(self, verb: str, directory: LogDirectory) -> None:
+    def test_a_rotation_while_a_snapshot_is_taken_loses_no_line(
+        self, verb: str, directory: LogDirectory
+    ) -> None:
         writer = directory.open()
         writer.append(b"one")
 
@@ -390,7 +473,9 @@ class TestSnapshot:
         }[verb]()
         assert found == [b"one", b"two"]
 
-    def test_a_rotation_while_a_snapshot_is_taken_leaves_nothing_open(self, directory: LogDirectory) -> None:
+    def test_a_rotation_while_a_snapshot_is_taken_leaves_nothing_open(
+        self, directory: LogDirectory
+    ) -> None:
         writer, log = directory.open(), directory.open()
         writer.append(b"one")
         writer.close()
@@ -400,7 +485,9 @@ class TestSnapshot:
         assert open_descriptors() == before
 
     @pytest.mark.parametrize("kind", ["directory", "pipe"])
-    def test_a_log_file_that_is_not_regular_is_refused_without_blocking(self, kind: str, directory: LogDirectory) -> None:
+    def test_a_log_file_that_is_not_regular_is_refused_without_blocking(
+        self, kind: str, directory: LogDirectory
+    ) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.mkdir() if kind == "directory" else os.mkfifo(directory.live)
         log = directory.open()
@@ -413,7 +500,10 @@ class TestSnapshot:
         for attempt in attempts:
             with pytest.raises(OSError, match="is not a regular file") as refused:
                 attempt()
-            assert refused.value.args == (22, "is not a regular file") and refused.value.filename == str(directory.live)
+            assert refused.value.args == (
+                22,
+                "is not a regular file",
+            ) and refused.value.filename == str(directory.live)
 
 
 class TestSearch:
@@ -431,8 +521,17 @@ class TestSearch:
             log.append(bytes(rng.choices(b"abx\\u ", k=rng.choice([0, 1, 3, 30, 200]))))
             if number in (100, 200):
                 log.rotate()
-        for texts in ((b"ab",), (b"ab", b"\\u"), (b"x",), (b"abxab", b"u\\"), (b"nowhere",), (b"\\u", b"\\u")):
-            assert list(log.search(texts)) == [line for line in directory.lines() if any(text in line for text in texts)]
+        for texts in (
+            (b"ab",),
+            (b"ab", b"\\u"),
+            (b"x",),
+            (b"abxab", b"u\\"),
+            (b"nowhere",),
+            (b"\\u", b"\\u"),
+        ):
+            assert list(log.search(texts)) == [
+                line for line in directory.lines() if any(text in line for text in texts)
+            ]
 
     def test_search_ignores_an_unterminated_line(self, directory: LogDirectory) -> None:
         log = directory.open()
@@ -443,7 +542,9 @@ class TestSearch:
         directory.part(1, b"x\nx\nbehind x\n", end=4)
         assert list(log.search([b"x"])) == [b"x", b"x", b"one x"]
 
-    def test_search_does_not_include_an_empty_line_before_a_match(self, directory: LogDirectory) -> None:
+    def test_search_does_not_include_an_empty_line_before_a_match(
+        self, directory: LogDirectory
+    ) -> None:
         directory.live.parent.mkdir(parents=True)
         directory.live.write_bytes(b"\none x\n\ntwo x\n")
         assert list(directory.open().search([b"x"])) == [b"one x", b"two x"]
@@ -469,7 +570,9 @@ class TestSearch:
 
 
 class TestReadingOn:
-    """A reader that continues where it stopped keeps the file open, and notices what happens to it."""
+    """A reader that continues where it stopped keeps the file open, and notices what
+    happens to it.
+    """
 
     def test_reading_on_does_not_open_the_file_again(self, directory: LogDirectory) -> None:
         log, other = directory.open(), directory.open()
@@ -484,8 +587,13 @@ class TestReadingOn:
         assert opened == []
 
     @pytest.mark.parametrize("asked", [False, True])
-    @pytest.mark.parametrize("happens", ["rotated", "rotated twice", "removed", "emptied", "emptied and longer", "replaced"])
-    def test_reading_on_notices_every_change_of_the_log(self, happens: str, asked: bool, directory: LogDirectory) -> None:
+    @pytest.mark.parametrize(
+        "happens",
+        ["rotated", "rotated twice", "removed", "emptied", "emptied and longer", "replaced"],
+    )
+    def test_reading_on_notices_every_change_of_the_log(
+        self, happens: str, asked: bool, directory: LogDirectory
+    ) -> None:
         log, other = directory.open(), directory.open()
         other.append(b"one")
         _, cursor = log.read("", 1000)

@@ -51,11 +51,16 @@ def test_a_log_smaller_than_min_bytes_is_not_rotated(directory: LogDirectory) ->
 def test_a_log_that_is_a_symlink_is_not_rotated(directory: LogDirectory) -> None:
     directory.live.parent.mkdir(parents=True)
     directory.live.symlink_to("elsewhere")
-    with pytest.raises(StoreError, match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$"):
+    with pytest.raises(
+        StoreError,
+        match=r"is a symbolic link and is not rotated\. Rotate the file it points to yourself\.$",
+    ):
         directory.open().rotate()
 
 
-def test_a_rotation_stopped_before_its_rename_cannot_complete_it_after_another(directory: LogDirectory) -> None:
+def test_a_rotation_stopped_before_its_rename_cannot_complete_it_after_another(
+    directory: LogDirectory,
+) -> None:
     """We are stopped just before the rename. Another process rotates. Then we continue."""
     writer = directory.open()
     writer.append(b"one")
@@ -84,8 +89,12 @@ def test_a_rotation_returns_false_if_another_was_faster(directory: LogDirectory)
     assert len(os.listdir(directory.parts)) == 1 and directory.live.read_bytes() == b"two\n"
 
 
-@pytest.mark.parametrize("names", [["0000000005-dead"], ["0000000005-dead", "0000000005-gone"]], ids=len)
-def test_the_empty_directory_of_a_killed_rotation_is_removed(names: list[str], directory: LogDirectory) -> None:
+@pytest.mark.parametrize(
+    "names", [["0000000005-dead"], ["0000000005-dead", "0000000005-gone"]], ids=len
+)
+def test_the_empty_directory_of_a_killed_rotation_is_removed(
+    names: list[str], directory: LogDirectory
+) -> None:
     for name in names:
         (directory.parts / name).mkdir(parents=True)
     log = directory.open()
@@ -100,7 +109,9 @@ def test_a_log_that_is_removed_during_its_rotation_is_not_rotated(directory: Log
     assert directory.open().rotate() is False and os.listdir(directory.parts) == []
 
 
-def test_of_two_directories_with_one_number_the_filled_one_is_the_part(directory: LogDirectory) -> None:
+def test_of_two_directories_with_one_number_the_filled_one_is_the_part(
+    directory: LogDirectory,
+) -> None:
     for number in range(1, 10):
         if number % 2:
             (directory.parts / f"{number:010d}-00000000").mkdir(parents=True)
@@ -118,7 +129,9 @@ def test_foreign_entries_among_the_parts_are_ignored(directory: LogDirectory) ->
     assert directory.open().read("", 1000)[0] == [b"one"]
 
 
-def test_a_foreign_file_among_the_parts_does_not_prevent_a_rotation(directory: LogDirectory) -> None:
+def test_a_foreign_file_among_the_parts_does_not_prevent_a_rotation(
+    directory: LogDirectory,
+) -> None:
     directory.open().append(b"one")
     directory.parts.mkdir()
     (directory.parts / "9-a-file").touch()
@@ -126,7 +139,9 @@ def test_a_foreign_file_among_the_parts_does_not_prevent_a_rotation(directory: L
     assert (directory.parts / "9-a-file").exists() and directory.lines() == [b"one"]
 
 
-def test_a_directory_whose_name_is_not_a_valid_number_is_not_a_part(directory: LogDirectory) -> None:
+def test_a_directory_whose_name_is_not_a_valid_number_is_not_a_part(
+    directory: LogDirectory,
+) -> None:
     directory.part(1, b"one\n", end=4)
     for name in ("²-x", "٣-x", "9" * 19 + "-x"):
         (directory.parts / name).mkdir()

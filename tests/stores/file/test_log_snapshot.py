@@ -43,8 +43,12 @@ def test_a_read_behind_our_own_append_opens_no_file(directory: LogDirectory) -> 
     assert opened == [] and listed == []
 
 
-@pytest.mark.parametrize("text", [b"new\nthe\n", b"one\nxx\nyy\n", b"ones\nx\nyyyyyyyyy\n", b"", b"on"])
-def test_a_read_notices_that_the_live_file_was_rewritten_in_place(text: bytes, directory: LogDirectory) -> None:
+@pytest.mark.parametrize(
+    "text", [b"new\nthe\n", b"one\nxx\nyy\n", b"ones\nx\nyyyyyyyyy\n", b"", b"on"]
+)
+def test_a_read_notices_that_the_live_file_was_rewritten_in_place(
+    text: bytes, directory: LogDirectory
+) -> None:
     log = directory.open()
     assert log.read(log.append(b"one"), 1000)[0] == []
     cursor = log.append(b"two")
@@ -61,7 +65,9 @@ def test_a_rewritten_file_of_the_same_size_has_more_lines(directory: LogDirector
 
 
 @pytest.mark.parametrize("call", ["stat", "pread"])
-def test_a_rotation_during_a_read_loses_and_repeats_no_line(call: str, directory: LogDirectory) -> None:
+def test_a_rotation_during_a_read_loses_and_repeats_no_line(
+    call: str, directory: LogDirectory
+) -> None:
     log = directory.open()
     log.read(log.append(b"zero"), 1000)
     cursor = log.append(b"one")
@@ -116,7 +122,9 @@ def test_reading_continues_when_the_parts_are_removed(directory: LogDirectory) -
         ("2:4:0badcafe", "1:9:0badcafe", False),
     ],
 )
-def test_a_cursor_continues_another_of_the_same_file_or_an_earlier_part(before: str, after: str, same: bool) -> None:
+def test_a_cursor_continues_another_of_the_same_file_or_an_earlier_part(
+    before: str, after: str, same: bool
+) -> None:
     assert continues(before, after) is same
 
 
@@ -176,7 +184,9 @@ def test_of_two_threads_that_read_at_once_the_later_one_closes_its_snapshot(
 
 
 STEPS = st.one_of(
-    st.sampled_from(["append", "append", "append", "rotate", "remove", "replace", "empty", "tear", "rewrite"]),
+    st.sampled_from(
+        ["append", "append", "append", "rotate", "remove", "replace", "empty", "tear", "rewrite"]
+    ),
     st.tuples(st.just("read"), st.integers(0, 30), st.sampled_from([0, 5, 1000])),
 )
 

@@ -23,7 +23,9 @@ def records(tmp_path: Path) -> RecordDirectory:
 
 
 class TestScratchDirectory:
-    def test_a_process_uses_one_scratch_directory_for_all_changes(self, records: RecordDirectory) -> None:
+    def test_a_process_uses_one_scratch_directory_for_all_changes(
+        self, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
         process = records.process(fs)
         assert process.create("t", b"one")
@@ -31,7 +33,9 @@ class TestScratchDirectory:
         assert process.replace("t", b"one", b"two") and process.remove("t", b"two")
         assert [call for call in fs.calls if call[0] == "mkdir"] == made
 
-    def test_close_removes_the_scratch_directory_and_the_next_change_makes_another(self, records: RecordDirectory) -> None:
+    def test_close_removes_the_scratch_directory_and_the_next_change_makes_another(
+        self, records: RecordDirectory
+    ) -> None:
         process = records.process()
         assert process.create("t", b"one")
         (before,) = os.listdir(records.scratches)
@@ -42,13 +46,17 @@ class TestScratchDirectory:
         (after,) = os.listdir(records.scratches)
         assert before != after
 
-    def test_an_object_that_is_deleted_removes_its_scratch_directory(self, records: RecordDirectory) -> None:
+    def test_an_object_that_is_deleted_removes_its_scratch_directory(
+        self, records: RecordDirectory
+    ) -> None:
         process = records.process()
         assert process.create("t", b"one")
         del process
         assert os.listdir(records.scratches) == []
 
-    def test_close_removes_a_scratch_directory_that_is_not_empty(self, records: RecordDirectory) -> None:
+    def test_close_removes_a_scratch_directory_that_is_not_empty(
+        self, records: RecordDirectory
+    ) -> None:
         process = records.process()
         assert process.create("t", b"one") and process.remove("t", b"one")
         (scratch,) = records.scratches.iterdir()
@@ -56,7 +64,9 @@ class TestScratchDirectory:
         process.close()
         assert os.listdir(records.scratches) == []
 
-    def test_a_forked_child_neither_uses_nor_removes_its_parents_scratch_directory(self, records: RecordDirectory) -> None:
+    def test_a_forked_child_neither_uses_nor_removes_its_parents_scratch_directory(
+        self, records: RecordDirectory
+    ) -> None:
         process = records.process()
         assert process.create("t", b"one")
         (scratch,) = records.scratches.iterdir()
@@ -70,7 +80,9 @@ class TestScratchDirectory:
         assert os.waitpid(fork(process.close), 0)[1] == 0
         assert list(records.scratches.iterdir()) == [scratch]
 
-    def test_threads_that_make_a_scratch_directory_at_once_share_one(self, records: RecordDirectory) -> None:
+    def test_threads_that_make_a_scratch_directory_at_once_share_one(
+        self, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
         process = records.process(fs)
         make_dirs(str(records.live))
@@ -80,7 +92,9 @@ class TestScratchDirectory:
         assert process.create("b", b"b")
         assert len(os.listdir(records.scratches)) == 1
 
-    def test_a_thread_whose_shared_scratch_directory_is_removed_makes_another(self, records: RecordDirectory) -> None:
+    def test_a_thread_whose_shared_scratch_directory_is_removed_makes_another(
+        self, records: RecordDirectory
+    ) -> None:
         """It found the scratch directory of another thread, which then removed it."""
         fs = InterruptedFilesystem()
         process = records.process(fs)
@@ -89,15 +103,23 @@ class TestScratchDirectory:
         fs.before("mkdir", lambda: process.create("a", b"a"))
         fs.before("rmdir", process.close)
         assert process.create("b", b"b")
-        assert [path.name for path in records.scratches.iterdir() if not path.is_dir()] == [] and records.record("b") == b"b"
+        assert [
+            path.name for path in records.scratches.iterdir() if not path.is_dir()
+        ] == [] and records.record("b") == b"b"
 
     @pytest.mark.parametrize(
-        ("before", "act"), [("rmdir", lambda rival: (rival / "1").touch()), ("unlink", lambda rival: (rival / "0").unlink())]
+        ("before", "act"),
+        [
+            ("rmdir", lambda rival: (rival / "1").touch()),
+            ("unlink", lambda rival: (rival / "0").unlink()),
+        ],
     )
     def test_a_scratch_directory_whose_files_change_meanwhile_is_revoked(
         self, before: str, act: Callable[[Path], None], records: RecordDirectory
     ) -> None:
-        """The owner adds a file, or another process removes one: that does not mean that it is revoked."""
+        """The owner adds a file, or another process removes one: that does not mean
+        that it is revoked.
+        """
         records.write(b"old")
         records.intent()
         rival = records.scratches / LAST
@@ -107,7 +129,9 @@ class TestScratchDirectory:
         assert records.process(fs).replace("t", b"old", b"new")
         assert not rival.exists()
 
-    def test_a_scratch_directory_that_cannot_be_revoked_is_an_error_and_changes_nothing(self, records: RecordDirectory) -> None:
+    def test_a_scratch_directory_that_cannot_be_revoked_is_an_error_and_changes_nothing(
+        self, records: RecordDirectory
+    ) -> None:
         """As long as the rival may act, no other process may."""
         records.write(b"old")
         records.intent()
@@ -130,7 +154,9 @@ class TestScratchDirectory:
         records.process().collect_garbage()
         assert treasure.is_dir()
 
-    def test_a_file_with_the_name_of_a_scratch_directory_is_removed(self, records: RecordDirectory) -> None:
+    def test_a_file_with_the_name_of_a_scratch_directory_is_removed(
+        self, records: RecordDirectory
+    ) -> None:
         intent = records.intent()
         (records.scratches / LAST).rmdir()
         (records.scratches / LAST).touch()
@@ -148,14 +174,18 @@ class TestGarbageCollection:
         os.utime(scratch, (time.time() - age, time.time() - age))
         return scratch
 
-    def test_old_scratch_directories_are_collected_and_young_ones_are_not(self, records: RecordDirectory) -> None:
+    def test_old_scratch_directories_are_collected_and_young_ones_are_not(
+        self, records: RecordDirectory
+    ) -> None:
         old = self.old_scratch(records, "s" + "0" * 16, swap.GARBAGE_AGE + 60)
         young = self.old_scratch(records, "s" + "1" * 16, swap.GARBAGE_AGE - 60)
         process = records.process()
         assert process.create("t", b"one"), "making a scratch directory collects garbage"
         assert young.is_dir() and not old.exists()
 
-    def test_a_process_does_not_collect_its_own_scratch_directory(self, records: RecordDirectory) -> None:
+    def test_a_process_does_not_collect_its_own_scratch_directory(
+        self, records: RecordDirectory
+    ) -> None:
         process = records.process()
         assert process.create("t", b"one")
         (scratch,) = records.scratches.iterdir()
@@ -163,7 +193,9 @@ class TestGarbageCollection:
         process.collect_garbage()
         assert scratch.is_dir()
 
-    def test_old_intents_are_collected_after_their_scratch_directories_are_revoked(self, records: RecordDirectory) -> None:
+    def test_old_intents_are_collected_after_their_scratch_directories_are_revoked(
+        self, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         scratches = ["s" + digit * 16 for digit in "0123"]
         gone = records.intent(scratches[0], age=swap.GARBAGE_AGE + 60)
@@ -179,7 +211,9 @@ class TestGarbageCollection:
         )
         assert records.record() == b"old"
 
-    def test_young_intents_do_not_stop_the_collection_of_old_ones(self, records: RecordDirectory) -> None:
+    def test_young_intents_do_not_stop_the_collection_of_old_ones(
+        self, records: RecordDirectory
+    ) -> None:
         for number in range(15):
             age = swap.GARBAGE_AGE + (60 if number % 2 else -60)
             records.intent(f"s{number:016x}", name=f"t{number}", age=age)
@@ -194,7 +228,9 @@ class TestGarbageCollection:
         records.process().collect_garbage()
         assert not planted.exists()
 
-    def test_a_collection_examines_a_limited_number_of_entries(self, records: RecordDirectory) -> None:
+    def test_a_collection_examines_a_limited_number_of_entries(
+        self, records: RecordDirectory
+    ) -> None:
         for number in range(60):
             self.old_scratch(records, f"s{number:016x}", swap.GARBAGE_AGE + 60)
             records.intent(LAST, name=f"t{number}", age=swap.GARBAGE_AGE + 60)
@@ -216,7 +252,9 @@ class TestGarbageCollection:
             process.collect_garbage()
         assert len(os.listdir(records.scratches)) == 95
 
-    def test_an_entry_that_cannot_be_removed_does_not_stop_a_collection(self, records: RecordDirectory) -> None:
+    def test_an_entry_that_cannot_be_removed_does_not_stop_a_collection(
+        self, records: RecordDirectory
+    ) -> None:
         for number in range(4):
             stuck = self.old_scratch(records, f"s{number:016x}", swap.GARBAGE_AGE + 60)
             (stuck / "inner").mkdir()
@@ -228,14 +266,18 @@ class TestGarbageCollection:
         assert not gone.exists() and not closed.exists()
         assert len(os.listdir(records.scratches)) == len(os.listdir(records.intents)) == 4
 
-    def test_entries_that_vanish_during_a_collection_do_no_harm(self, records: RecordDirectory) -> None:
+    def test_entries_that_vanish_during_a_collection_do_no_harm(
+        self, records: RecordDirectory
+    ) -> None:
         scratch = self.old_scratch(records, "s" + "0" * 16, swap.GARBAGE_AGE + 60)
         fs = InterruptedFilesystem()
         fs.before("age", lambda: revoke_all(records))
         records.process(fs).collect_garbage()
         assert not scratch.exists()
 
-    def test_a_collection_without_private_directories_creates_none(self, records: RecordDirectory) -> None:
+    def test_a_collection_without_private_directories_creates_none(
+        self, records: RecordDirectory
+    ) -> None:
         records.process().collect_garbage()
         assert not records.private.exists()
 
@@ -248,18 +290,24 @@ class TestRemovePrivate:
         assert process.create("t", b"one")
         process.remove_private()
         assert os.listdir(records.private.parent) == ["locks"] and records.record() == b"one"
-        assert process.replace("t", b"one", b"two"), "the private directory is made again when it is needed"
+        assert process.replace("t", b"one", b"two"), (
+            "the private directory is made again when it is needed"
+        )
         process.remove_private()
         assert not records.private.exists() and records.record() == b"two"
 
-    def test_remove_private_removes_young_files_of_crashed_processes(self, records: RecordDirectory) -> None:
+    def test_remove_private_removes_young_files_of_crashed_processes(
+        self, records: RecordDirectory
+    ) -> None:
         for number in range(40):
             records.intent(f"s{number:016x}", name=f"t{number}")
             (records.scratches / f"s{number:016x}" / "0").touch()
         records.process().remove_private()
         assert not records.private.exists()
 
-    def test_a_change_is_retried_when_another_process_removes_the_private_files(self, records: RecordDirectory) -> None:
+    def test_a_change_is_retried_when_another_process_removes_the_private_files(
+        self, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
         records.write(b"old")
         fs.before("rename", lambda: records.process().remove_private())
@@ -273,7 +321,9 @@ class TestRemovePrivate:
         records.process().remove_private()
         assert os.listdir(records.scratches) == ["stranger"] and not records.intents.exists()
 
-    def test_remove_private_without_a_private_directory_does_nothing(self, records: RecordDirectory) -> None:
+    def test_remove_private_without_a_private_directory_does_nothing(
+        self, records: RecordDirectory
+    ) -> None:
         records.process().remove_private()
         records.private.write_text("a file")
         records.process().remove_private()
@@ -281,7 +331,9 @@ class TestRemovePrivate:
 
 
 def test_a_record_may_have_a_name_without_suffix(records: RecordDirectory) -> None:
-    process = SwapDirectory(str(records.live), str(records.private), make_dirs=make_dirs, fs=Filesystem(), suffix="")
+    process = SwapDirectory(
+        str(records.live), str(records.private), make_dirs=make_dirs, fs=Filesystem(), suffix=""
+    )
     assert process.create(".sprint", b"one") and (records.live / ".sprint").read_bytes() == b"one"
     assert process.path(".sprint") == str(records.live / ".sprint")
     assert process.create("seen", b"") and process.names() == ["seen"]

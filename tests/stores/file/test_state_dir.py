@@ -1,4 +1,6 @@
-"""The state directory: what is created and when, with which modes, and errors if it cannot be used."""
+"""The state directory: what is created and when, with which modes, and errors if it
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -86,11 +88,15 @@ class TestMissing:
         assert lock(*args).returncode == code
         assert not isolated_swarm_dir.exists()
 
-    def test_rotating_a_missing_log_creates_no_state_directory(self, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_rotating_a_missing_log_creates_no_state_directory(
+        self, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         assert log("rotate").stdout == "Nothing to rotate\n"
         assert not isolated_swarm_dir.exists()
 
-    def test_constructing_the_python_classes_creates_the_state_directory(self, isolated_swarm_dir: Path) -> None:
+    def test_constructing_the_python_classes_creates_the_state_directory(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         StatusBroadcaster("w")
         assert os.listdir(isolated_swarm_dir) == []
         TaskLockManager("w")
@@ -108,7 +114,9 @@ class TestMissing:
         assert locks.acquire_lock("t")
         assert (tmp_path / "elsewhere" / "locks" / "t.lock").exists()
 
-    def test_a_symlink_that_the_user_chose_as_state_directory_is_used(self, lock: Run, log: Run, tmp_path: Path) -> None:
+    def test_a_symlink_that_the_user_chose_as_state_directory_is_used(
+        self, lock: Run, log: Run, tmp_path: Path
+    ) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
         env = script_environment(AI_SWARM_DIR=str(tmp_path / "link"))
@@ -120,19 +128,29 @@ class TestMissing:
 
 class TestModes:
     @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027, 0o000])
-    def test_files_and_directories_have_modes_less_the_umask(self, umask: int, lock: Run, log: Run, tmp_path: Path) -> None:
+    def test_files_and_directories_have_modes_less_the_umask(
+        self, umask: int, lock: Run, log: Run, tmp_path: Path
+    ) -> None:
         env = script_environment(AI_SWARM_DIR=str(tmp_path / "new" / "deep" / "state"))
         assert lock("acquire", "t", "w", "60", env=env, umask=umask).returncode == 0
         assert lock("heartbeat", "t", "w", env=env, umask=umask).returncode == 0
         assert log("append", "START", "w", "t", env=env, umask=umask).returncode == 0
         assert log("rotate", env=env, umask=umask).returncode == 0
         assert log("append", "DONE", "w", "t", env=env, umask=umask).returncode == 0
-        found = {path: stat.S_IMODE(path.lstat().st_mode) for path in tmp_path.rglob("*") if not path.is_symlink()}
+        found = {
+            path: stat.S_IMODE(path.lstat().st_mode)
+            for path in tmp_path.rglob("*")
+            if not path.is_symlink()
+        }
         wanted = {path: (0o700 if path.is_dir() else 0o644) & ~umask for path in found}
         assert found == wanted
-        assert {"new", "deep", "state", "locks", "t.lock", "status.log", "part"} <= {path.name for path in found}
+        assert {"new", "deep", "state", "locks", "t.lock", "status.log", "part"} <= {
+            path.name for path in found
+        }
 
-    def test_files_that_exist_keep_their_modes(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_files_that_exist_keep_their_modes(
+        self, lock: Run, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         for path, mode in ((isolated_swarm_dir, 0o755), (isolated_swarm_dir / "locks", 0o777)):
             path.mkdir()
             path.chmod(mode)
@@ -155,7 +173,9 @@ class TestWrongKind:
         ("log", "append", "START", "w", "t"),
     )
 
-    def test_a_file_at_the_path_of_the_state_directory_is_an_error(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_file_at_the_path_of_the_state_directory_is_an_error(
+        self, lock: Run, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.write_text("precious")
         for command, *args in (
             *self.WRITING,
@@ -177,9 +197,14 @@ class TestWrongKind:
         assert (tmp_path / "file").read_text() == "precious"
 
     def test_a_path_that_is_too_long_is_an_error(self, lock: Run) -> None:
-        expect_unusable(lock("acquire", "t", "w", env=script_environment(AI_SWARM_DIR="/tmp/" + "x" * 300)), "shorter path")
+        expect_unusable(
+            lock("acquire", "t", "w", env=script_environment(AI_SWARM_DIR="/tmp/" + "x" * 300)),
+            "shorter path",
+        )
 
-    def test_a_file_at_the_path_of_the_locks_is_an_error(self, lock: Run, log: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_file_at_the_path_of_the_locks_is_an_error(
+        self, lock: Run, log: Run, isolated_swarm_dir: Path
+    ) -> None:
         isolated_swarm_dir.mkdir()
         (isolated_swarm_dir / "locks").write_text("precious")
         for args in (
@@ -197,7 +222,9 @@ class TestWrongKind:
         assert log("append", "START", "w", "t").returncode == 0, "the log does not need locks/"
 
     @pytest.mark.parametrize(
-        "args", [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",), ("rotate",)], ids=" ".join
+        "args",
+        [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",), ("rotate",)],
+        ids=" ".join,
     )
     def test_a_directory_at_the_path_of_the_log_is_an_error(
         self, args: tuple[str, ...], log: Run, lock: Run, isolated_swarm_dir: Path
@@ -208,7 +235,11 @@ class TestWrongKind:
         assert (isolated_swarm_dir / "status.log" / "precious").exists()
         assert lock("acquire", "t", "w").returncode == 0, "locks do not need the log"
 
-    @pytest.mark.parametrize("args", [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",)], ids=" ".join)
+    @pytest.mark.parametrize(
+        "args",
+        [("append", "START", "w", "t"), ("tail",), ("query", "t"), ("validate",)],
+        ids=" ".join,
+    )
     def test_a_log_that_is_a_fifo_is_an_error_and_does_not_block(
         self, args: tuple[str, ...], log: Run, isolated_swarm_dir: Path
     ) -> None:
@@ -219,9 +250,17 @@ class TestWrongKind:
         except subprocess.TimeoutExpired:
             pytest.fail("it waits for another process to open the fifo")
 
-    def test_a_lock_that_is_a_directory_cannot_be_used_and_is_not_free(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_that_is_a_directory_cannot_be_used_and_is_not_free(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         (isolated_swarm_dir / "locks" / "t.lock").mkdir(parents=True)
-        for args in (("check", "t"), ("acquire", "t", "w"), ("release", "t", "w"), ("heartbeat", "t", "w"), ("why", "t")):
+        for args in (
+            ("check", "t"),
+            ("acquire", "t", "w"),
+            ("release", "t", "w"),
+            ("heartbeat", "t", "w"),
+            ("why", "t"),
+        ):
             expect_unusable(lock(*args), "Remove that directory")
         expect_others_listed(lock)
         with pytest.raises(StoreError):
@@ -235,19 +274,29 @@ class TestWrongKind:
         target = tmp_path / "precious"
         target.write_text('{"worker": "w", "task_id": "t"}')
         (isolated_swarm_dir / "locks" / "t.lock").symlink_to(target)
-        for args in (("check", "t"), ("acquire", "t", "w"), ("release", "t", "w"), ("heartbeat", "t", "w"), ("why", "t")):
+        for args in (
+            ("check", "t"),
+            ("acquire", "t", "w"),
+            ("release", "t", "w"),
+            ("heartbeat", "t", "w"),
+            ("why", "t"),
+        ):
             expect_unusable(lock(*args), "symbolic link")
         expect_others_listed(lock)
         assert target.read_text() == '{"worker": "w", "task_id": "t"}'
         assert (isolated_swarm_dir / "locks" / "t.lock").is_symlink()
 
-    def test_a_lock_that_is_a_dangling_symlink_is_not_free(self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path) -> None:
+    def test_a_lock_that_is_a_dangling_symlink_is_not_free(
+        self, lock: Run, isolated_swarm_dir: Path, tmp_path: Path
+    ) -> None:
         (isolated_swarm_dir / "locks").mkdir(parents=True)
         (isolated_swarm_dir / "locks" / "t.lock").symlink_to(tmp_path / "nowhere")
         expect_unusable(lock("acquire", "t", "w"), "symbolic link")
         assert not (tmp_path / "nowhere").exists()
 
-    def test_a_lock_that_is_a_fifo_counts_as_unreadable(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_that_is_a_fifo_counts_as_unreadable(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         """It does not block. It counts as held while it is young, then it can be taken over."""
         (isolated_swarm_dir / "locks").mkdir(parents=True)
         path = isolated_swarm_dir / "locks" / "t.lock"
@@ -272,7 +321,9 @@ def expect_others_listed(lock: Run) -> None:
 class TestRemoved:
     """A user removes files while programs use them."""
 
-    def test_removing_all_locks_frees_the_tasks_and_tokens_continue_to_grow(self, isolated_swarm_dir: Path) -> None:
+    def test_removing_all_locks_frees_the_tasks_and_tokens_continue_to_grow(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         locks, other = TaskLockManager("w"), TaskLockManager("other")
         tokens = []
         for holder in (locks, other, locks):
@@ -288,14 +339,18 @@ class TestRemoved:
         assert locks.release_lock("another")
         assert os.listdir(isolated_swarm_dir / "locks") == []
 
-    def test_removing_locks_between_two_commands_does_not_reset_tokens(self, lock: Run, isolated_swarm_dir: Path) -> None:
+    def test_removing_locks_between_two_commands_does_not_reset_tokens(
+        self, lock: Run, isolated_swarm_dir: Path
+    ) -> None:
         tokens = []
         for _ in range(3):
             tokens.append(json.loads(lock("acquire", "t", "w", "--json").stdout)["lock"]["token"])
             shutil.rmtree(isolated_swarm_dir / "locks")
         assert tokens == sorted(set(tokens))
 
-    def test_a_lock_manager_survives_the_removal_of_the_state_directory(self, isolated_swarm_dir: Path) -> None:
+    def test_a_lock_manager_survives_the_removal_of_the_state_directory(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         locks = TaskLockManager("w")
         for _ in range(3):
             assert locks.acquire_lock("t")
@@ -306,7 +361,9 @@ class TestRemoved:
             assert locks.acquire_lock("t")
             assert locks.release_lock("t")
 
-    def test_a_broadcaster_survives_the_removal_of_the_state_directory(self, isolated_swarm_dir: Path) -> None:
+    def test_a_broadcaster_survives_the_removal_of_the_state_directory(
+        self, isolated_swarm_dir: Path
+    ) -> None:
         log = StatusBroadcaster("w")
         for round_ in range(3):
             log.broadcast_start(f"t{round_}")
@@ -350,12 +407,20 @@ class TestPermission:
         (parent / "closed").mkdir()
         (parent / "closed").chmod(0o555)
         for args in (("lock", "acquire", "t", "w"), ("log", "append", "START", "w", "t")):
-            expect_unusable(as_nobody(parent / "closed" / "deep" / "state", *args), str(parent / "closed"), "SWARM_STATE_DIR")
+            expect_unusable(
+                as_nobody(parent / "closed" / "deep" / "state", *args),
+                str(parent / "closed"),
+                "SWARM_STATE_DIR",
+            )
         done = as_nobody(parent / "closed" / "state", "lock", "check", "t")
-        assert (done.returncode, done.stdout) == (0, "No lock for t\n"), "the directory does not exist, and swarm can see that"
+        assert (done.returncode, done.stdout) == (0, "No lock for t\n"), (
+            "the directory does not exist, and swarm can see that"
+        )
         assert os.listdir(parent / "closed") == []
 
-    def test_a_state_directory_without_write_permission_can_still_be_read(self, state: Path) -> None:
+    def test_a_state_directory_without_write_permission_can_still_be_read(
+        self, state: Path
+    ) -> None:
         as_nobody(state, "lock", "acquire", "t", "w", "60")
         as_nobody(state, "log", "append", "START", "w", "t")
         before = snapshot(state)
@@ -394,9 +459,18 @@ class TestPermission:
             assert done.stdout == ""
 
     @pytest.mark.parametrize(
-        "args", [("check", "t"), ("acquire", "t", "v"), ("release", "t", "w"), ("heartbeat", "t", "w"), ("why", "t")]
+        "args",
+        [
+            ("check", "t"),
+            ("acquire", "t", "v"),
+            ("release", "t", "w"),
+            ("heartbeat", "t", "w"),
+            ("why", "t"),
+        ],
     )
-    def test_a_lock_that_may_not_be_read_is_not_free(self, args: tuple[str, ...], state: Path) -> None:
+    def test_a_lock_that_may_not_be_read_is_not_free(
+        self, args: tuple[str, ...], state: Path
+    ) -> None:
         as_nobody(state, "lock", "acquire", "t", "w")
         (state / "locks" / "t.lock").chmod(0o000)
         before = snapshot(state)["locks/t.lock"] if AS_ROOT else b""
@@ -412,11 +486,21 @@ class TestPermission:
         (state / "locks" / "t.lock").chmod(0o000)
         done = as_nobody(state, "lock", "list")
         expect_unusable(done, "t.lock")
-        assert [line.partition(" (")[0] for line in done.stdout.splitlines()] == ["a: Active", "t: Unknown", "z: Active"]
+        assert [line.partition(" (")[0] for line in done.stdout.splitlines()] == [
+            "a: Active",
+            "t: Unknown",
+            "z: Active",
+        ]
         answer = json.loads(as_nobody(state, "lock", "list", "--json").stdout.splitlines()[0])
-        assert [(row["task_id"], row["locked"]) for row in answer["locks"]] == [("a", True), ("t", None), ("z", True)]
+        assert [(row["task_id"], row["locked"]) for row in answer["locks"]] == [
+            ("a", True),
+            ("t", None),
+            ("z", True),
+        ]
 
-    def test_list_with_json_is_one_object_also_when_a_lock_may_not_be_read(self, state: Path) -> None:
+    def test_list_with_json_is_one_object_also_when_a_lock_may_not_be_read(
+        self, state: Path
+    ) -> None:
         as_nobody(state, "lock", "acquire", "t", "w")
         (state / "locks" / "t.lock").chmod(0o000)
         done = as_nobody(state, "lock", "list", "--json")
@@ -430,7 +514,8 @@ class TestPermission:
             "from swarm import TaskLockManager\n"
             "from swarm.errors import StoreError\n"
             "w = TaskLockManager('w')\n"
-            "for call in (w.is_locked, w.get_lock_info, w.acquire_lock, w.release_lock, w.update_heartbeat):\n"
+            "for call in (w.is_locked, w.get_lock_info, w.acquire_lock, w.release_lock, "
+            "w.update_heartbeat):\n"
             "    try:\n"
             "        print(call.__name__, call('t'))\n"
             "    except StoreError:\n"
@@ -441,7 +526,9 @@ class TestPermission:
         assert done.stdout.split("\n") == ["StoreError"] * 5 + [""]
 
     @pytest.mark.parametrize("args", [("tail", "5"), ("query", "t"), ("validate",)], ids=" ".join)
-    def test_a_part_of_the_log_that_may_not_be_read_is_not_missing(self, args: tuple[str, ...], state: Path) -> None:
+    def test_a_part_of_the_log_that_may_not_be_read_is_not_missing(
+        self, args: tuple[str, ...], state: Path
+    ) -> None:
         as_nobody(state, "log", "append", "START", "w", "t")
         as_nobody(state, "log", "rotate")
         as_nobody(state, "log", "append", "DONE", "w", "t")
@@ -460,7 +547,12 @@ class TestMounts:
             disk.run("log", "append", "START", "w", "t")
             before = snapshot(disk.seen / "state")
             disk.inside("mount", "-o", "remount,ro", str(disk.path))
-            for args in (("acquire", "n", "w"), ("heartbeat", "t", "w"), ("release", "t", "w"), ("break", "t", "--yes")):
+            for args in (
+                ("acquire", "n", "w"),
+                ("heartbeat", "t", "w"),
+                ("release", "t", "w"),
+                ("break", "t", "--yes"),
+            ):
                 expect_unusable(disk.run("lock", *args), "ead-only")
             expect_unusable(disk.run("log", "append", "DONE", "w", "t"), "ead-only")
             expect_unusable(disk.run("log", "rotate"), "ead-only")
@@ -478,7 +570,9 @@ class TestMounts:
             expect_unusable(disk.run("log", "append", "START", "w", "t"), "ead-only")
             assert disk.run("lock", "list").stdout == "No locks\n"
 
-    def test_a_full_disk_damages_nothing_and_work_continues_afterwards(self, tmp_path: Path) -> None:
+    def test_a_full_disk_damages_nothing_and_work_continues_afterwards(
+        self, tmp_path: Path
+    ) -> None:
         with mounted(tmp_path / "disk", "size=256k") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             disk.run("log", "append", "START", "w", "t", "before")
@@ -488,8 +582,12 @@ class TestMounts:
 
             expect_unusable(disk.run("lock", "acquire", "n", "w"), "Free some space")
             expect_unusable(disk.run("lock", "heartbeat", "t", "w"), "Free some space")
-            expect_unusable(disk.run("log", "append", "WAIT", "w", "t", "x" * 9000), "Free some space")
-            expect_unusable(disk.run("log", "append", "WAIT", "w", "t", "y" * 9000), "Free some space")
+            expect_unusable(
+                disk.run("log", "append", "WAIT", "w", "t", "x" * 9000), "Free some space"
+            )
+            expect_unusable(
+                disk.run("log", "append", "WAIT", "w", "t", "y" * 9000), "Free some space"
+            )
             assert snapshot(state)["locks/t.lock"] == before["locks/t.lock"]
             assert os.listdir(state / "locks") == ["t.lock"]
             logged, after = before["status.log"], snapshot(state)["status.log"]
@@ -504,9 +602,17 @@ class TestMounts:
             assert disk.run("lock", "heartbeat", "t", "w").returncode == 0
             assert disk.run("lock", "acquire", "n", "w").returncode == 0
             assert disk.run("log", "append", "DONE", "w", "t", "after").returncode == 0
-            assert [json.loads(line)["reason"] for line in disk.run("log", "tail").stdout.splitlines()] == ["before", "after"]
-            after_torn = [line for line in (state / "status.log").read_bytes().splitlines() if b'"after"' in line]
-            assert [line[:1] + line[-1:] for line in after_torn] == [b"{}"], "the line is there once, on a line of its own"
+            assert [
+                json.loads(line)["reason"] for line in disk.run("log", "tail").stdout.splitlines()
+            ] == ["before", "after"]
+            after_torn = [
+                line
+                for line in (state / "status.log").read_bytes().splitlines()
+                if b'"after"' in line
+            ]
+            assert [line[:1] + line[-1:] for line in after_torn] == [b"{}"], (
+                "the line is there once, on a line of its own"
+            )
             assert all(b"xxx" not in line and b"yyy" not in line for line in after_torn)
             assert disk.run("lock", "release", "t", "w").returncode == 0
             assert disk.run("lock", "release", "n", "w").returncode == 0
@@ -516,7 +622,9 @@ class TestMounts:
         with mounted(tmp_path / "disk", "size=256k") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             path = disk.seen / "state" / "locks" / "t.lock"
-            path.write_text('{"task_id": "t", "worker": "w", "acquired_at": "2026-02-02T10:30:00Z", "ttl": 1}')
+            path.write_text(
+                '{"task_id": "t", "worker": "w", "acquired_at": "2026-02-02T10:30:00Z", "ttl": 1}'
+            )
             before = path.read_bytes()
             fill(disk.seen / "ballast")
             expect_unusable(disk.run("lock", "acquire", "t", "v", "60"), "Free some space")
@@ -525,7 +633,9 @@ class TestMounts:
             assert disk.run("lock", "acquire", "t", "v", "60").returncode == 0
             assert json.loads(path.read_text())["worker"] == "v"
 
-    def test_a_disk_without_inodes_damages_nothing_and_work_continues_afterwards(self, tmp_path: Path) -> None:
+    def test_a_disk_without_inodes_damages_nothing_and_work_continues_afterwards(
+        self, tmp_path: Path
+    ) -> None:
         with mounted(tmp_path / "disk", "nr_inodes=100") as disk:
             disk.run("lock", "acquire", "t", "w", "60")
             disk.run("log", "append", "START", "w", "t", "before")
@@ -533,24 +643,37 @@ class TestMounts:
             before = snapshot(state)
             exhaust_inodes(disk.seen / "ballast")
 
-            for args in (("acquire", "n", "w"), ("heartbeat", "t", "w"), ("release", "t", "w"), ("break", "t", "--yes")):
+            for args in (
+                ("acquire", "n", "w"),
+                ("heartbeat", "t", "w"),
+                ("release", "t", "w"),
+                ("break", "t", "--yes"),
+            ):
                 expect_unusable(disk.run("lock", *args), "Free some space")
             expect_unusable(disk.run("log", "rotate"), "Free some space")
             assert {**snapshot(state), **before} == snapshot(state), "no file was changed"
             assert os.listdir(state / "locks") == ["t.lock"]
 
             shutil.rmtree(disk.seen / "ballast")
-            for args in (("heartbeat", "t", "w"), ("release", "t", "w"), ("acquire", "n", "w"), ("acquire", "t", "v")):
+            for args in (
+                ("heartbeat", "t", "w"),
+                ("release", "t", "w"),
+                ("acquire", "n", "w"),
+                ("acquire", "t", "v"),
+            ):
                 assert disk.run("lock", *args).returncode == 0
             assert disk.run("log", "append", "DONE", "w", "t", "after").returncode == 0
-            assert [json.loads(line)["reason"] for line in disk.run("log", "tail").stdout.splitlines()] == ["before", "after"]
+            assert [
+                json.loads(line)["reason"] for line in disk.run("log", "tail").stdout.splitlines()
+            ] == ["before", "after"]
 
     def test_python_raises_on_a_full_disk(self, tmp_path: Path) -> None:
         program = (
             "from swarm import StatusBroadcaster, TaskLockManager\n"
             "from swarm.errors import StoreError\n"
             "locks, log = TaskLockManager, StatusBroadcaster\n"
-            "for call in (lambda: locks('w').acquire_lock('t'), lambda: log('w').broadcast_start('t', 'x' * 9000)):\n"
+            "for call in (lambda: locks('w').acquire_lock('t'), lambda: "
+            "log('w').broadcast_start('t', 'x' * 9000)):\n"
             "    try:\n"
             "        print(call())\n"
             "    except StoreError as error:\n"
@@ -569,7 +692,10 @@ class TestDefaultPath:
     @pytest.fixture
     def machine(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
         with mounted(Path("/tmp"), "mode=1777", also=f"mount --bind '{ROOT}' /mnt &&") as disk:
-            disk.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SWARM_PYTHON": shared_python()}
+            disk.environment = {
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "SWARM_PYTHON": shared_python(),
+            }
             disk.scripts = Path("/mnt/scripts")
             yield disk
 
@@ -596,13 +722,17 @@ class TestDefaultPath:
             expect_unusable(machine.run(*args), "/tmp/ai_swarm", "symbolic link", "SWARM_STATE_DIR")
         assert os.listdir(machine.seen / "mine") == []
 
-    def test_a_default_state_directory_that_is_a_dangling_symlink_is_refused(self, machine: Disk) -> None:
+    def test_a_default_state_directory_that_is_a_dangling_symlink_is_refused(
+        self, machine: Disk
+    ) -> None:
         (machine.seen / "ai_swarm").symlink_to("/tmp/trap")
         for args in self.COMMANDS:
             expect_unusable(machine.run(*args), "/tmp/ai_swarm", "symbolic link")
         assert os.listdir(machine.seen) == ["ai_swarm"]
 
-    def test_a_default_state_directory_of_another_user_is_refused_for_root(self, machine: Disk) -> None:
+    def test_a_default_state_directory_of_another_user_is_refused_for_root(
+        self, machine: Disk
+    ) -> None:
         (machine.seen / "ai_swarm").mkdir()
         os.chown(machine.seen / "ai_swarm", NOBODY, NOBODY)
         for args in self.COMMANDS:
@@ -617,7 +747,9 @@ class TestDefaultPath:
             expect_unusable(machine.run(*args), "/tmp/ai_swarm", "another user")
         assert os.listdir(machine.seen / "ai_swarm") == []
 
-    def test_the_python_classes_refuse_a_symlink_as_default_state_directory(self, machine: Disk) -> None:
+    def test_the_python_classes_refuse_a_symlink_as_default_state_directory(
+        self, machine: Disk
+    ) -> None:
         (machine.seen / "mine").mkdir()
         (machine.seen / "ai_swarm").symlink_to("/tmp/mine")
         program = (
@@ -656,12 +788,17 @@ def as_nobody(state: Path, command: str, *args: str) -> Done:
 
 
 def as_nobody_python(state: Path, program: str) -> Done:
-    return unprivileged([shared_python(), "-I", "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}"], state)
+    return unprivileged(
+        [shared_python(), "-I", "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}"],
+        state,
+    )
 
 
 def unprivileged(command: list[str], state: Path) -> Done:
     env = script_environment(AI_SWARM_DIR=str(state), SWARM_PYTHON=shared_python())
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, env=env, cwd="/", **identity())
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=env, cwd="/", **identity()
+    )
 
 
 def identity() -> dict[str, Any]:
@@ -670,7 +807,12 @@ def identity() -> dict[str, Any]:
 
 def shared_python() -> str:
     """Return an interpreter outside /tmp that every user may run."""
-    for python in (sys.executable, os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):
+    for python in (
+        sys.executable,
+        os.path.realpath(sys.executable),
+        "/usr/bin/python3",
+        "/usr/local/bin/python3",
+    ):
         if os.path.realpath(python).startswith("/tmp/") or python.startswith("/tmp/"):
             continue
         try:
@@ -679,4 +821,6 @@ def shared_python() -> str:
                 return python
         except OSError:
             continue
-    pytest.fail("there is no Python 3.11 or newer that another user may run, such as /usr/bin/python3")
+    pytest.fail(
+        "there is no Python 3.11 or newer that another user may run, such as /usr/bin/python3"
+    )

@@ -59,8 +59,16 @@ def watches(monkeypatch: pytest.MonkeyPatch, clock: HandClock) -> Watches:
 
 class TestPaths:
     def test_reading_an_empty_store_creates_nothing(self, files: FileStore) -> None:
-        assert files.read("locks/a") is None and files.keys("locks") == [] and files.token_bound("locks/a") == 0
-        assert files.tail("status", 5)[0] == [] and list(files.numbered("status")) == [] and files.rotate("status") is False
+        assert (
+            files.read("locks/a") is None
+            and files.keys("locks") == []
+            and files.token_bound("locks/a") == 0
+        )
+        assert (
+            files.tail("status", 5)[0] == []
+            and list(files.numbered("status")) == []
+            and files.rotate("status") is False
+        )
         assert files.age("locks/a") == 0.0
         files.close()
         assert not os.path.exists(files.root)
@@ -68,7 +76,9 @@ class TestPaths:
     def test_records_logs_and_private_files_have_their_paths(self, files: FileStore) -> None:
         root = Path(files.root)
         assert files.create("locks/a", b"x") and files.append("status", b"line")
-        assert (root / "locks" / "a.lock").read_bytes() == b"x" and (root / "status.log").read_bytes() == b"line\n"
+        assert (root / "locks" / "a.lock").read_bytes() == b"x" and (
+            root / "status.log"
+        ).read_bytes() == b"line\n"
         assert files.where("locks/a") == str(root / "locks" / "a.lock")
         assert files.rotate("status") is True
         assert sorted(os.listdir(root)) == [".locks", ".status", "locks"]
@@ -77,7 +87,11 @@ class TestPaths:
         assert files.create("locks/a", b"x") and files.create("other/a", b"y")
         assert (files.read("locks/a"), files.read("other/a")) == (b"x", b"y")
         assert (files.keys("locks"), files.keys("other")) == (["locks/a"], ["other/a"])
-        assert [files.next_token("locks/a"), files.next_token("other/a"), files.next_token("locks/a")] == [1, 1, 2]
+        assert [
+            files.next_token("locks/a"),
+            files.next_token("other/a"),
+            files.next_token("locks/a"),
+        ] == [1, 1, 2]
         files.append("status", b"one")
         files.append("other", b"two")
         assert (files.tail("status", 5)[0], files.tail("other", 5)[0]) == ([b"one"], [b"two"])
@@ -88,7 +102,9 @@ class TestPaths:
         files.prepare("locks")
         assert os.listdir(files.root) == ["locks"]
 
-    def test_a_symlink_is_accepted_as_a_chosen_path_and_refused_as_the_default(self, tmp_path: Path) -> None:
+    def test_a_symlink_is_accepted_as_a_chosen_path_and_refused_as_the_default(
+        self, tmp_path: Path
+    ) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to("real")
         assert FileStore(f"{tmp_path}/link").create("locks/a", b"") is True
@@ -96,8 +112,13 @@ class TestPaths:
         with pytest.raises(StoreError, match="is a symbolic link and is not used"):
             FileStore(f"{tmp_path}/link", trusted=False)
 
-    @pytest.mark.parametrize("name", ["locks", ".locks", *(f".locks/{name}" for name in SwapDirectory.DIRECTORIES), ".status"])
-    def test_a_symlink_at_the_path_of_a_directory_of_swarm_is_refused(self, name: str, files: FileStore, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "name",
+        ["locks", ".locks", *(f".locks/{name}" for name in SwapDirectory.DIRECTORIES), ".status"],
+    )
+    def test_a_symlink_at_the_path_of_a_directory_of_swarm_is_refused(
+        self, name: str, files: FileStore, tmp_path: Path
+    ) -> None:
         (tmp_path / "treasure").mkdir()
         link = tmp_path / "state" / name
         link.parent.mkdir(parents=True)
@@ -106,7 +127,9 @@ class TestPaths:
             files.append("status", b"") if name == ".status" else files.read("locks/a")
         assert f"{link} is a symbolic link" in str(refused.value)
 
-    @pytest.mark.parametrize("name", [".locks", *(f".locks/{name}" for name in TokenCounters.DIRECTORIES)])
+    @pytest.mark.parametrize(
+        "name", [".locks", *(f".locks/{name}" for name in TokenCounters.DIRECTORIES)]
+    )
     @pytest.mark.parametrize("verb", ["next_token", "token_bound"])
     def test_a_symlink_at_the_path_of_token_counters_is_refused(
         self, verb: str, name: str, files: FileStore, tmp_path: Path
@@ -133,7 +156,9 @@ class TestPaths:
         os.utime(files.where("locks/a"), (0, 0))
         assert files.age("locks/a") > 1e9
 
-    def test_a_store_makes_a_clock_unless_it_gets_one(self, files: FileStore, clock: HandClock, tmp_path: Path) -> None:
+    def test_a_store_makes_a_clock_unless_it_gets_one(
+        self, files: FileStore, clock: HandClock, tmp_path: Path
+    ) -> None:
         assert files.clock is clock and type(FileStore(str(tmp_path)).clock) is Clock
 
     def test_the_status_log_rotates_at_log_max_bytes(self, tmp_path: Path) -> None:
@@ -176,7 +201,9 @@ class TestErrors:
             ("token_bound", ("locks/a",)),
         ],
     )
-    def test_a_system_error_of_a_record_becomes_a_store_error(self, verb: str, args: tuple[Any, ...], tmp_path: Path) -> None:
+    def test_a_system_error_of_a_record_becomes_a_store_error(
+        self, verb: str, args: tuple[Any, ...], tmp_path: Path
+    ) -> None:
         store = FileStore(str(tmp_path), filesystem=self.Broken())
         with pytest.raises(StoreError, match="/the/disk") as error:
             getattr(store, verb)(*args)
@@ -193,7 +220,9 @@ class TestErrors:
             ("numbered", ("status",)),
         ],
     )
-    def test_a_system_error_of_a_log_becomes_a_store_error(self, verb: str, args: tuple[Any, ...], tmp_path: Path) -> None:
+    def test_a_system_error_of_a_log_becomes_a_store_error(
+        self, verb: str, args: tuple[Any, ...], tmp_path: Path
+    ) -> None:
         (tmp_path / "status.log").mkdir()
         with pytest.raises(StoreError, match=r"status\.log"):
             list(getattr(FileStore(str(tmp_path)), verb)(*args) or [])
@@ -203,17 +232,22 @@ class TestErrors:
         with pytest.raises(StoreError):
             FileStore(str(tmp_path / "file" / "state")).prepare("locks")
 
-    def test_busy_is_raised_unchanged(self, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_busy_is_raised_unchanged(
+        self, files: FileStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         files.create("locks/a", b"x")
         monkeypatch.setattr(
-            "swarm.stores.file.swap.SwapDirectory._next_file", lambda self: (_ for _ in ()).throw(Busy("at work"))
+            "swarm.stores.file.swap.SwapDirectory._next_file",
+            lambda self: (_ for _ in ()).throw(Busy("at work")),
         )
         with pytest.raises(Busy, match=r"^at work$"):
             files.replace("locks/a", b"x", b"y")
 
 
 class TestWatching:
-    def test_watch_waits_only_while_the_record_is_unchanged(self, files: FileStore, watches: Watches) -> None:
+    def test_watch_waits_only_while_the_record_is_unchanged(
+        self, files: FileStore, watches: Watches
+    ) -> None:
         files.create("locks/a", b"x")
         files.watch("locks/a", b"x", 0.5)
         files.watch("locks/a", b"x", 7.0)
@@ -222,7 +256,11 @@ class TestWatching:
         files.watch("locks/absent", None, 0.25)
         folder = f"{files.root}/locks"
         longest = store_file._WATCH_RENEWAL
-        assert watches.seen == [(f"{folder}/a.lock", "", 0.5), (f"{folder}/a.lock", "", longest), (folder, "absent.lock", 0.25)]
+        assert watches.seen == [
+            (f"{folder}/a.lock", "", 0.5),
+            (f"{folder}/a.lock", "", longest),
+            (folder, "absent.lock", 0.25),
+        ]
 
     def test_wait_returns_when_a_line_is_appended(self, files: FileStore, watches: Watches) -> None:
         cursor = files.append("status", b"one")
@@ -236,11 +274,15 @@ class TestWatching:
         watches.seen.clear()
         assert files.wait("status", "", 0.0) is False and watches.seen == []
 
-    def test_wait_returns_at_once_if_there_is_a_line(self, files: FileStore, watches: Watches) -> None:
+    def test_wait_returns_at_once_if_there_is_a_line(
+        self, files: FileStore, watches: Watches
+    ) -> None:
         files.append("status", b"one")
         assert files.wait("status", "", 30.0) is True and watches.seen == []
 
-    def test_wait_watches_the_target_of_a_symlinked_log(self, files: FileStore, watches: Watches, tmp_path: Path) -> None:
+    def test_wait_watches_the_target_of_a_symlinked_log(
+        self, files: FileStore, watches: Watches, tmp_path: Path
+    ) -> None:
         files.prepare()
         (tmp_path / "elsewhere").mkdir()
         os.symlink(tmp_path / "elsewhere" / "real.log", f"{files.root}/status.log")

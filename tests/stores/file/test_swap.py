@@ -15,7 +15,13 @@ from swarm.stores.file import swap, syscalls
 from swarm.stores.file.swap import SwapDirectory
 from tests.support.disks import needs_root
 from tests.support.processes import fork
-from tests.support.record_directory import FIRST, LAST, InterruptedFilesystem, RecordDirectory, revoke_all
+from tests.support.record_directory import (
+    FIRST,
+    LAST,
+    InterruptedFilesystem,
+    RecordDirectory,
+    revoke_all,
+)
 
 
 @pytest.fixture
@@ -58,13 +64,18 @@ class TestCreating:
         assert records.process().create(name, b"new")
         assert not (records.scratches / scratch).exists() and not intent.exists()
 
-    def test_a_create_revokes_no_process_that_changes_another_record(self, records: RecordDirectory) -> None:
+    def test_a_create_revokes_no_process_that_changes_another_record(
+        self, records: RecordDirectory
+    ) -> None:
         intent = records.intent(name="t~other")
         assert records.process().create("t", b"new")
         assert (records.scratches / LAST).is_dir() and intent.exists()
 
     def test_a_create_revokes_the_change_of_another_thread(self, records: RecordDirectory) -> None:
-        """The thread may have compared a record that is gone. It retries with a new scratch directory."""
+        """The thread may have compared a record that is gone.
+
+        It retries with a new scratch directory.
+        """
         process = records.process()
         assert process.create("u", b"")
         (scratch,) = os.listdir(records.scratches)
@@ -74,17 +85,27 @@ class TestCreating:
         assert process.replace("t", b"new", b"newer")
 
     @pytest.mark.parametrize("call", ["write_new", "link"])
-    def test_a_create_is_retried_when_its_scratch_directory_is_revoked(self, call: str, records: RecordDirectory) -> None:
+    def test_a_create_is_retried_when_its_scratch_directory_is_revoked(
+        self, call: str, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
         process = records.process(fs)
         fs.before(call, lambda: revoke_all(records))
         assert process.create("t", b"new")
-        assert records.record() == b"new" and records.residue() == [] and len(os.listdir(records.scratches)) == 1
+        assert (
+            records.record() == b"new"
+            and records.residue() == []
+            and len(os.listdir(records.scratches)) == 1
+        )
 
     @pytest.mark.parametrize("then", [None, b"other"])
-    def test_create_returns_false_if_its_record_is_gone_at_once(self, then: bytes | None, records: RecordDirectory) -> None:
+    def test_create_returns_false_if_its_record_is_gone_at_once(
+        self, then: bytes | None, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
-        fs.before("read", lambda: records.write(then) if then else (records.live / "t.lock").unlink())
+        fs.before(
+            "read", lambda: records.write(then) if then else (records.live / "t.lock").unlink()
+        )
         assert records.process(fs).create("t", b"new") is False
         assert records.record() == then and records.residue() == []
 
@@ -96,7 +117,9 @@ class TestCreating:
         assert records.process(fs).create("t", b"new")
         assert seen == [False]
 
-    def test_a_scratch_directory_is_used_again_after_a_failed_create(self, records: RecordDirectory) -> None:
+    def test_a_scratch_directory_is_used_again_after_a_failed_create(
+        self, records: RecordDirectory
+    ) -> None:
         """On a full disk no other scratch directory could be made."""
         fs = InterruptedFilesystem()
         process = records.process(fs)
@@ -106,7 +129,11 @@ class TestCreating:
             fs.fail(call, errno.ENOSPC)
             with pytest.raises(OSError, match="No space left"):
                 process.create("t", b"new")
-            assert os.listdir(records.scratches) == [scratch] and records.residue() == [] and records.record() is None
+            assert (
+                os.listdir(records.scratches) == [scratch]
+                and records.residue() == []
+                and records.record() is None
+            )
         fs.fail("mkdir", errno.ENOSPC, always=True)
         assert process.create("t", b"new")
 
@@ -124,7 +151,9 @@ class TestCreating:
         monkeypatch.setattr(syscalls, "ATTEMPTS", 5)
         fs = InterruptedFilesystem()
         fs.before("link", lambda: revoke_all(records), always=True)
-        with pytest.raises(StoreError, match=rf"{re.escape(str(records.private))} keep disappearing"):
+        with pytest.raises(
+            StoreError, match=rf"{re.escape(str(records.private))} keep disappearing"
+        ):
             records.process(fs).create("t", b"new")
 
 
@@ -138,14 +167,18 @@ class TestChanging:
         return process.remove("t", old) if new is None else process.replace("t", old, new)
 
     @CHANGES
-    def test_a_change_of_the_compared_record_leaves_no_private_files(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_change_of_the_compared_record_leaves_no_private_files(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         assert self.change(records.process(), new) is True
         assert records.record() == new and records.residue() == []
 
     @CHANGES
     @pytest.mark.parametrize("there", [None, b"other"])
-    def test_a_record_that_differs_is_not_changed(self, there: bytes | None, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_record_that_differs_is_not_changed(
+        self, there: bytes | None, new: bytes | None, records: RecordDirectory
+    ) -> None:
         if there:
             records.write(there)
         assert self.change(records.process(), new) is False
@@ -171,7 +204,9 @@ class TestChanging:
         records.write(b"old")
         fs = InterruptedFilesystem()
         fs.before("rename", lambda: revoke_all(records), always=True)
-        with pytest.raises(StoreError, match=rf"{re.escape(str(records.private))} keep disappearing"):
+        with pytest.raises(
+            StoreError, match=rf"{re.escape(str(records.private))} keep disappearing"
+        ):
             self.change(records.process(fs), new)
         assert records.record() == b"old"
 
@@ -184,8 +219,14 @@ class TestChanging:
         process = records.process()
         with pytest.raises(Busy, match="changing t right now"):
             self.change(process, new)
-        assert records.record() == b"old" and records.residue() == [intent.name] and (records.scratches / FIRST).is_dir()
-        assert len(os.listdir(records.scratches)) == 2, "the scratch directory stays for the next attempt"
+        assert (
+            records.record() == b"old"
+            and records.residue() == [intent.name]
+            and (records.scratches / FIRST).is_dir()
+        )
+        assert len(os.listdir(records.scratches)) == 2, (
+            "the scratch directory stays for the next attempt"
+        )
 
     @CHANGES
     @pytest.mark.parametrize("there", [b"old", b"other"])
@@ -198,7 +239,9 @@ class TestChanging:
         assert records.residue() == [] and not (records.scratches / LAST).exists()
 
     @CHANGES
-    def test_a_process_that_raises_busy_revokes_no_process(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_process_that_raises_busy_revokes_no_process(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         intents = [records.intent(scratch).name for scratch in (LAST, FIRST)]
         with pytest.raises(Busy):
@@ -206,7 +249,9 @@ class TestChanging:
         assert records.residue() == sorted(intents) and (records.scratches / LAST).is_dir()
 
     @CHANGES
-    def test_an_intent_older_than_the_timeout_is_revoked(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_an_intent_older_than_the_timeout_is_revoked(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         intent = records.intent(FIRST, age=swap.INTENT_TIMEOUT - 1)
         with pytest.raises(Busy):
@@ -215,7 +260,11 @@ class TestChanging:
         records.intent(FIRST, age=swap.INTENT_TIMEOUT + 1)
         records.intent("s" + "0" * 15 + "1", age=-swap.INTENT_TIMEOUT - 1)
         assert self.change(records.process(), new)
-        assert records.record() == new and records.residue() == [] and not os.listdir(records.scratches)
+        assert (
+            records.record() == new
+            and records.residue() == []
+            and not os.listdir(records.scratches)
+        )
 
     @CHANGES
     def test_a_rival_whose_intent_disappears_meanwhile_does_not_block_a_change(
@@ -224,11 +273,16 @@ class TestChanging:
         records.write(b"old")
         fs = InterruptedFilesystem()
         process = records.process(fs)
-        assert process.create("another", b"")  # so that it has a scratch directory and collects no garbage
+        # so that it has a scratch directory and collects no garbage
+        assert process.create("another", b"")
         (scratch,) = os.listdir(records.scratches)
         fs.before("age", records.intent(FIRST).unlink)
         assert self.change(process, new)
-        assert records.record() == new and records.residue() == [] and os.listdir(records.scratches) == [scratch]
+        assert (
+            records.record() == new
+            and records.residue() == []
+            and os.listdir(records.scratches) == [scratch]
+        )
 
     @CHANGES
     def test_an_intent_without_scratch_directory_does_not_block_a_change(
@@ -241,8 +295,12 @@ class TestChanging:
         assert records.record() == new and records.residue() == []
 
     @CHANGES
-    def test_a_process_whose_intent_was_removed_announces_it_again(self, new: bytes | None, records: RecordDirectory) -> None:
-        """Another process revoked it, or a user removed its intent: others may act without seeing it."""
+    def test_a_process_whose_intent_was_removed_announces_it_again(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
+        """Another process revoked it, or a user removed its intent: others may act
+        without seeing it.
+        """
         records.write(b"old")
         fs = InterruptedFilesystem()
         process = records.process(fs)
@@ -250,7 +308,9 @@ class TestChanging:
         fs.before("names", lambda: next(records.intents.iterdir()).unlink())
         assert self.change(process, new)
         assert records.record() == new and records.residue() == []
-        assert [call for call, _ in fs.calls].count("announce") == 2, "once without effect, and once more"
+        assert [call for call, _ in fs.calls].count("announce") == 2, (
+            "once without effect, and once more"
+        )
 
     @CHANGES
     def test_nothing_is_changed_where_directories_are_listed_with_other_names(
@@ -267,7 +327,9 @@ class TestChanging:
         assert records.record() == b"old"
 
     @CHANGES
-    def test_threads_of_one_process_do_not_change_a_record_at_once(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_threads_of_one_process_do_not_change_a_record_at_once(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         """They share a scratch directory, so neither can revoke the other."""
         records.write(b"old")
         fs = InterruptedFilesystem()
@@ -294,13 +356,20 @@ class TestChanging:
         records.intent(scratch).unlink()
         records.intent(scratch, age=swap.INTENT_TIMEOUT + 1)
         assert self.change(process, new)
-        assert records.record() == new and records.residue() == [] and scratch not in os.listdir(records.scratches)
+        assert (
+            records.record() == new
+            and records.residue() == []
+            and scratch not in os.listdir(records.scratches)
+        )
 
     @CHANGES
     def test_a_process_that_was_revoked_before_its_rename_changes_nothing(
         self, new: bytes | None, records: RecordDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """We are stopped just before the rename. Our intent grows old, and a rival changes the record."""
+        """We are stopped just before the rename.
+
+        Our intent grows old, and a rival changes the record.
+        """
         records.write(b"old")
         fs = InterruptedFilesystem()
         rival = records.process()
@@ -327,7 +396,9 @@ class TestChanging:
         assert records.record() == b"the rival's" and records.residue() == []
 
     @CHANGES
-    def test_a_change_revokes_others_before_it_compares(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_change_revokes_others_before_it_compares(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         records.intent()
         fs = InterruptedFilesystem()
@@ -337,7 +408,9 @@ class TestChanging:
         assert seen == [False]
 
     @CHANGES
-    def test_an_intent_is_removed_after_its_scratch_directory(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_an_intent_is_removed_after_its_scratch_directory(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         intent = records.intent()
         fs = InterruptedFilesystem()
@@ -350,7 +423,9 @@ class TestChanging:
     def test_a_user_who_writes_the_same_bytes_again_does_not_let_two_changes_through(
         self, new: bytes | None, records: RecordDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """While we are stopped, a rival changes the record, and a user writes the old bytes again."""
+        """While we are stopped, a rival changes the record, and a user writes the old
+        bytes again.
+        """
         records.write(b"old")
         fs, rivals = InterruptedFilesystem(), InterruptedFilesystem()
         rival = records.process(rivals)
@@ -361,11 +436,15 @@ class TestChanging:
             records.write(b"old")
 
         fs.before("rename", repeated)
-        assert self.change(records.process(fs), new), "it retries and finds the bytes that it compares with"
+        assert self.change(records.process(fs), new), (
+            "it retries and finds the bytes that it compares with"
+        )
         assert records.record() == new and records.residue() == []
 
     @CHANGES
-    def test_a_change_is_retried_when_its_scratch_directory_is_revoked(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_change_is_retried_when_its_scratch_directory_is_revoked(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         fs = InterruptedFilesystem()
         fs.before("rename", lambda: revoke_all(records))
@@ -385,14 +464,20 @@ class TestChanging:
         fs.fail(call, errno.ENOSPC)
         with pytest.raises(OSError, match="No space left"):
             self.change(process, new)
-        assert os.listdir(records.scratches) == scratches and records.residue() == [] and records.record() == b"old"
+        assert (
+            os.listdir(records.scratches) == scratches
+            and records.residue() == []
+            and records.record() == b"old"
+        )
         fs.fail("mkdir", errno.ENOSPC, always=True)
         assert self.change(process, new)
         assert records.record() == new and records.residue() == []
 
     @CHANGES
     @pytest.mark.parametrize("there", [b"old", b"other"])
-    def test_a_failed_cleanup_does_not_undo_a_change(self, there: bytes, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_failed_cleanup_does_not_undo_a_change(
+        self, there: bytes, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(there)
         fs = InterruptedFilesystem()
         fs.fail("unlink", errno.EACCES, always=True)
@@ -402,7 +487,9 @@ class TestChanging:
         assert intent.startswith("t~s")
 
     @CHANGES
-    def test_busy_is_raised_when_the_cleanup_fails_too(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_busy_is_raised_when_the_cleanup_fails_too(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         records.intent(FIRST)
         fs = InterruptedFilesystem()
@@ -411,7 +498,9 @@ class TestChanging:
             self.change(records.process(fs), new)
 
     @CHANGES
-    def test_the_first_error_is_raised_when_the_cleanup_fails_too(self, new: bytes | None, records: RecordDirectory) -> None:
+    def test_the_first_error_is_raised_when_the_cleanup_fails_too(
+        self, new: bytes | None, records: RecordDirectory
+    ) -> None:
         """The error of the cleanup does not replace it."""
         records.write(b"old")
         fs = InterruptedFilesystem()
@@ -433,7 +522,10 @@ class TestChanging:
                 f"~{FIRST}~1",
                 f"t~~{FIRST}~1",
             ),
-            *(f"t~{scratch}~1" for scratch in ("s" + "0" * 15, "k" + "0" * 16, "s" + "0" * 15 + "X")),
+            *(
+                f"t~{scratch}~1"
+                for scratch in ("s" + "0" * 15, "k" + "0" * 16, "s" + "0" * 15 + "X")
+            ),
         ],
     )
     def test_a_file_that_names_no_scratch_directory_is_not_an_intent(
@@ -442,20 +534,30 @@ class TestChanging:
         records.write(b"old")
         records.intent(name="not t").with_name(name).touch()
         assert self.change(records.process(), new)
-        assert records.record() == new and (records.intents / name).exists() and (records.scratches / LAST).exists()
+        assert (
+            records.record() == new
+            and (records.intents / name).exists()
+            and (records.scratches / LAST).exists()
+        )
 
     @CHANGES
     @pytest.mark.parametrize("kind", ["file", "directory"])
-    def test_a_planted_intent_does_not_block_a_change(self, kind: str, new: bytes | None, records: RecordDirectory) -> None:
+    def test_a_planted_intent_does_not_block_a_change(
+        self, kind: str, new: bytes | None, records: RecordDirectory
+    ) -> None:
         records.write(b"old")
         planted, another = records.intent(LAST), records.intent(FIRST, name="not t")
         planted.unlink()
         planted.mkdir() if kind == "directory" else planted.touch()
         assert self.change(records.process(), new)
         assert records.record() == new and not (records.scratches / LAST).exists()
-        assert records.residue() == sorted([another.name, *([planted.name] if kind == "directory" else [])])
+        assert records.residue() == sorted(
+            [another.name, *([planted.name] if kind == "directory" else [])]
+        )
 
-    def test_a_record_is_unchanged_when_the_next_one_is_written(self, records: RecordDirectory) -> None:
+    def test_a_record_is_unchanged_when_the_next_one_is_written(
+        self, records: RecordDirectory
+    ) -> None:
         """After `link` the draft is the record itself: it must never be written again."""
         process = records.process()
         assert process.create("a", b"a") and process.create("b", b"b")
@@ -470,7 +572,9 @@ class TestListing:
         assert process.create("t", b"old") and process.replace("t", b"old", b"new")
         assert intent.exists() and (records.scratches / FIRST).is_dir()
 
-    def test_an_intent_that_was_announced_after_ours_was_listed_is_left_to_its_owner(self, records: RecordDirectory) -> None:
+    def test_an_intent_that_was_announced_after_ours_was_listed_is_left_to_its_owner(
+        self, records: RecordDirectory
+    ) -> None:
         """Its owner lists both, and revokes us."""
         fs = InterruptedFilesystem()
         process, intents = records.process(fs), []
@@ -478,7 +582,9 @@ class TestListing:
         fs.before("read", lambda: intents.append(records.intent(LAST)))
         assert process.replace("t", b"old", b"new") and intents[0].exists()
 
-    def test_a_process_that_cannot_announce_an_intent_revokes_nothing(self, records: RecordDirectory) -> None:
+    def test_a_process_that_cannot_announce_an_intent_revokes_nothing(
+        self, records: RecordDirectory
+    ) -> None:
         fs = InterruptedFilesystem()
         process = records.process(fs)
         assert process.create("not t", b"")
@@ -490,7 +596,9 @@ class TestListing:
         assert intent.exists() and (records.scratches / LAST).is_dir()
 
     @needs_root
-    def test_a_user_can_change_records_after_a_command_of_root_in_the_same_directory(self, records: RecordDirectory) -> None:
+    def test_a_user_can_change_records_after_a_command_of_root_in_the_same_directory(
+        self, records: RecordDirectory
+    ) -> None:
         """A command with sudo may come in between."""
         nobody = 65534
         for path in (records.live, records.scratches, records.intents):

@@ -42,7 +42,9 @@ class TestFiles:
         assert FS.read(f"{tmp_path}/a") == data and FS.size(f"{tmp_path}/a") == size
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
-    def test_a_write_that_takes_several_calls_is_complete(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_write_that_takes_several_calls_is_complete(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         real = os.write
         monkeypatch.setattr(posix, "write", lambda fd, data: real(fd, data[:3]))
         FS.write_new(f"{tmp_path}/a", b"0123456789")
@@ -57,7 +59,10 @@ class TestFiles:
     def test_a_symlink_is_neither_read_nor_grown(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"x")
         (tmp_path / "link").symlink_to("a")
-        for call in (lambda: FS.read(f"{tmp_path}/link"), lambda: FS.grow(f"{tmp_path}/link", sync=False)):
+        for call in (
+            lambda: FS.read(f"{tmp_path}/link"),
+            lambda: FS.grow(f"{tmp_path}/link", sync=False),
+        ):
             with pytest.raises(OSError, match="symbolic links") as refused:
                 call()
             assert refused.value.errno == errno.ELOOP
@@ -74,7 +79,9 @@ class TestFiles:
         assert FS.size(f"{tmp_path}/a") == 3 and (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
     @pytest.mark.parametrize("sync", [False, True])
-    def test_grow_syncs_on_request(self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_grow_syncs_on_request(
+        self, sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         synced: list[int] = []
         monkeypatch.setattr(posix, "fsync", synced.append)
         FS.grow(f"{tmp_path}/a", sync=sync)
@@ -120,9 +127,13 @@ class TestDirectories:
         assert refused.value.args == (errno.ENOTDIR, "Not a directory")
         assert refused.value.filename == f"{tmp_path}/link"
 
-    def test_sync_dir_follows_a_symlink(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_sync_dir_follows_a_symlink(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         synced: list[str] = []
-        monkeypatch.setattr(posix, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        monkeypatch.setattr(
+            posix, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        )
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to("real")
         (tmp_path / "file").touch()
@@ -161,7 +172,9 @@ class TestDirectories:
         make_dirs(f"{tmp_path}/a/b")
         assert calls == [f"{tmp_path}/a/b", f"{tmp_path}/a", f"{tmp_path}/a/b"]
 
-    def test_make_dirs_raises_where_not_even_the_root_can_be_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_make_dirs_raises_where_not_even_the_root_can_be_made(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def failing(path: str, mode: int) -> None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
 

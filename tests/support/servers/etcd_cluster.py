@@ -52,7 +52,9 @@ class ClusterApart(EtcdCluster):
 
     def wait_until_well(self) -> None:
         """Connect all members again, and wait until they know each other."""
-        wait_until(lambda: all(member.is_well() for member in self.members), "a member does not get well")
+        wait_until(
+            lambda: all(member.is_well() for member in self.members), "a member does not get well"
+        )
 
     def cut_off(self, member: EtcdServer) -> None:
         """Separate a member from the others."""
@@ -71,9 +73,16 @@ def cluster_apart(directory: Path) -> Iterator[ClusterApart]:
     """Run a cluster. In this block, this thread and its processes are in the clients' network."""
     with ExitStack() as stack:
         bridges = "ip link add clients type bridge && ip link add peers type bridge"
-        ready = f"ip address add {_CLIENTS}.{_CLIENT}/24 dev clients && ip link set clients up && ip link set peers up"
-        switch = stack.enter_context(kept("unshare", "--net", "sh", "-c", f"{bridges} && {ready} && {_STAY}"))
-        keepers = [stack.enter_context(kept("unshare", "--net", "sh", "-c", _STAY)) for _ in range(_COUNT)]
+        ready = (
+            f"ip address add {_CLIENTS}.{_CLIENT}/24 dev clients && ip link set clients up && "
+            f"ip link set peers up"
+        )
+        switch = stack.enter_context(
+            kept("unshare", "--net", "sh", "-c", f"{bridges} && {ready} && {_STAY}")
+        )
+        keepers = [
+            stack.enter_context(kept("unshare", "--net", "sh", "-c", _STAY)) for _ in range(_COUNT)
+        ]
         for number, keeper in enumerate(keepers):
             _plug_in(number, keeper, switch)
         stack.enter_context(inside(switch))
@@ -96,7 +105,15 @@ def _plug_in(number: int, keeper: int, switch: int) -> None:
         run(*there, "link", "set", kind, "up")
     for peer in range(_COUNT):
         if peer != number:
-            known = (_address(_PEERS, peer), "lladdr", _mac(_PEERS, peer), "dev", "peer", "nud", "permanent")
+            known = (
+                _address(_PEERS, peer),
+                "lladdr",
+                _mac(_PEERS, peer),
+                "dev",
+                "peer",
+                "nud",
+                "permanent",
+            )
             run(*there, "neigh", "replace", *known)
 
 

@@ -21,7 +21,9 @@ class PostgresServer:
     password = "s3cret/of:the@tests"
     quoted_password = "s3cret%2Fof%3Athe%40tests"
 
-    def __init__(self, *, host: str = "127.0.0.1", prefix: tuple[str, ...] = (), **settings: str) -> None:
+    def __init__(
+        self, *, host: str = "127.0.0.1", prefix: tuple[str, ...] = (), **settings: str
+    ) -> None:
         """`prefix` starts it elsewhere, such as `ip netns exec …`. There it listens at `host`."""
         self.host = host
         self.port = free_port()
@@ -41,12 +43,25 @@ class PostgresServer:
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             os.chown(self.directory, nobody.pw_uid, nobody.pw_gid)
-            self._as_whom = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
+            self._as_whom = [
+                "setpriv",
+                f"--reuid={nobody.pw_uid}",
+                f"--regid={nobody.pw_gid}",
+                "--clear-groups",
+            ]
         secret = self.directory / "password"
         secret.write_text(self.password)
         secret.chmod(0o644)
-        how = ["--auth-host=scram-sha-256", "--auth-local=trust", f"--pwfile={secret}", "--locale=C", "--encoding=UTF8"]
-        made = self._run("initdb", f"--pgdata={self._data}", f"--username={self.user}", "--no-sync", *how)
+        how = [
+            "--auth-host=scram-sha-256",
+            "--auth-local=trust",
+            f"--pwfile={secret}",
+            "--locale=C",
+            "--encoding=UTF8",
+        ]
+        made = self._run(
+            "initdb", f"--pgdata={self._data}", f"--username={self.user}", "--no-sync", *how
+        )
         if made.returncode != 0:
             self.remove()
             raise AssertionError(made.stderr)
@@ -131,11 +146,23 @@ class PostgresServer:
     def _started(self) -> bool:
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
         with (self.directory / "log").open("ab") as log:
-            command = [*self._prefix, *self._as_whom, str(_postgres_programs() / "postgres"), "-D", str(self._data), *settings]
+            command = [
+                *self._prefix,
+                *self._as_whom,
+                str(_postgres_programs() / "postgres"),
+                "-D",
+                str(self._data),
+                *settings,
+            ]
             postmaster = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._postmaster = postmaster
         deadline = time.monotonic() + TIMEOUT
-        while self._run("pg_isready", "-q", "-h", str(self.directory), "-p", str(self.port)).returncode != 0:
+        while (
+            self._run(
+                "pg_isready", "-q", "-h", str(self.directory), "-p", str(self.port)
+            ).returncode
+            != 0
+        ):
             if postmaster.poll() is not None:
                 self._postmaster = None
                 return False
@@ -165,5 +192,13 @@ def _send_signal(pid: int, number: int) -> None:
 
 def _processes() -> list[tuple[int, int, str]]:
     """Return pid, parent and state of all processes."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True, timeout=20).stdout
-    return [(int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.splitlines())]
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat="],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout
+    return [
+        (int(pid), int(parent), state) for pid, parent, state in map(str.split, listed.splitlines())
+    ]

@@ -21,7 +21,11 @@ def certificate(directory: Path) -> Path:
     path = directory / "certificate.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-    subprocess.run([*make, "-keyout", str(path), "-out", str(directory / "signed.pem")], check=True, capture_output=True)
+    subprocess.run(
+        [*make, "-keyout", str(path), "-out", str(directory / "signed.pem")],
+        check=True,
+        capture_output=True,
+    )
     with path.open("a") as both:
         both.write((directory / "signed.pem").read_text())
     return path
@@ -50,7 +54,12 @@ class Proxy:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()

@@ -58,7 +58,9 @@ def answers(host: str, port: int) -> bool:
 def package(name: str) -> Path:
     """Return the directory of an installed wheel that contains a server."""
     found = importlib.util.find_spec(name)
-    assert found is not None and found.origin is not None, f"{name} is not installed: make test installs it"
+    assert found is not None and found.origin is not None, (
+        f"{name} is not installed: make test installs it"
+    )
     return Path(found.origin).parent
 
 

