@@ -21,6 +21,7 @@ OWN = {
         "stores/file/test_swap",
         "stores/file/test_scratch",
         "locks/test_takeover",
+        "stores/file/test_durable",
         "stores/test_contract",
     ],
     "stores.file.tokens": ["stores/file/test_tokens", "test_task_lock", "stores/test_contract"],
@@ -42,6 +43,7 @@ OWN = {
     ],
     "stores.file.log_writer": [
         "stores/file/test_log_concurrency",
+        "stores/file/test_log_reading",
         "stores/file/test_log_appending",
         "stores/file/test_log_rotation",
         "stores/test_contract",
@@ -49,6 +51,7 @@ OWN = {
     ],
     "stores.file.log_reader": [
         "stores/file/test_log_concurrency",
+        "stores/file/test_log_appending",
         "stores/file/test_log_reading",
         "stores/file/test_log_snapshot",
         "stores/file/test_log_rotation",

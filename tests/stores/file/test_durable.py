@@ -117,6 +117,16 @@ class TestLog:
         FileStore(str(tmp_path / "link"), durable=True).append("status", b"one")
         assert {"fsync .", "fsync .."} <= set(steps.take())
 
+    def test_the_directory_of_a_symlinked_log_is_synced(
+        self, files: FileStore, steps: Steps, tmp_path: Path
+    ) -> None:
+        files.prepare()
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "state" / "status.log").symlink_to(tmp_path / "elsewhere" / "real.log")
+        steps.take()
+        files.append("status", b"one")
+        assert "fsync ../elsewhere" in steps.take()
+
     def test_a_rotated_part_and_its_name_are_synced(
         self, files: FileStore, steps: Steps, tmp_path: Path
     ) -> None:

@@ -154,6 +154,9 @@ def test_reads_close_their_snapshots_without_the_help_of_a_finalizer(
     directory.live.write_bytes(b"new\n")
     log.has_more(cursor)
     cursor = use_all()
+    directory.live.write_bytes(b"old\n")
+    log.has_more(cursor)
+    cursor = use_all()
     other.rotate()
     log.read(cursor, 1000)
     use_all()
@@ -164,6 +167,8 @@ def test_reads_close_their_snapshots_without_the_help_of_a_finalizer(
     cursor = use_all()
     other.rotate()
     log.has_more(cursor)
+    other.append(b"four")
+    use_all()
     log.close()
     other.close()
     assert open_descriptors() == before

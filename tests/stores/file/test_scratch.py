@@ -143,7 +143,7 @@ class TestScratchDirectory:
 
     @pytest.mark.parametrize(
         "scratch",
-        ["s" + "a" * 15, "s" + "a" * 17, "k" + "a" * 16, "hg" + "a" * 15, "s" + "X" * 16],
+        ["s" + "a" * 15, "s" + "a" * 17, "k" + "a" * 16, "sg" + "a" * 15, "s" + "X" * 16],
     )
     def test_a_directory_that_is_not_named_like_a_scratch_directory_is_left_alone(
         self, scratch: str, records: RecordDirectory

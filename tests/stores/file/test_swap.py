@@ -53,6 +53,7 @@ class TestCreating:
         one, other = records.process(), records.process()
         assert one.create("t", b"one") is True
         assert other.create("t", b"other") is False
+        assert other.create("t", b"one") is False, "another process created it"
         assert records.record() == b"one" and records.residue() == []
 
     @pytest.mark.parametrize("scratch", [FIRST, LAST])

@@ -250,3 +250,32 @@ def test_a_generation_that_cannot_be_read_is_an_error(records: RecordDirectory) 
     fs.fail("readlink", errno.EACCES)
     with pytest.raises(PermissionError):
         records.counters(fs).next("t")
+
+
+def test_an_advance_without_counters_makes_later_tokens_larger(records: RecordDirectory) -> None:
+    process = records.counters()
+    process.advance_past(5)
+    assert process.next("t") == tokens.PER_GENERATION + 1
+    process.advance_past(7)
+    assert process.next("t") == tokens.PER_GENERATION + 2, "the generation is large enough already"
+    assert "2" not in os.listdir(records.private / "generations")
+
+
+def test_an_advance_reaches_a_process_that_knows_the_earlier_generation(
+    records: RecordDirectory,
+) -> None:
+    process = records.counters()
+    assert process.next("t") == 1
+    past = 5 * tokens.PER_GENERATION
+    records.counters().advance_past(past)
+    assert process.next("t") > past
+
+
+def test_an_advance_raises_if_the_generations_always_disappear(
+    records: RecordDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syscalls, "ATTEMPTS", 5)
+    fs = InterruptedFilesystem()
+    fs.fail("symlink", errno.ENOENT, always=True)
+    with pytest.raises(StoreError, match=re.escape(str(records.private))):
+        records.counters(fs).advance_past(5)
