@@ -21,7 +21,7 @@ from bench.ratio import medians
 from bench.reading import write_log
 from bench.report import Report
 from swarm import StatusBroadcaster, TaskLockManager
-from swarm.locks.record import new_lock
+from swarm.locks.expiry import new_lock
 from swarm.locks.table import LockTable
 from swarm.stores.file.store import FileStore
 

@@ -15,7 +15,8 @@ from proof import server_controls
 from proof.crew import Crew
 from proof.worker import Plan, Worker
 from swarm.errors import LockHeld, LockLost, NotYours
-from swarm.locks.record import Lock, decode, judge, new_lock, refreshed
+from swarm.locks.expiry import judge, new_lock, refreshed
+from swarm.locks.record import Lock, decode
 from swarm.stores.contract import Store
 
 CONTROLS = {

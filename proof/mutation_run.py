@@ -32,7 +32,8 @@ OWN = {
         "locks/test_reservations",
         "cli/test_wait",
     ],
-    "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
+    "locks.record": ["locks/test_record", "locks/test_table", "test_task_lock"],
+    "locks.expiry": ["locks/test_record", "locks/test_table", "test_task_lock", *_CLOCK_JUMPS],
     "locks.lease": ["locks/test_lease", "locks/test_hold"],
     "stores.file.log": [
         "stores/file/test_log_appending",

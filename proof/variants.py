@@ -16,7 +16,8 @@ from proof.simulated_process import Code
 from proof.world import Scenario
 from swarm.errors import Busy
 from swarm.locks import table
-from swarm.locks.record import Lock, new_lock
+from swarm.locks.expiry import new_lock
+from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.stores.file import swap
 from swarm.stores.file.swap import SwapDirectory

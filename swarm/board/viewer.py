@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from swarm.board.board import KINDS, ActiveTask, Board, LockRow, Problem, WorkerLastSeen
 from swarm.errors import StoreError
+from swarm.locks.expiry import orphaned
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
-from swarm.locks.record import orphaned
 from swarm.locks.table import LockTable
 from swarm.queue.events import CANCELLED, DONE, FAILED, READY, RUNNING, STATES, WAITING
 from swarm.queue.events import LOG as TASKS
@@ -24,7 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from swarm.locks.record import Lock, LockStatus
+    from swarm.locks.expiry import LockStatus
+    from swarm.locks.record import Lock
     from swarm.queue.state import TaskState
     from swarm.stores.contract import Store
 

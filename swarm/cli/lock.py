@@ -5,7 +5,8 @@ from __future__ import annotations
 from swarm.cli.arguments import Call, Command, Option
 from swarm.errors import BadInput, LockHeld, NotYours, StoreError, Unreachable
 from swarm.inputs import check_name, parse_token, parse_ttl
-from swarm.locks.record import Lock, LockStatus
+from swarm.locks.expiry import LockStatus
+from swarm.locks.record import Lock
 from swarm.locks.table import LockTable
 from swarm.stores.default import default_store
 from swarm.terminal import output

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from swarm.locks.record import HOLDER_GONE, UNREADABLE, Lock, LockStatus, orphaned
+from swarm.locks.expiry import HOLDER_GONE, UNREADABLE, LockStatus, orphaned
+from swarm.locks.record import Lock
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted, shown
 

@@ -14,9 +14,10 @@ from typing import Any
 from swarm import settings
 from swarm.errors import LockHeld, LockLost, NotYours
 from swarm.inputs import check_name, check_ttl, check_wait
+from swarm.locks.expiry import judge
 from swarm.locks.heartbeat import HEARTBEAT_INTERVAL
 from swarm.locks.lease import Lease
-from swarm.locks.record import Lock, judge
+from swarm.locks.record import Lock
 from swarm.locks.table import NAMESPACE, LockTable
 from swarm.settings import DEFAULT_LOCK_TTL
 from swarm.stores.contract import Store

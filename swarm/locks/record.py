@@ -1,38 +1,32 @@
-"""The record of a lock, and whether it still counts.
+"""The format of a lock's record. `expiry` decides whether the lock still counts.
 
 A record carries two sets of names (`worker` and `worker_id`, `ttl` and `expires_at`),
-so that a program written for either can read it. Reading accepts either set alone, and
-records that users wrote or edited.
+so that programs written for either set can read the record. swarm reads a record that
+has only one of the sets, and records that users wrote or edited.
 
-The field `holder` names the process that the lock is bound to, if any. It also has a
-*stamp*: the reading of a clock that does not jump. The stamp comes with copies of the
-worker, the heartbeat and the ttl. Where a copy differs from the record, a user has
-edited the record, and the wall clock decides instead.
+The field `holder` names the process that the lock is bound to, if any. The field also
+has a *stamp*: the reading of a clock that does not jump, with copies of the worker, the
+heartbeat and the ttl. A user who edits the record leaves the copies as they were.
 """
 
 from __future__ import annotations
 
 from swarm.formats import json_codec
-from swarm.inputs import MAX_TTL
-from swarm.system import process
-from swarm.system.clock import Clock, from_iso
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
-_PROCESS_KEYS = ("host", "machine", "pid_ns", "pid", "start", "group")  # in `holder`
-_MAX_SECONDS = 1e12  # a ttl above it counts as endless: it could not be added to a date
+MAX_SECONDS = 1e12  # a longer ttl counts as endless: no date could hold its end
 _set = object.__setattr__
-UNREADABLE_GRACE = 5.0  # seconds in which an invalid record may still be half written
 
 
 class Lock:
     """A lock, as its record says. Its fields cannot be assigned to.
 
     `ttl` is None and `expires_at` is "" for a lock that never expires. `token` is None
-    for a record without one. `holder` holds the process that the lock is bound to, if
+    if the record has no token. `holder` holds the process that the lock is bound to, if
     any, and the stamp.
     """
 
@@ -122,7 +116,7 @@ class Lock:
     def belongs_to(self, worker: str, token: int | None) -> bool:
         """Return whether the record names this worker and this very token.
 
-        It may have expired.
+        The lock may have expired.
         """
         return (self.worker, self.token) == (worker, token)
 
@@ -138,101 +132,11 @@ def _rebuilt(fields: dict[str, Any]) -> Lock:
     return Lock(**fields)
 
 
-FREE, HELD, EXPIRED = "Free", "Active", "Expired"  # as commands print them
-HOLDER_GONE, UNREADABLE = "holder gone", "unreadable"
-
-
-class LockStatus:
-    """A task's lock and whether it counts, at the time it was read.
-
-    `state` is FREE without a record, HELD if the record counts, and EXPIRED if it does
-    not. `lock` is None without a record, or if the record is invalid. `reason` says why
-    a lock does not count: "" if its lease ran out, HOLDER_GONE or UNREADABLE. An
-    invalid record has UNREADABLE also while it counts. `seconds_left` is None for a
-    lease that never ends.
-    """
-
-    __slots__ = ("lock", "reason", "seconds_left", "state")
-
-    def __init__(
-        self,
-        state: str,
-        lock: Lock | None = None,
-        *,
-        reason: str = "",
-        seconds_left: float | None = None,
-    ) -> None:
-        self.state = state
-        self.lock = lock
-        self.reason = reason
-        self.seconds_left = seconds_left
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a record, which may be expired or invalid."""
-        return self.state != FREE
-
-    @property
-    def is_held(self) -> bool:
-        return self.state == HELD
-
-    @property
-    def holder(self) -> str:
-        """The worker that the record names, "" without a valid record."""
-        return self.lock.worker if self.lock else ""
-
-    def is_held_by(self, worker: str, token: int | None) -> bool:
-        """Return whether the worker holds the lock now, with this very token."""
-        return self.is_held and self.lock is not None and self.lock.belongs_to(worker, token)
-
-    def __str__(self) -> str:
-        return f"{self.state} ({self.reason})" if self.reason else self.state
-
-
-def new_lock(
-    task_id: str,
-    worker: str,
-    ttl: float | None,
-    token: int | None,
-    clock: Clock,
-    who: Mapping[str, object] | None = None,
-) -> Lock:
-    """Return a lock that is acquired now.
-
-    `who` is the identity of the process that it is bound to, if any.
-    """
-    return _dated(task_id, worker, "", ttl, token, clock, {**(who or {}), "beat": 0})
-
-
-def refreshed(lock: Lock, clock: Clock, group: int = 0) -> Lock:
-    """Return the same lock with a lease that begins now.
-
-    The result always differs from `lock`, since it counts the heartbeats. `group` is a
-    process group that works for the holder from now on.
-    """
-    who = {key: value for key, value in lock.holder.items() if key in _PROCESS_KEYS}
-    if group and lock.is_bound:
-        who["group"] = group
-    if not stamp_counts(lock) or holder_gone(lock, clock):
-        who = {}
-    beat = lock.holder.get("beat")
-    who["beat"] = beat + 1 if isinstance(beat, int) and 0 <= beat < _MAX_SECONDS else 1
-    return _dated(
-        lock.task_id,
-        lock.worker,
-        lock.acquired_at,
-        _length(lock, clock.now()),
-        lock.token,
-        clock,
-        who,
-    )
-
-
 def decode(data: bytes, task_id: str) -> Lock | None:
     """Return the lock that a record describes.
 
-    Return None for an invalid record: one that is empty, cut short, not a JSON object,
-    or without a worker.
+    Return None for an invalid record. An invalid record is empty or cut short, is not
+    a JSON object, or names no worker.
     """
     try:
         record = json_codec.loads(data)
@@ -244,7 +148,7 @@ def decode(data: bytes, task_id: str) -> Lock | None:
 def from_fields(record: object, task_id: str) -> Lock | None:
     """Return the lock with these fields, as `Lock.fields` names them.
 
-    Return None if they are invalid.
+    Return None if the fields are invalid.
     """
     if not isinstance(record, dict):
         return None
@@ -266,117 +170,20 @@ def from_fields(record: object, task_id: str) -> Lock | None:
     )
 
 
-def judge(lock: Lock | None, clock: Clock, age: Callable[[], float]) -> LockStatus:
-    """Return whether a lock counts now.
-
-    `lock` is None for an invalid record, and `age` returns that record's age.
-    """
-    if lock is None:
-        grace = UNREADABLE_GRACE - age()
-        return LockStatus(HELD if grace >= 0 else EXPIRED, reason=UNREADABLE, seconds_left=grace)
-    if holder_gone(lock, clock):
-        return LockStatus(EXPIRED, lock, reason=HOLDER_GONE)
-    left = _time_left(lock, clock)
-    return LockStatus(HELD if left is None or left >= 0 else EXPIRED, lock, seconds_left=left)
-
-
-def stamp_counts(lock: Lock) -> bool:
-    """Return whether the stamp belongs to the record as it is now, which a user may
-    have edited.
-    """
-    copies = (lock.holder.get("worker"), lock.holder.get("heartbeat_at"), lock.holder.get("ttl"))
-    return copies == (lock.worker, lock.heartbeat_at, lock.ttl)
-
-
-def orphaned(lock: Lock, clock: Clock) -> bool:
-    """Return whether the holder's process has ended while a process of its group still
-    runs.
-    """
-    if "group" not in lock.holder or not stamp_counts(lock) or holder_gone(lock, clock):
-        return False
-    return _gone({name: value for name, value in lock.holder.items() if name != "group"}, clock)
-
-
-def holder_gone(lock: Lock, clock: Clock) -> bool:
-    """Return whether the process that the lock is bound to has surely ended, with its
-    group.
-    """
-    if not lock.is_bound or not stamp_counts(lock):
-        return False
-    return _gone(lock.holder, clock)
-
-
-def _gone(who: Mapping[str, Any], clock: Clock) -> bool:
-    return process.has_ended(who, *clock.identity(), boot_change_proves_it=clock.of_one_machine)
-
-
-def _dated(
-    task_id: str,
-    worker: str,
-    acquired_at: str,
-    ttl: float | None,
-    token: int | None,
-    clock: Clock,
-    holder: dict[str, Any],
-) -> Lock:
-    """Return a lock whose lease begins now. An empty `acquired_at` means now."""
-    # The stamp is read before the wall clock. So the lease ends for its holder, which
-    # uses the stamp, no later than for others.
-    stamp = clock.stamp()
-    now = clock.latest()
-    heartbeat_at = clock.written(now)
-    holder |= {**stamp, "worker": worker, "heartbeat_at": heartbeat_at, "ttl": ttl}
-    return Lock(
-        task_id=task_id,
-        worker=worker,
-        acquired_at=acquired_at or heartbeat_at,
-        heartbeat_at=heartbeat_at,
-        ttl=ttl,
-        expires_at="" if ttl is None else clock.written(now + ttl),
-        token=token,
-        holder=holder,
-    )
-
-
-def _time_left(lock: Lock, clock: Clock) -> float | None:
-    if lock.ttl is not None:
-        passed = clock.since(lock.holder) if stamp_counts(lock) else None
-        if passed is not None:
-            return lock.ttl - passed
-        begun = from_iso(lock.heartbeat_at)
-        if begun is None:
-            begun = from_iso(lock.acquired_at)
-        if begun is not None:
-            return begun + lock.ttl - clock.now()
-    ends = from_iso(lock.expires_at)
-    return None if ends is None else ends - clock.now()
-
-
-def _length(lock: Lock, now: float) -> float | None:
-    """Return the ttl, or the time between heartbeat and expiry if no ttl is written.
-
-    Keep it within the limits.
-    """
-    length = lock.ttl
-    ends = from_iso(lock.expires_at)
-    if length is None and ends is not None:
-        begun = from_iso(lock.heartbeat_at)
-        length = int(ends - (now if begun is None else begun))
-    return None if length is None else min(max(length, 1), MAX_TTL)
-
-
 def _worker(record: Mapping[str, object], holder: Mapping[str, object]) -> str:
     """Return the worker's name.
 
-    If the two fields differ, a user edited the one that the stamp does not confirm.
+    If `worker` and `worker_id` differ, a user has edited one of them. Return the field
+    that differs from the stamp's copy of the worker.
     """
     worker, worker_id = _text(record.get("worker")), _text(record.get("worker_id"))
     return worker if worker and worker != holder.get("worker") else worker_id or worker
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether swarm could have written this into `holder`: text, a finite
-    number, or null.
+    """Return whether the value is a string, a finite number or null.
+
+    swarm writes no other values into `holder`.
     """
     return (
         value is None
@@ -397,4 +204,4 @@ def _number(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return max(value, -_MAX_SECONDS) if value < _MAX_SECONDS else None  # also for NaN
+    return max(value, -MAX_SECONDS) if value < MAX_SECONDS else None  # NaN gives None too

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from swarm.formats import json_codec
-from swarm.locks.record import Lock, from_fields, new_lock, refreshed
+from swarm.locks.expiry import new_lock, refreshed
+from swarm.locks.record import Lock, from_fields
 from swarm.system.clock import Clock
 
 ASKING = "asking"  # its worker has not looked at the other reservations yet

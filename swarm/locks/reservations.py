@@ -31,8 +31,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVarTuple
 
 from swarm.errors import LockHeld, LockLost, NotYours, StoreError
+from swarm.locks.expiry import judge
 from swarm.locks.path_pattern import lock_name, overlap, pattern_of
-from swarm.locks.record import Lock, judge
+from swarm.locks.record import Lock
 from swarm.locks.reservation_record import ASKING, HELD, ReservationRecord, Terms, decode
 from swarm.locks.table import LockTable
 from swarm.stores.busy import retry_while_busy

@@ -14,7 +14,8 @@ from __future__ import annotations
 import posix as os  # importing os would cost a command a tenth of its time
 
 from swarm.errors import Busy, LockHeld, LockLost, NotYours, StoreError
-from swarm.locks.record import FREE, Lock, LockStatus, decode, judge, new_lock, refreshed
+from swarm.locks.expiry import FREE, LockStatus, judge, new_lock, refreshed
+from swarm.locks.record import Lock, decode
 from swarm.stores.busy import retry_while_busy
 from swarm.system import process
 

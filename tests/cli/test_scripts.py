@@ -562,7 +562,8 @@ COMMON = (
     "terminal.output terminal.text"
 )
 LOCK = (
-    f"{COMMON} cli.lock locks locks.record locks.table stores.busy stores.file.swap system.process"
+    f"{COMMON} cli.lock locks locks.expiry locks.record locks.table stores.busy stores.file.swap "
+    "system.process"
 )
 LOG = (
     f"{COMMON} cli.log status status.log stores.file.line_reader stores.file.log "

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from swarm.inputs import MAX_TTL
-from swarm.locks.record import (
+from swarm.locks.expiry import (
     EXPIRED,
     HELD,
-    Lock,
     LockStatus,
-    decode,
     holder_gone,
     judge,
     new_lock,
@@ -24,6 +22,7 @@ from swarm.locks.record import (
     refreshed,
     stamp_counts,
 )
+from swarm.locks.record import Lock, decode
 from swarm.system import process
 from swarm.system.clock import to_iso
 from tests.conftest import HandClock

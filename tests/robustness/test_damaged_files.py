@@ -25,7 +25,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from swarm.errors import LockHeld, NotYours
-from swarm.locks.record import UNREADABLE_GRACE
+from swarm.locks.expiry import UNREADABLE_GRACE
 from swarm.locks.table import LockTable
 from swarm.status.log import StatusLog
 from swarm.stores.file.store import FileStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import BadInput, StoreError
-from swarm.locks.record import judge, new_lock
+from swarm.locks.expiry import judge, new_lock
 from swarm.stores.address import Address
 from swarm.stores.cache import FileCache
 from swarm.stores.file.state_dir import StateDir
