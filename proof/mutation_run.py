@@ -93,6 +93,7 @@ OWN = {
     "system.process": ["system/test_process", "locks/test_record"],
     "system.clock": ["system/test_clock", *_CLOCK_JUMPS],
     "sprint.record": ["sprint/test_record"],
+    "sprint.zombie": ["sprint/test_record"],
     "formats.yaml_codec": ["formats/test_yaml_codec"],
     "stores.log_fold": ["stores/test_log_fold"],
     "queue.ready": ["queue/test_ready", "queue/test_state"],

@@ -1,13 +1,14 @@
 """The results and questions of the sprint mutex.
 
-Results are the `return` mapping of the workflow. Questions are the workflow's Chinese
-text under a Chinese locale, else English.
+A result is the `return` mapping of the workflow. Under a Chinese locale, a question is
+the Chinese text of the workflow. Under other locales, a question is in English.
 """
 
 from __future__ import annotations
 
 from swarm import settings
-from swarm.sprint.record import Sprint, Verdict
+from swarm.sprint.record import Sprint
+from swarm.sprint.zombie import Verdict
 from swarm.terminal.text import shorten, shown
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-_MAX_SHOWN = 200  # characters of a text from the lock file
+_MAX_SHOWN = 200  # characters of a string from the lock file
 
 _ZOMBIE = """\
 Zombie lock detected:
@@ -52,7 +53,7 @@ _RUNNING_IN_CHINESE = """\
 
 
 def question(sprint: Sprint | None, verdict: Verdict) -> str:
-    """Return the question, with texts from the lock file made safe to show."""
+    """Return the question, with strings from the lock file made safe to show."""
     words = (_ZOMBIE_IN_CHINESE, _RUNNING_IN_CHINESE) if _speaks_chinese() else (_ZOMBIE, _RUNNING)
     return words[0 if verdict.is_zombie else 1].format(
         pid=sprint.pid if sprint else "?",
@@ -120,9 +121,9 @@ def named(sprint: Sprint | None) -> str:
 
 
 def _fit(text: str) -> str:
-    """Make a text from the file safe to show.
+    """Make a string from the lock file safe to show.
 
-    It cannot add a line, nor push the question off the screen.
+    The result cannot add a line, nor push the question off the screen.
     """
     return shown(shorten(text, _MAX_SHOWN))
 

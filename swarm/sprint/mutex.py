@@ -1,16 +1,15 @@
 """One sprint at a time in a project: the mutex `.sprint-running`.
 
-`concurrency_control` takes the inputs of the workflow that defines it and returns its
-mapping. `SprintMutex` is the same as an object. Of any number of sprints that start at
-once, one gets the lock.
+`concurrency_control` is the workflow of that name: it takes the inputs of the workflow
+and returns the mapping of the workflow. `SprintMutex` does the same as an object. If
+several sprints start at once, one of them gets the lock.
 
-A lock is a zombie if its process has ended or if it is older than a day. It is
-overwritten with `force`, or if `ask` returns True. Only the file that was judged is
-overwritten: if it changes while a user thinks about the question, the new file is
-judged.
+`zombie` decides when a lock is a zombie. A zombie is overwritten with `force`, or if
+`ask` returns True. swarm overwrites only the file that it has judged: if the file
+changes while a user thinks about the question, swarm judges the new file.
 
-Nothing is printed here. Every result is a mapping with a status; only input that breaks
-a rule raises BadInput.
+This module prints nothing. Every result is a mapping with a status. Input that breaks a
+rule raises BadInput.
 """
 
 from __future__ import annotations
@@ -20,16 +19,8 @@ import os
 
 from swarm.errors import BadInput, StoreError
 from swarm.sprint.messages import answer, failure, info, named, question, running, warnings_of
-from swarm.sprint.record import (
-    INVALID_FORMAT,
-    LOCK_VERSION,
-    ZOMBIE_THRESHOLD_HOURS,
-    Sprint,
-    Verdict,
-    decode,
-    judge,
-    new_sprint,
-)
+from swarm.sprint.record import LOCK_VERSION, Sprint, decode, new_sprint
+from swarm.sprint.zombie import INVALID_FORMAT, ZOMBIE_THRESHOLD_HOURS, Verdict, judge
 from swarm.stores.busy import retry_while_busy
 from swarm.stores.file.single_record import RenameFailed, SingleRecord
 from swarm.system import process
@@ -56,7 +47,7 @@ __all__ = [
 
 LOCK_FILE_NAME = ".sprint-running"
 USER_CONFIRM_TIMEOUT_SECONDS = 30  # for `ask`
-WRITE_TIMEOUT_SECONDS = 10  # with all that it waits for
+WRITE_TIMEOUT_SECONDS = 10  # for one change of the lock file, with all waiting
 _INPUTS = ("session_id", "epic_spec", "force", "lock_file_name", "yes", "pid", "ask")
 _MAX_TEXT = 1000  # characters of a session or an epic
 _MAX_NAME = 200  # bytes of the lock file's name
@@ -66,8 +57,8 @@ _MAX_TRIES = 100
 def concurrency_control(*, mode: object = "", project_root: Any = "", **inputs: Any) -> Answer:
     """Run the workflow with its `inputs` by name, and return its `return` mapping.
 
-    Beyond the workflow, `yes` answers every question, `pid` is the sprint's process, by
-    default this one, and `ask` is as in `SprintMutex`.
+    Three inputs are not in the workflow. `yes` answers every question with yes. `pid` is
+    the sprint's process, by default the calling process. `ask` is as in `SprintMutex`.
     """
     try:
         if mode not in ("acquire", "release", "check"):
@@ -100,8 +91,8 @@ class _Failed(Exception):
 class SprintMutex:
     """The mutex of one project.
 
-    `ask` is called with a question and returns whether the user said yes. Without it no
-    question is asked, and the answer is no.
+    `ask` is called with a question and returns whether the user said yes. Without `ask`
+    no question is asked, and the answer is no.
     """
 
     def __init__(
@@ -147,10 +138,10 @@ class SprintMutex:
     def release(self, session_id: str | None = None) -> Answer:
         """Remove the lock, whichever session has it: `released` or `failure`.
 
-        The status is `released` also if there is no lock.
+        The status is `released` even if there is no lock.
         """
         if session_id is not None and not isinstance(session_id, str):
-            raise BadInput("session_id must be text")
+            raise BadInput("session_id must be a string")
         return self._run("release", self._release, session_id)
 
     def check(self) -> Answer:
@@ -171,7 +162,7 @@ class SprintMutex:
     def release_own(self) -> bool:
         """Remove the lock that this object has acquired, and no other.
 
-        Return False if it was removed or overwritten, or cannot be removed.
+        Return False if the lock was removed or overwritten, or cannot be removed.
         """
         mine, self._mine = self._mine, b""
         return bool(mine) and self._undo(mine)
@@ -230,10 +221,10 @@ class SprintMutex:
                     mine,
                     [*warnings_of(verdict), f"Overwrote a {what} ({named(sprint)}): {verdict.why}"],
                 )
-        raise _Failed("Failed to write lock file", "it changes faster than it can be read")
+        raise _Failed("Failed to write lock file", "the file changes faster than swarm can read it")
 
     def _refusal(self, sprint: Sprint | None, verdict: Verdict, force: bool, yes: bool) -> str:
-        """Return why the lock may not be overwritten, "" if it may."""
+        """Return why the lock may not be overwritten, "" if overwriting is allowed."""
         if verdict.is_zombie:
             if force or yes or self._ask(question(sprint, verdict)):
                 return ""
@@ -270,16 +261,16 @@ class SprintMutex:
             raise
         if not verified:
             self._undo(mine)
-            raise _Failed("Lock file verification failed", "it is not what was written")
+            raise _Failed("Lock file verification failed", "the file is not as swarm wrote it")
         self._mine = mine
         return sprint
 
     def _new(self, pid: int, session_id: str, epic_spec: str) -> Sprint:
-        # it may have ended during the question
+        # the process may have ended during the question
         return new_sprint(_checked_pid(pid), session_id, epic_spec, self._clock)
 
     def _undo(self, mine: bytes) -> bool:
-        """Remove the lock if it is the one that we wrote, or may have written."""
+        """Remove the lock if its content is `mine`: this object may have written it."""
         try:
             return self._retried(self._record.remove, mine)
         except (OSError, StoreError):
@@ -313,7 +304,7 @@ class SprintMutex:
         if data == self._mine:
             self._mine = b""
         if not removed and self._read() is not None:
-            warnings.append("Another sprint has acquired the lock meanwhile and keeps it")
+            warnings.append("Another sprint has acquired the lock meanwhile: it was not removed")
         return answer(
             "released",
             "release",
@@ -350,11 +341,11 @@ class SprintMutex:
             ) from error
 
     def _reason(self, error: Exception) -> str:
-        """Return the system's reason, the file if it is not the lock, and what to do."""
+        """Return the system's reason and what to do. Name the file if it is not the lock."""
         if not isinstance(error, OSError):
             return str(error)
         if error.errno == errno.ELOOP:
-            return "it is a symbolic link"
+            return "the lock file is a symbolic link"
         where = f": {error.filename}" if error.filename not in (None, self.path) else ""
         cure = (
             f". Free some space, or remove {self.path} yourself"
@@ -380,7 +371,7 @@ def _remove_file(path: str) -> None:
 
 
 def _checked_root(root: object) -> str:
-    """Return the absolute path of a project, "" if there can be no such path."""
+    """Return the absolute path of a project, "" if the system cannot resolve the path."""
     path = os.fspath(root) if isinstance(root, str | os.PathLike) else None
     if not isinstance(path, str):
         raise BadInput("project_root must be the path of a directory")
@@ -402,9 +393,8 @@ def _checked_name(name: object) -> str:
         raise BadInput(f"lock_file_name may have at most {_MAX_NAME} bytes")
     if name.endswith((".tmp", ".work")):
         raise BadInput(
-            "lock_file_name must not end in .tmp or .work: files beside the lock have such "
-            "names "
-            "while it changes"
+            "lock_file_name must not end in .tmp or .work: while swarm changes the lock, files "
+            "beside the lock have such names"
         )
     return name
 

@@ -1,10 +1,10 @@
-"""The lock file of a sprint, and whether the sprint is still running.
+"""The format of a sprint's lock file. `zombie` decides whether the sprint is running.
 
 The file is YAML with five keys that any program may write: `pid`, `session_id`,
-`started_at`, `epic_spec` and `lock_version`. swarm adds the identity of the process
-beyond its pid, and a stamp: a reading of a clock that does not jump, with a copy of the
-`started_at` it belongs to. A file without them is judged by the keys it has. `lock_id`
-makes every file different.
+`started_at`, `epic_spec` and `lock_version`. swarm adds more about the process than its
+pid. swarm also adds a stamp: the reading of a clock that does not jump, with a copy of
+`started_at`. A file without these additions is valid. `lock_id` makes every file
+different.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ZOMBIE_THRESHOLD_HOURS = 24
 LOCK_VERSION = 1
 MAX_BYTES = 65536  # a larger file is not a lock file
-
-INVALID_FORMAT = "Lock file exists but has invalid format"
 
 _NEEDED = ("pid", "session_id", "started_at", "epic_spec")
 _TEXTS = ("host", "machine", "boot", "pid_ns", "time_ns")
@@ -65,30 +62,6 @@ class Sprint:
             "lock_id": self.lock_id,
         }
         return yaml_codec.dumps(fields).encode()
-
-
-class Verdict:
-    """Whether a sprint is still running, and why.
-
-    `pid_alive` is None if the process cannot be looked up from here. `age_hours` is
-    None if the lock file is unreadable.
-    """
-
-    __slots__ = ("age_hours", "pid_alive", "warning", "why")
-
-    def __init__(
-        self, pid_alive: bool | None, age_hours: float | None, why: str, warning: str = ""
-    ) -> None:
-        self.pid_alive = pid_alive
-        self.age_hours = age_hours
-        self.why = why
-        self.warning = warning
-
-    @property
-    def is_zombie(self) -> bool:
-        return self.pid_alive is False or (
-            self.age_hours is not None and self.age_hours > ZOMBIE_THRESHOLD_HOURS
-        )
 
 
 def new_sprint(pid: int, session_id: str, epic_spec: str, clock: Clock) -> Sprint:
@@ -136,55 +109,6 @@ def decode(data: bytes) -> Sprint | None:
         stamp=found.get("stamp") or "",
         lock_id=found.get("lock_id") or "",
     )
-
-
-def judge(sprint: Sprint | None, clock: Clock) -> Verdict:
-    if sprint is None:
-        return Verdict(False, None, "the lock file is invalid", INVALID_FORMAT)
-    age = _age(sprint, clock) / 3600
-    found = process.probe(sprint.who, *clock.identity())
-    if found == process.ELSEWHERE:
-        verdict = Verdict(
-            None,
-            age,
-            f"PID {sprint.pid} belongs to another host or pid namespace: age alone decides",
-        )
-    elif found == process.UNKNOWN:
-        verdict = Verdict(
-            False,
-            age,
-            "its process could not be looked up",
-            f"PID check failed for PID {sprint.pid}",
-        )
-    else:
-        verdict = Verdict(found == process.ALIVE, age, _REASONS[found])
-    if verdict.pid_alive is not False and verdict.is_zombie:
-        verdict.why += f", and it is older than {ZOMBIE_THRESHOLD_HOURS} hours"
-    return verdict
-
-
-_REASONS = {
-    process.ALIVE: "its process is running",
-    process.GONE: "its process is gone",
-    process.REUSED: "its process is gone: the PID belongs to another process now",
-    process.RESTARTED: "its process is gone: the machine was restarted",
-}
-
-
-def _age(sprint: Sprint, clock: Clock) -> float:
-    """Return the seconds since the start.
-
-    Use the clock that does not jump if the file has a reading of it, and `started_at`
-    was not edited since.
-    """
-    started_at, _, at = sprint.stamp.partition(" ")
-    if started_at == sprint.started_at and at.isascii() and at.replace(".", "", 1).isdigit():
-        passed = clock.since(
-            {"at": float(at), "boot": sprint.who.get("boot"), "time_ns": sprint.who.get("time_ns")}
-        )
-        if passed is not None:
-            return passed
-    return clock.now() - (from_iso(sprint.started_at) or 0.0)
 
 
 def _is_number(text: str) -> bool:

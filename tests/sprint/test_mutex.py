@@ -919,7 +919,7 @@ class TestWords:
         answer = concurrency_control(mode=mode, project_root=project, **inputs)
         assert (answer["mode"], answer["message"]) == (
             mode,
-            "Cannot read lock file: it is a symbolic link",
+            "Cannot read lock file: the lock file is a symbolic link",
         )
         assert answer["lock_info"] == {"exists": True}
         answer = concurrency_control(mode=mode, project_root=project, one=1, two=2)
@@ -1004,7 +1004,8 @@ class TestWords:
         monkeypatch.setattr(single_record.SingleRecord, "replace", lambda *args: False)
         answer = take(mutex, force=True, yes=True)
         assert (
-            answer["message"] == "Failed to write lock file: it changes faster than it can be read"
+            answer["message"]
+            == "Failed to write lock file: the file changes faster than swarm can read it"
         )
         assert answer["errors"] == ["Failed to write lock file"]
 

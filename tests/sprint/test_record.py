@@ -21,7 +21,8 @@ from hypothesis import strategies as some
 
 from swarm.errors import StoreError
 from swarm.sprint.mutex import SprintMutex
-from swarm.sprint.record import MAX_BYTES, Sprint, Verdict, decode, judge, new_sprint
+from swarm.sprint.record import MAX_BYTES, Sprint, decode, new_sprint
+from swarm.sprint.zombie import Verdict, judge
 from swarm.system import process
 from swarm.system.clock import Clock, to_iso
 from tests.conftest import ROOT, HandClock, script_environment
@@ -586,7 +587,8 @@ sys.stdout.buffer.write(new_sprint(os.getpid(), "s", "e", Clock()).encode())
     JUDGE = """
 import sys
 from swarm.system.clock import Clock
-from swarm.sprint.record import decode, judge
+from swarm.sprint.record import decode
+from swarm.sprint.zombie import judge
 verdict = judge(decode(sys.stdin.buffer.read()), Clock())
 print(verdict.pid_alive, verdict.is_zombie, verdict.why, sep="|", end="")
 """
