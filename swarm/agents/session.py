@@ -368,7 +368,7 @@ class AgentSession:
         """
         if not held.lost and held.lease.seconds_left <= 0:
             held.lost = (
-                f"The lease of {held.name} ran out: there was no heartbeat for "
+                f"the lease of {held.name} ran out: there was no heartbeat for "
                 f"{held.lease.ttl:g} seconds."
             )
         return held.lost

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def acquire(call: Call) -> int:
     task, worker = _task(call), check_name(call.get(1), "worker")
     ttl = parse_ttl(call.get(2), "TTL_SECONDS") if len(call.positional) > 2 else None
+    wait = call.seconds("--wait", 0.0)
     table = _table()
     try:
-        lock = table.acquire(task, worker, ttl, wait=call.seconds("--wait", 0.0))
+        lock = table.acquire(task, worker, ttl, wait=wait)
         try:
             if not call.answer({"acquired": True, "task_id": task, "lock": lock.fields()}):
                 output.out(f"Lock acquired: {task}\n{_details(lock)}")
@@ -37,7 +38,11 @@ def acquire(call: Call) -> int:
         call.answer(
             {"acquired": False, "task_id": task, "reason": str(held), "lock": _fields(other)}
         )
-        output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
+        if held.holder == worker:
+            renew = f"swarm lock heartbeat {quoted(task)} {quoted(worker)}"
+            output.error(f"{held} {worker} holds it already. To renew the lease: {renew}")
+        else:
+            output.error(f"{held} {next_step(task, wait)}")
         return held.exit_code
     finally:
         table.store.close()
@@ -49,6 +54,9 @@ def release(call: Call) -> int:
     table = _table()
     try:
         lock = table.release(task, worker, _token(call))
+    except NotYours as error:
+        see = f"why {quoted(task)}" if table.status(task).exists else "list"
+        raise NotYours(task, f"{error} See: swarm lock {see}") from None
     finally:
         table.store.close()
     if not call.answer({"released": True, "task_id": task, "lock": lock.fields()}):
@@ -196,6 +204,15 @@ def why(call: Call) -> int:
         "What frees it:\n" + "".join(f"  - {shown(way)}\n" for way in ways_to_free(task, status))
     )
     return 0
+
+
+def next_step(task: str, waited: float) -> str:
+    """Return what to do about a lock that a command could not acquire.
+
+    `waited` is the number of seconds for which the command has waited.
+    """
+    waiting = f"Waited {waited:g} seconds. See" if waited else "Wait with --wait SECONDS, or see"
+    return f"{waiting}: swarm lock why {quoted(task)}"
 
 
 def _table() -> LockTable:

@@ -16,6 +16,7 @@ import signal
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option
+from swarm.cli.lock import next_step
 from swarm.errors import CannotRun, LockHeld, LockLost, StoreError
 from swarm.inputs import check_name, whole
 from swarm.locks.lease import Lease
@@ -27,7 +28,6 @@ from swarm.system import job_control
 from swarm.system.child import GatedProcess
 from swarm.system.job_control import GRACE, Foreground
 from swarm.terminal import output
-from swarm.terminal.text import quoted
 from swarm.workers.command import task_environment
 
 TYPE_CHECKING = False
@@ -54,7 +54,7 @@ def run(call: Call) -> int:
         code = work.run(call.command_line, grace)
     except LockHeld as held:
         StatusLog(table.store).append("SKIP", worker, task, str(held), events.held_by(held.holder))
-        _report_held(call, table, held)
+        _report_held(call, table, held, next_step(task, wait))
         return held_exit
     finally:
         job_control.hold_signals()  # a signal must not interrupt the clean-up
@@ -166,7 +166,7 @@ class _Work:
         job_control.wake()
 
 
-def _report_held(call: Call, table: LockTable, held: LockHeld) -> None:
+def _report_held(call: Call, table: LockTable, held: LockHeld, advice: str) -> None:
     task = held.task_id
     if call.json:
         other = table.status(task).lock
@@ -175,7 +175,7 @@ def _report_held(call: Call, table: LockTable, held: LockHeld) -> None:
             call.answer({"acquired": False, "task_id": task, "reason": str(held), "lock": lock})
         except BrokenPipeError:
             pass  # the exit code is the answer
-    output.error(f"{held} Wait with --wait SECONDS, or see: swarm lock why {quoted(task)}")
+    output.error(f"{held} {advice}")
 
 
 COMMAND = Command(

@@ -176,7 +176,7 @@ class Lease:
         if os.getpid() != self._pid:
             raise LockLost(
                 self.task_id,
-                f"The lease of {self.task_id} belongs to the process that forked this one.",
+                f"the lease of {self.task_id} belongs to the process that forked this one.",
             )
         if self._lost is None:
             self._compare_with_store()
@@ -274,7 +274,7 @@ class Lease:
                 self._lose(str(lost))
                 return
             except BaseException as error:
-                self._lose(f"The heartbeat of {self.task_id} failed: {error!r}.")
+                self._lose(f"the heartbeat of {self.task_id} failed: {error!r}.")
                 return
 
     def _pause(self, is_retry: bool) -> float:
@@ -331,10 +331,10 @@ class Lease:
             return  # without an answer: no other worker can have taken it over yet
         elif status.lock is not None and status.lock.belongs_to(self.worker, self.token):
             self._lose(
-                f"The lock for {self.task_id} was edited, and has expired by its new content."
+                f"the lock for {self.task_id} was edited, and has expired by its new content."
             )
         else:
-            self._lose(f"The lock for {self.task_id} was removed, or taken by another worker.")
+            self._lose(f"the lock for {self.task_id} was removed, or taken by another worker.")
 
     def _ends_in_time(self, call: BackgroundCall[R]) -> bool:
         """Wait for a call, at most until the lease is lost.
@@ -362,7 +362,7 @@ class Lease:
 
     def _ran_out(self) -> str:
         return (
-            f"The lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
+            f"the lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
         )
 
     # Times ----------------------------------------------------------------------------

@@ -114,12 +114,12 @@ class LockTable:
         while True:
             data = self.store.read(self._key(task))
             if data is None:
-                raise NotYours(task, f"There is no lock for {task}.")
+                raise NotYours(task, f"there is no lock for {task}.")
             lock = decode(data, task)
             now = (lock.worker, lock.token) if lock else ("", None)
             if seen not in (None, now):
                 held = f"held by {now[0]} with token {now[1]}" if lock else "unreadable"
-                text = f"The lock for {task} has changed: it is {held} now. Look again."
+                text = f"the lock for {task} has changed: it is {held} now. Look again."
                 raise NotYours(task, text)
             if self._retried(self.store.remove, self._key(task), data):
                 return lock
@@ -233,18 +233,15 @@ class LockTable:
         data = self.store.read(self._key(task))
         lock = None if data is None else decode(data, task)
         if data is None:
-            reason = f"There is no lock for {task}."
+            reason = f"there is no lock for {task}."
         elif lock is None:
-            reason = f"The lock for {task} is unreadable, so it is not known to be {worker}'s."
+            reason = f"the lock for {task} is unreadable, so it is not known to be {worker}'s."
         elif lock.worker != worker:
-            reason = f"The lock for {task} is not yours: {lock.worker} holds it, not {worker}."
+            reason = f"the lock for {task} is not yours: {lock.worker} holds it, not {worker}."
         elif lock.task_id != task:
-            reason = f"The lock for {task} is not yours: its file names the task {lock.task_id}."
+            reason = f"the lock for {task} is not yours: its file names the task {lock.task_id}."
         elif token is not None and token != lock.token:
-            reason = (
-                f"The lock for {task} is not yours any more: it has token {lock.token}, "
-                f"yours was {token}."
-            )
+            reason = f"the lock for {task} is not yours: it has token {lock.token}, not {token}."
         else:
             return data, lock
         raise error(task, f"{reason} Stop working on the task." if error is LockLost else reason)

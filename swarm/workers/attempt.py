@@ -142,7 +142,7 @@ class Attempt:
                 if self._lease.seconds_left <= 0:
                     raise LockLost(
                         self.claim.task.id,
-                        f"The lease of {self.claim.task.id} ended before its command was started.",
+                        f"the lease of {self.claim.task.id} ended before its command was started.",
                     )
                 try:
                     child.exec(command, agent_command.environment_for(self.claim))
@@ -244,7 +244,7 @@ class Attempt:
         if not child.is_over():
             raise LockLost(
                 self.claim.task.id,
-                f"Some processes of group {child.pid} cannot be ended and still run.",
+                f"some processes of group {child.pid} cannot be ended and still run.",
             )
 
     def _read_rest(self, output: AgentOutput) -> None:

@@ -371,7 +371,7 @@ def test_a_server_that_was_stopped_for_longer_than_the_lease_reports_the_loss(
         answer = wire.read()
         assert answer["id"] == mistaken and answer["result"]["isError"]
         assert (
-            "And stop working on a: The lease of a ran out"
+            "And stop working on a: the lease of a ran out"
             in answer["result"]["content"][0]["text"]
         )
         assert wire.call("fail", task="a", reason="x")["must_stop"]

@@ -395,7 +395,7 @@ class TestLost:
             assert wrapper.wait(TIMEOUT) == 4
             assert wrapper.stderr is not None
             message = wrapper.stderr.read()
-        assert message.startswith("Error: The") and message.endswith(" The command was stopped.\n")
+        assert message.startswith("Error: the") and message.endswith(" The command was stopped.\n")
         state, reason, meta = place.records[-1]
         assert (state, meta) == ("SKIP", {"lost": True, "token": token})
         assert reason and reason in message

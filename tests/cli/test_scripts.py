@@ -300,12 +300,29 @@ class TestLockCommands:
         assert lock("check", "t").stdout == "No lock for t\n"
         assert os.listdir(isolated_swarm_dir / ".locks" / "scratch") == []
 
-    def test_a_refused_release_says_why(self, lock: Run) -> None:
-        assert "There is no lock for t" in lock("release", "t", "w").stderr
+    def test_a_worker_that_holds_the_lock_already_learns_how_to_renew_it(self, lock: Run) -> None:
         lock("acquire", "t", "w")
-        assert "w holds it, not x" in lock("release", "t", "x").stderr
+        again = lock("acquire", "t", "w")
+        assert again.returncode == 1
+        assert again.stderr.startswith("Error: Lock already exists for t: held by w since 2")
+        assert again.stderr.endswith("To renew the lease: swarm lock heartbeat t w\n")
+        assert "--wait" not in again.stderr
+
+    def test_a_worker_that_waited_in_vain_is_not_told_to_wait(self, lock: Run) -> None:
+        lock("acquire", "t", "w")
+        late = lock("acquire", "t", "x", "--wait", "0.2")
+        assert late.returncode == 1 and "Waited 0.2 seconds." in late.stderr
+        assert "--wait" not in late.stderr and late.stderr.endswith("See: swarm lock why t\n")
+
+    def test_a_refused_release_says_why(self, lock: Run) -> None:
+        none = lock("release", "t", "w").stderr
+        assert "no lock for t" in none and none.endswith("See: swarm lock list\n")
+        lock("acquire", "t", "w")
+        other = lock("release", "t", "x").stderr
+        assert "w holds it, not x" in other and other.endswith("See: swarm lock why t\n")
         late = lock("release", "t", "w", "--token", "99")
-        assert late.returncode == 1 and "it has token 1, yours was 99" in late.stderr
+        assert late.returncode == 1 and "it has token 1, not 99" in late.stderr
+        assert "any more" not in late.stderr, "token 99 was never issued"
         assert lock("release", "t", "w", "--token", "1").returncode == 0
 
     def test_heartbeat_prints_the_new_end_or_tells_the_worker_to_stop(self, lock: Run) -> None:

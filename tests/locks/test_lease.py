@@ -430,7 +430,7 @@ class TestBeating:
             assert ended(lease)
             assert (
                 len(reported) == 1
-                and str(reported[0]).startswith("There is no lock for t")
+                and str(reported[0]).startswith("there is no lock for t")
                 and "Stop" in str(reported[0])
             )
 
@@ -445,7 +445,7 @@ class TestBeating:
                     "locks/t", data, data.replace(b'"token": 1', b'"token": 2')
                 )
             assert ended(lease)
-            assert "it has token 2, yours was 1" in str(reported[0])
+            assert "it has token 2, not 1" in str(reported[0])
         assert table.status("t").exists
 
     def test_a_heartbeat_that_comes_too_late_reports_the_loss_and_changes_nothing(

@@ -401,7 +401,7 @@ class TestHeartbeatAndRelease:
         assert "no lock for t" in reason()
         assert "unreadable" in reason(beat=1)
         assert "not yours: alice holds it" in reason(worker="alice")
-        assert "token 8, yours was 7" in reason(worker="bob", token=8)
+        assert "token 8, not 7" in reason(worker="bob", token=8)
         assert "names the task u" in reason(worker="bob", task_id="u")
 
     @pytest.mark.parametrize("verb", ["release", "heartbeat", "status"])
@@ -475,7 +475,7 @@ class TestBreaking:
         assert locks.break_lock("t") is None and not locks.status("t").exists
 
     def test_break_lock_without_a_lock_is_an_error(self, locks: LockTable) -> None:
-        with pytest.raises(NotYours, match=r"^There is no lock for t\.$") as refused:
+        with pytest.raises(NotYours, match=r"^there is no lock for t\.$") as refused:
             locks.break_lock("t")
         assert refused.value.task_id == "t"
 

@@ -259,7 +259,7 @@ def test_a_holder_frozen_past_its_lease_is_warned_and_has_one_successor(
     holder = json.loads((tmp_path / "holder").read_text())
     rivals = [json.loads((tmp_path / f"rival-{me}").read_text()) for me in range(4)]
     (winner,) = [rival for rival in rivals if rival]
-    assert holder["lost"].startswith("The lease of t ran out")
+    assert holder["lost"].startswith("the lease of t ran out")
     assert max(holder["claims"]) < winner["at"]
     assert winner["token"] > holder["token"]
     record = json.loads((disk.seen / "held" / "locks" / "t.lock").read_text())

@@ -55,7 +55,7 @@ def test_workers_go_on_after_a_removal_and_know_whether_their_lock_is_lost(
             beat = holder("heartbeat", "t", "holder", token)
             if below in ("", "locks"):
                 assert beat == Refusal(
-                    "LockLost", "There is no lock for t. Stop working on the task."
+                    "LockLost", "there is no lock for t. Stop working on the task."
                 )
                 token = holder("acquire", "t", "holder", 60).token
             else:
