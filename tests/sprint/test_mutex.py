@@ -1042,7 +1042,7 @@ class TestWords:
 
     def test_the_message_for_a_session_that_is_no_text(self, project: Path) -> None:
         answer = concurrency_control(mode="release", project_root=project, session_id=7)
-        assert answer["errors"] == ["session_id must be text"]
+        assert answer["errors"] == ["session_id must be a string"]
 
     def test_a_session_to_release_is_taken_under_the_name_of_the_document(
         self, project: Path
