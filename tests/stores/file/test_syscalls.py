@@ -50,6 +50,12 @@ class TestFiles:
         FS.write_new(f"{tmp_path}/a", b"0123456789")
         assert (tmp_path / "a").read_bytes() == b"0123456789"
 
+    def test_reading_a_directory_raises_an_error_that_names_it(self, tmp_path: Path) -> None:
+        with pytest.raises(IsADirectoryError) as error:
+            FS.read(str(tmp_path))
+        facts = (error.value.errno, error.value.strerror, error.value.filename)
+        assert facts == (errno.EISDIR, os.strerror(errno.EISDIR), str(tmp_path))
+
     def test_write_new_does_not_overwrite_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"old")
         with pytest.raises(FileExistsError):
@@ -185,8 +191,9 @@ class TestDirectories:
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs the /proc of Linux")
     def test_make_dirs_gives_up_in_proc(self) -> None:
-        with pytest.raises(FileNotFoundError, match="cannot be created there: '/proc/nope'"):
+        with pytest.raises(FileNotFoundError, match="cannot be created there: '/proc/nope'") as error:
             make_dirs("/proc/nope/results")
+        assert error.value.errno == errno.ENOENT
 
     def test_make_dirs_makes_a_directory_again_that_is_removed_meanwhile(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
