@@ -2,11 +2,11 @@
 
 The command runs in a process group of its own. The attempt ends when the command ends,
 when its time is up, when the lease is lost or when the worker is stopped. In every case
-the group is empty before another worker gets the task. A process that cannot be ended
-is waited for while the lease lasts.
+the group is empty before another worker gets the task. While the lease lasts, the
+attempt waits for a process that cannot be ended.
 
-The result is recorded in the queue, with the token. If the store cannot be used, the
-attempt tries again until it can, or until the lease is lost.
+The attempt records its result in the queue, with the token. If the store cannot be
+used, the attempt tries again until the store can be used or the lease is lost.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from swarm.system.child import GatedProcess
 from swarm.system.inotify import watch_files
 from swarm.workers import command as agent_command
 from swarm.workers.ending import Ending
-from swarm.workers.marker_log import MarkerLog
-from swarm.workers.output import AgentOutput, marker
+from swarm.workers.markers import Markers
+from swarm.workers.output import AgentOutput
 from swarm.workers.wakeup import Wakeup, drain
 
 DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
 
 _WORKER_STOPPED = "the worker was stopped"
 _LAST_LINES = 10  # lines of each stream that are reported with a failure
-_MAX_MARKERS = 1000  # of one attempt
-_POLL_INTERVAL = 0.1  # seconds between looks where the system cannot wake us
-_MAX_SLEEP = 3600.0  # seconds, where it can
+_POLL_INTERVAL = 0.1  # seconds between two checks, where the system cannot wake us
+_MAX_SLEEP = 3600.0  # seconds, where the system can wake us
 _RETRY_INTERVAL = 1.0  # seconds
 
 
 class Attempt:
-    """One attempt. `outcome` is one of the words above, and `reason` explains it."""
+    """One attempt. `outcome` is DONE, FAILED, STOPPED or LOST; `reason` says why."""
 
     def __init__(
         self,
@@ -71,8 +70,7 @@ class Attempt:
         self._grace = grace
         self._delay = delay
         self._on_line = on_line
-        self._markers = 0
-        self._marker_log = MarkerLog(self._log_marker)
+        self._markers = Markers(log, claim, lambda: self._lost is not None)
         self._lease: Lease | None = None
         self._lost: LockLost | None = None
         self._stops = 0
@@ -80,9 +78,9 @@ class Attempt:
         self._wakeup = Wakeup()
 
     def stop(self) -> None:
-        """End the attempt and release the task. A second call skips the grace.
+        """End the attempt and release the task. A second call kills the agent at once.
 
-        Any thread and any signal handler may call it.
+        Any thread and any signal handler may call this method.
         """
         self._stops += 1
         self._wakeup.wake()
@@ -90,9 +88,9 @@ class Attempt:
     def run(self) -> Task:
         """Make the attempt, record its result, and return the task.
 
-        Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
-        be written: both are the worker's fault, so the task is released. Raises
-        StoreError also if the result could not be recorded.
+        Raise CannotRun if the agent cannot be run. Raise StoreError if its output cannot
+        be written. Both errors are the worker's fault, so the task is released. Raise
+        StoreError too if the result could not be recorded.
         """
         with self._wakeup:
             try:
@@ -103,7 +101,7 @@ class Attempt:
                 self._release_quietly(str(error))
                 raise
             finally:
-                self._marker_log.finish(lambda: True)
+                self._markers.finish(lambda: True)
 
     def _run(self) -> Task:
         try:
@@ -133,7 +131,7 @@ class Attempt:
             ) from error
 
     def _supervise(self, child: GatedProcess, command: list[str], output: AgentOutput) -> Task:
-        """Run the command to its end, end its group, and record the result."""
+        """Run the command until it ends, end its group, and record the result."""
         begun = time.monotonic()
         try:
             with self._queue.keep(
@@ -175,9 +173,9 @@ class Attempt:
         )
 
     def _wait(self, child: GatedProcess, output: AgentOutput) -> int:
-        """Return the exit code of the command.
+        """Wait for the command, and return its exit code.
 
-        Read its output, and end it if it must end.
+        Read the output of the command meanwhile. End the command if it must end.
         """
         deadline = time.monotonic() + self._timeout if self._timeout else math.inf
         ending = Ending()
@@ -225,7 +223,7 @@ class Attempt:
     def _at_most(self) -> float:
         """Return how long the agent may take to end, after the lease was lost.
 
-        It must have ended before another worker may take the task over.
+        The agent must have ended before another worker may take the task over.
         """
         return (
             math.inf if self._lost is None or self._lease is None else self._lease.seconds_to_stop
@@ -234,8 +232,8 @@ class Attempt:
     def _end_group(self, child: GatedProcess) -> None:
         """End the rest of the group. Wait for processes that cannot be ended.
 
-        Such a process may be another user's. Raises LockLost if one is left when the
-        lease is lost or the worker is stopped twice.
+        Such a process may be another user's. Raise LockLost if such a process is left
+        when the lease is lost or the worker is stopped twice.
         """
         while (
             not child.end(self._grace_now(), self._at_most) and not self._lost and self._stops < 2
@@ -251,27 +249,16 @@ class Attempt:
         output.skip_to_the_end()
         while self._read(output, ended=True):
             pass
-        self._marker_log.finish(lambda: self._lost is not None or self._stops > 1)
+        self._markers.finish(lambda: self._lost is not None or self._stops > 1)
 
     def _read(self, output: AgentOutput, *, ended: bool = False) -> bool:
-        """Read a piece of the output. Return whether there is more."""
+        """Read a piece of the output. Return whether there is more output."""
         lines, has_more = output.read(only_markers=self._on_line is None, ended=ended)
         for line in lines:
             if self._on_line is not None:
                 self._on_line(line)
-            found = marker(line)
-            if found and self._markers < _MAX_MARKERS:
-                self._markers += 1
-                state, text = found
-                if self._markers == _MAX_MARKERS:
-                    text += " (further markers of this attempt are not logged)"
-                self._marker_log.add(state, text)
+            self._markers.add(line)
         return has_more
-
-    def _log_marker(self, state: str, text: str) -> None:
-        if self._lost is None:
-            meta = events.from_agent(self.claim.token)
-            self._log.append(state, self.claim.worker, self.claim.task.id, text, meta)
 
     def _on_lost(self, lost: LockLost) -> None:
         self._lost = lost
@@ -304,7 +291,7 @@ class Attempt:
                 **about,
             )
         if self._interrupted:
-            return self._release(_WORKER_STOPPED)  # also with exit code 0: it did not finish
+            return self._release(_WORKER_STOPPED)  # even if the exit code is 0
         if code == 0:
             return self._record(
                 DONE, output.result(), partial(self._queue.done, result=output.result(), **about)
@@ -345,13 +332,13 @@ class Attempt:
     def _record(self, outcome: str, reason: str, settle: Callable[[str, str, int], Task]) -> Task:
         """Record the outcome in the queue.
 
-        The queue may refuse it: then the claim is lost.
+        If the queue refuses the outcome, the claim is lost.
         """
         try:
             task = settle(self.claim.task.id, self.claim.worker, self.claim.token)
             self.outcome, self.reason = outcome, reason
             return task
-        except LockLost as lost:  # the queue has logged it
+        except LockLost as lost:  # the queue has logged the loss
             self.outcome, self.reason = LOST, str(lost)
             return self._current_task()
 

@@ -1,25 +1,22 @@
 """The output of an agent: one file in `results/` for each stream, with markers in it.
 
 The agent writes to the files itself, so its output survives the worker. The worker
-reads along, a piece at a time, so that an agent that writes faster than the worker
-reads does not block it. A line such as `[WAIT] which database?` is a marker; `attempt`
-copies it to the status log.
+reads along, a piece at a time: an agent that writes faster than the worker reads does
+not block the worker. A line such as `[WAIT] which database?` is a marker; see `markers`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from typing import Self
 
 from swarm.errors import StoreError
 from swarm.stores.file.syscalls import FILE_MODE, make_dirs
+from swarm.workers.markers import marker
 
-_MARKER = re.compile(r"\s*\[(WAIT|HELP|SKIP|ERROR|DONE)\](?:\s+(.*))?$")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_MAX_TEXT = 1000  # characters of a marker's text, or of a line in a report
+_MAX_TEXT = 1000  # characters of a line in a report
 _MAX_LINE = 1 << 16  # bytes; a longer line is cut into lines of this length
 _READ_SIZE = 1 << 20  # bytes
 _MAX_READ_AT_END = 1 << 24  # bytes that are searched for markers after the agent has ended
@@ -27,9 +24,9 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | 
 
 
 def prepare(results: str) -> None:
-    """Create the directory if it is missing.
+    """Create the directory of results if it is missing.
 
-    Raises StoreError if it cannot be written to.
+    Raise StoreError if the directory cannot be written to.
     """
     try:
         make_dirs(results)
@@ -42,17 +39,17 @@ def prepare(results: str) -> None:
 class AgentOutput:
     """The two files of one attempt, `results/<task>.<token>.out` and `.err`.
 
-    No other attempt writes to them.
+    No other attempt writes to these files.
     """
 
     def __init__(self, results: str, task: str, token: int) -> None:
-        """Open the files. Raises StoreError."""
+        """Open the files. Raise StoreError if that fails."""
         prepare(results)
         self.paths = [f"{results}/{task}.{token}.{stream}" for stream in ("out", "err")]
         opened: list[int] = []
         try:
             for path in self.paths:
-                opened.append(_open(path))  # noqa: PERF401  (what was opened must be closed again)
+                opened.append(_open(path))  # noqa: PERF401  (files that were opened must be closed again)
         except OSError as error:
             for fd in opened:
                 os.close(fd)
@@ -68,10 +65,10 @@ class AgentOutput:
         self.close()
 
     def read(self, *, only_markers: bool = False, ended: bool = False) -> tuple[list[str], bool]:
-        """Return the next lines from a piece of each file, and whether there is more.
+        """Return the next lines from a piece of each file, and whether there are more.
 
         `only_markers`: leave out lines that cannot be markers. `ended`: the agent has
-        ended, so the text after the last newline is a line too.
+        ended, so the bytes after the last newline are a line too.
         """
         lines: list[bytes] = []
         has_more = False
@@ -87,20 +84,20 @@ class AgentOutput:
         return [_text(line) for line in lines], has_more
 
     def skip_to_the_end(self) -> None:
-        """Skip output that would take too long to read. The files still have it."""
+        """Skip output that would take too long to read. The files keep all output."""
         for fd in (self.stdout, self.stderr):
             far = os.fstat(fd).st_size - _MAX_READ_AT_END
             if self._read[fd] < far:
                 self._read[fd], self._rest[fd] = far, b""
 
     def last_lines(self, count: int) -> list[str]:
-        """Return the last lines that are not empty, of standard output, then of errors."""
+        """Return the last lines of standard output, then of errors, without empty lines."""
         return [line for fd in (self.stdout, self.stderr) for line in self._last(fd, count)]
 
     def result(self) -> str:
-        """Return the last line of standard output, "" if there is none.
+        """Return the last line of standard output, "" if no line is there.
 
-        If the line is a marker, return its text.
+        If the line is a marker, return the marker's text.
         """
         line = (self._last(self.stdout, 1) or [""])[0].strip()
         found = marker(line)
@@ -112,7 +109,7 @@ class AgentOutput:
         return [os.path.basename(path) for fd, path in streams if os.fstat(fd).st_size]
 
     def close(self) -> None:
-        """Close the files, and remove those that are empty."""
+        """Close the files, and remove the empty files."""
         for fd, path in zip((self.stdout, self.stderr), self.paths, strict=True):
             try:
                 if os.fstat(fd).st_size == 0:
@@ -126,14 +123,6 @@ class AgentOutput:
         text = _text(os.pread(fd, _MAX_LINE, max(0, size - _MAX_LINE)))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         return [line[:_MAX_TEXT] for line in lines[-count:]]
-
-
-def marker(line: str) -> tuple[str, str] | None:
-    """Return the state and the text of a marker, None for any other line."""
-    if "[" not in line[:80]:
-        return None
-    found = _MARKER.match(_COLOUR.sub("", line).rstrip())
-    return (found[1], (found[2] or "")[:_MAX_TEXT]) if found else None
 
 
 def _open(path: str) -> int:

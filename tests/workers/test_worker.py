@@ -26,7 +26,7 @@ from swarm.stores.file.store import FileStore
 from swarm.stores.memory import MemoryStore
 from swarm.system.process import group_has_ended
 from swarm.workers.attempt import Attempt
-from swarm.workers.output import marker
+from swarm.workers.markers import marker
 from swarm.workers.worker import SmartWorker
 from tests.conftest import ROOT, script_environment
 
