@@ -95,7 +95,7 @@ def _copy(old: Store, new: Store, log: str, progress: Callable[[str, int], objec
 def _other_log(log: str, line: int) -> StoreError:
     return StoreError(
         f"the new store has a log {log} of its own: its line {line} is not in the old store. "
-        "Choose an empty store; on a server, another ?namespace=NAME."
+        "Choose an empty store; on a server, another ?swarm=NAME."
     )
 
 

@@ -1,9 +1,9 @@
 """The address of a store on a server: its parts, and how it is shown without secrets.
 
-    postgresql://user@host:5432/database?namespace=team_a&timeout=5
+    postgresql://user@host:5432/database?swarm=team_a&timeout=5
     redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
 
-Two options are swarm's own. `namespace` keeps several swarms on one server apart.
+Two options are swarm's own. `swarm` keeps several swarms on one server apart.
 `timeout` is for how many seconds a command tries to reach the server. All other options
 are for the client of the server.
 """
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from swarm.errors import BadInput
 
-DEFAULT_NAMESPACE = "swarm"
+DEFAULT_SWARM = "swarm"
 DEFAULT_TIMEOUT = 10.0
 _HIDDEN = "…"
 
@@ -46,13 +46,13 @@ class Address:
             raise BadInput(
                 f"this {self.scheme}:// address has an option twice. Write each option once."
             )
-        self.namespace = self._own_namespace()
+        self.swarm = self._own_swarm()
         self.timeout = self._own_timeout()
 
     @property
     def shown(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
-        options = {} if self.namespace == DEFAULT_NAMESPACE else {"namespace": self.namespace}
+        options = {} if self.swarm == DEFAULT_SWARM else {"swarm": self.swarm}
         options |= {name: value for name, value in self.options.items() if not _is_secret(name)}
         query = f"?{urlencode(options, safe='/', quote_via=quote)}" if options else ""
         return f"{self.scheme}://{user}{self.hosts}{self.path}{query}"
@@ -102,11 +102,11 @@ class Address:
         options = (value for name, value in self.options.items() if _is_secret(name))
         return [secret for secret in (self.password, *options) if secret]
 
-    def _own_namespace(self) -> str:
-        name = self.options.pop("namespace", DEFAULT_NAMESPACE)
+    def _own_swarm(self) -> str:
+        name = self.options.pop("swarm", DEFAULT_SWARM)
         if not re.fullmatch("(?!pg_)[a-z][a-z0-9_]{0,39}", name):
             raise BadInput(
-                f"namespace is {name[:60]!r}. Use 1 to 40 small letters, digits and _. "
+                f"swarm is {name[:60]!r}. Use 1 to 40 small letters, digits and _. "
                 "It must begin with a letter, and not with pg_."
             )
         return name

@@ -1,7 +1,8 @@
 """The store on etcd: records and lines of logs are keys.
 
 Each change is one transaction. The cluster carries it out as one atomic step, and
-confirms it when a majority has it on disk. All keys begin with `namespace/`.
+confirms it when a majority of members has the change on disk. All keys begin with
+`NAME/`, where NAME is the name of the swarm.
 
 etcd stores all old values of a key until they are compacted. Without auto-compaction
 (`--auto-compaction-retention`), heartbeats fill its database in the end, and etcd then
@@ -49,7 +50,7 @@ _MAX_BACKOFF = 0.02  # seconds of random back-off after losing an append twice
 
 
 class EtcdStore(ServerStore[Connection]):
-    """A namespace of a cluster."""
+    """The data of one swarm in a cluster."""
 
     def __init__(
         self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
@@ -213,7 +214,7 @@ class EtcdStore(ServerStore[Connection]):
                 again, unsure = unsure, True
                 try:
                     answer = self._try_swap(session, condition, record, new)
-                except _NamespaceGone:
+                except _SwarmGone:
                     unsure = again
                     raise
                 number = _request_number(answer)
@@ -358,20 +359,20 @@ class EtcdStore(ServerStore[Connection]):
         return self._name("log", log, f"{ordinal:020d}")
 
     def _name(self, *parts: str) -> str:
-        return "/".join((self.address.namespace, *parts))
+        return "/".join((self.address.swarm, *parts))
 
-    # The namespace --------------------------------------------------------------------
+    # The swarm on the server ------------------------------------------------------------
 
     def _handshake(self, connection: Connection) -> None:
-        self._open_namespace(connection)
+        self._open_swarm(connection)
         if random.random() < _CLEANUP_SHARE:
             oldest = f"{_hour(connection) - 2:08d}"
             self._ask_on(
                 connection, delete(self._name("session", ""), self._name("session", oldest))
             )
 
-    def _open_namespace(self, connection: Connection) -> None:
-        """Create the namespace if it is missing.
+    def _open_swarm(self, connection: Connection) -> None:
+        """Create the swarm if it is missing.
 
         Raise StoreError if it is not swarm's.
         """
@@ -392,20 +393,20 @@ class EtcdStore(ServerStore[Connection]):
         self._accept(name, layout, incarnation)
 
     def _is_incarnation(self, incarnation: str) -> Json:
-        """Return the condition that the namespace still has this incarnation."""
+        """Return the condition that the swarm still has this incarnation."""
         return is_value(self._name("meta"), self._metas[incarnation])
 
     def _check_meta(self, incarnation: str, meta: bytes | None) -> None:
         if meta != self._metas[incarnation]:
-            raise _NamespaceGone("the namespace has just been removed")
+            raise _SwarmGone("the swarm has just been removed")
 
 
 class _EndWatch(Exception):
     """End a call and close its connection, which only sends events now."""
 
 
-class _NamespaceGone(ConnectionLost):
-    """The namespace has another incarnation or is gone, and nothing was changed.
+class _SwarmGone(ConnectionLost):
+    """The swarm has another incarnation or is gone, and nothing was changed.
 
     The next connection opens it again.
     """

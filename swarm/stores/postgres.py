@@ -1,7 +1,7 @@
 """The store on PostgreSQL: records and lines of logs are rows.
 
 Each change is one call of a function, which is one transaction. All data lie in one
-schema, named after the namespace. How safe a confirmed change is depends on the
+schema, named after the swarm. How safe a confirmed change is depends on the
 server's settings. Without fsync, a crash may lose it. A failover to a standby that is
 not synchronous may lose it too. A pooler in front of the server must pool sessions. See
 docs/reference/stores.md.
@@ -54,12 +54,12 @@ _REFUSALS = (
     'value: "',
 )
 
-# Every changing function begins with this: refuse another incarnation of the namespace,
+# Every changing function begins with this: refuse another incarnation of the swarm,
 # and answer a request that was carried out before. It locks the row of the session, so
 # a late duplicate waits here until the request is done.
 _BEGIN = f"""
   if not exists (select from {{0}}.meta where incarnation = expected) then
-    raise exception 'the namespace was removed and created again' using errcode = '{REPLACED}';
+    raise exception 'the swarm was removed and created again' using errcode = '{REPLACED}';
   end if;
   insert into {{0}}.sessions as known values (session, request, null, clock_timestamp())
     on conflict (id) do update set request = excluded.request, used = excluded.used
@@ -155,14 +155,14 @@ from {0}.meta
 
 
 class PostgresStore(ServerStore[Connection]):
-    """A namespace of a database."""
+    """The data of one swarm in a database."""
 
     def __init__(
         self, address: Address, *, clock: Clock | None = None, cache: Cache | None = None
     ) -> None:
         super().__init__(address, self._connect, abort, clock=clock, cache=cache)
         self._settings = _connection_settings(address)
-        self._schema = f'"{address.namespace}"'
+        self._schema = f'"{address.swarm}"'
 
     # Records --------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class PostgresStore(ServerStore[Connection]):
         return [key for (key,) in self._ask(page, first, last, limit or None)]
 
     def where(self, key: str) -> str:
-        return f"{self.address.namespace}.records {key} on {self.address.shown}"
+        return f"{self.address.swarm}.records {key} on {self.address.shown}"
 
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         self._wait_for(
@@ -316,7 +316,7 @@ class PostgresStore(ServerStore[Connection]):
         )
         rows = self._ask(both, *values)
         if not rows:
-            raise self._foreign(f"the schema {self.address.namespace}")
+            raise self._foreign(f"the schema {self.address.swarm}")
         return rows[0][0], sorted(tuple(row) for _, *row in rows if row[0] is not None)
 
     def _wait_for(
@@ -341,10 +341,10 @@ class PostgresStore(ServerStore[Connection]):
         return now, now
 
     def _where_line(self, log: str, position: Position) -> str:
-        return f"{self.address.namespace}.lines {log} {position[0]}"
+        return f"{self.address.swarm}.lines {log} {position[0]}"
 
     def _channel(self, *parts: str) -> str:
-        name = "\n".join((self.address.namespace, *parts))
+        name = "\n".join((self.address.swarm, *parts))
         return f"swarm_{blake2b(name.encode(), digest_size=16).hexdigest()}"
 
     # Connecting -----------------------------------------------------------------------
@@ -352,7 +352,7 @@ class PostgresStore(ServerStore[Connection]):
     def _connect(self, timeout: float) -> Connection:
         connection = self._connect_to_a_host(timeout)
         try:
-            self._open_namespace(connection)
+            self._open_swarm(connection)
             if random.random() < _CLEANUP_SHARE:
                 oldest = f"clock_timestamp() - interval '{SESSION_TTL} seconds'"
                 ask(connection, f"delete from {self._schema}.sessions where used < {oldest}")
@@ -384,9 +384,9 @@ class PostgresStore(ServerStore[Connection]):
                 reasons.append(str(lost))
         raise ConnectionLost("; ".join(reasons))
 
-    def _open_namespace(self, connection: Connection) -> None:
+    def _open_swarm(self, connection: Connection) -> None:
         """Create the schema if it is missing. Raise StoreError if it is not swarm's."""
-        what = f"the schema {self.address.namespace}"
+        what = f"the schema {self.address.swarm}"
         # the server stops a statement before its client gives up
         limit = int(connection.limit * 900)
         open_ = _OPEN.format(self._schema, limit)
@@ -410,9 +410,9 @@ class PostgresStore(ServerStore[Connection]):
         user = connection.info.user
         return StoreError(
             f"{self.address.shown} refuses: {message_of(error)}. {user} needs a schema of its own. "
-            f"Ask an owner of the database to run CREATE SCHEMA {self.address.namespace} "
+            f"Ask an owner of the database to run CREATE SCHEMA {self.address.swarm} "
             f'AUTHORIZATION "{user}", '
-            "or choose another namespace."
+            "or choose another name."
         )
 
     def _refused(self, why: str) -> StoreError:

@@ -1,9 +1,9 @@
 """The store on Redis or Valkey: records are strings and logs are streams.
 
 Each change is one script, which the server runs as one atomic step. All keys begin with
-`{namespace}:`. How safe a confirmed change is depends on the server's settings. It
-survives a crash only with an append-only file that is synced on every write. A failover
-may lose it even then. See docs/reference/stores.md.
+`{NAME}:`, where NAME is the name of the swarm. A confirmed change survives a crash only
+with an append-only file that is synced on every write. A failover may lose the change
+even then. See docs/reference/stores.md.
 """
 
 import re
@@ -35,11 +35,11 @@ _CLIENT_SCHEMES = {
     "valkeys": "rediss",
     "redis+unix": "unix",
 }
-_REPLACED = "SWARMREPLACED"  # our own error: the namespace has another incarnation now
+_REPLACED = "SWARMREPLACED"  # our own error: the swarm has another incarnation now
 # errors after which another attempt may succeed
 _TEMPORARY = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", _REPLACED)
 
-# Every changing script begins with this: refuse another incarnation of the namespace, and
+# Every changing script begins with this: refuse another incarnation of the swarm, and
 # answer a request that was carried out before.
 # KEYS: meta, session. ARGV: incarnation, request number, SESSION_TTL.
 _BEGIN = f"""
@@ -105,7 +105,7 @@ Connection = Any  # a redis.Connection: its methods have no types
 
 
 class RedisStore(ServerStore[Connection]):
-    """A namespace of a server."""
+    """The data of one swarm on a server."""
 
     _BEGINNING = (0, 0)
 
@@ -252,7 +252,7 @@ class RedisStore(ServerStore[Connection]):
             which = ("HGET", self._name("meta"), "incarnation")
             found, incarnation = _ask_all(session.connection, command, which)
             if incarnation is None:
-                raise ConnectionLost(_REPLACED)  # the next connection creates the namespace
+                raise ConnectionLost(_REPLACED)  # the next connection creates the swarm
             return incarnation.decode(), found
 
         return self._pool.call(asked)
@@ -266,21 +266,21 @@ class RedisStore(ServerStore[Connection]):
         return f"{self._name('log', log)} {_entry_id(position)}"
 
     def _name(self, *parts: str) -> str:
-        return ":".join((f"{{{self.address.namespace}}}", *parts))
+        return ":".join((f"{{{self.address.swarm}}}", *parts))
 
     def _connect(self, timeout: float) -> Connection:
         kind, options = self._settings
         made = kind(**{**options, "socket_timeout": timeout, "socket_connect_timeout": timeout})
         try:
             _ask_all(made)
-            self._open_namespace(made)
+            self._open_swarm(made)
         except BaseException:
             _abort(made)
             raise
         return made
 
-    def _open_namespace(self, connection: Connection) -> None:
-        """Create the namespace if it is missing.
+    def _open_swarm(self, connection: Connection) -> None:
+        """Create the swarm if it is missing.
 
         Raise StoreError if it is not swarm's.
         """

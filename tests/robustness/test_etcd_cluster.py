@@ -141,10 +141,10 @@ def test_a_lease_that_ended_early_is_reported_with_its_seconds(tmp_path: Path) -
 
 
 def test_processes_of_a_crew_start_with_different_members() -> None:
-    plan = Plan("", 1, (), server="etcd://a:1,b:1,c:1?namespace=n", timeout=2.0)
+    plan = Plan("", 1, (), server="etcd://a:1,b:1,c:1?swarm=n", timeout=2.0)
     assert [plan.worker_address(name).partition("?")[0] for name in ("w3", "w4", "f2")] == [
         "etcd://a:1,b:1,c:1",
         "etcd://b:1,c:1,a:1",
         "etcd://c:1,a:1,b:1",
     ]
-    assert plan.worker_address("w4").endswith("?namespace=n&timeout=2.0")
+    assert plan.worker_address("w4").endswith("?swarm=n&timeout=2.0")

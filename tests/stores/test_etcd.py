@@ -430,7 +430,7 @@ def road(server: EtcdServer) -> Iterator[Road]:
 @pytest.fixture
 def far(opened: Opened, road: Road, namespace: str) -> EtcdStore:
     """A store behind the proxy, which has been used once."""
-    made = opened(f"etcd://127.0.0.1:{road.port}?namespace={namespace}")
+    made = opened(f"etcd://127.0.0.1:{road.port}?swarm={namespace}")
     made.create("locks/other", b"x")
     made.append("status", b"first")
     return made
@@ -490,7 +490,7 @@ def test_the_first_change_of_a_session_that_arrives_late_does_nothing(
     opened: Opened, road: Road, namespace: str, server: EtcdServer
 ) -> None:
     opened(server.url(namespace)).read("locks/a")  # makes the namespace
-    far = opened(f"etcd://127.0.0.1:{road.port}?namespace={namespace}")
+    far = opened(f"etcd://127.0.0.1:{road.port}?swarm={namespace}")
     road.hold_request = True
     assert far.create("locks/a", b"one") and far.remove("locks/a", b"one")
     assert b'"succeeded":true' not in road.deliver()
@@ -561,7 +561,7 @@ def test_a_line_whose_answer_is_lost_is_found_before_later_lines(
 def test_a_server_that_is_down_is_an_error_within_the_timeout(
     opened: Opened, namespace: str
 ) -> None:
-    store = opened(f"etcd://127.0.0.1:{free_port()}?namespace={namespace}&timeout=1")
+    store = opened(f"etcd://127.0.0.1:{free_port()}?swarm={namespace}&timeout=1")
     began = time.monotonic()
     with pytest.raises(StoreError, match=r"cannot be reached: .*refused.*Is the server running"):
         store.create("locks/a", b"x")
@@ -610,7 +610,7 @@ def test_another_member_is_used_if_one_is_down_or_silent(
         hosts = (
             f"127.0.0.1:{free_port()},127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{server.port}"
         )
-        store = opened(f"etcd://{hosts}?namespace={namespace}&timeout=6")
+        store = opened(f"etcd://{hosts}?swarm={namespace}&timeout=6")
         began = time.monotonic()
         assert store.create("locks/a", b"one")
         assert time.monotonic() - began < 3
@@ -724,7 +724,7 @@ def test_the_clocks_of_two_servers_are_not_mixed() -> None:
 def test_the_clock_is_forgotten_when_another_member_answers(
     opened: Opened, server: EtcdServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = opened(f"etcd://127.0.0.1:{server.port},localhost:{server.port}?namespace={namespace}")
+    store = opened(f"etcd://127.0.0.1:{server.port},localhost:{server.port}?swarm={namespace}")
     forgotten: list[bool] = []
     store.read("locks/a")
     monkeypatch.setattr(store._server_clock, "forget", lambda: forgotten.append(True))
@@ -767,7 +767,7 @@ def test_etcd_with_user_and_password(
     own_server.control("user", "grant-role", "root", "root")
     own_server.control("user", "add", f"guest:{secret}")
     own_server.control("auth", "enable")
-    host = f"127.0.0.1:{own_server.port}?namespace={namespace}"
+    host = f"127.0.0.1:{own_server.port}?swarm={namespace}"
 
     with pytest.raises(
         StoreError,
@@ -810,7 +810,7 @@ def test_etcd_with_user_and_password(
 def test_a_login_is_ignored_if_the_server_has_no_users(
     opened: Opened, server: EtcdServer, namespace: str
 ) -> None:
-    assert opened(f"etcd://me:secret@127.0.0.1:{server.port}?namespace={namespace}").create(
+    assert opened(f"etcd://me:secret@127.0.0.1:{server.port}?swarm={namespace}").create(
         "locks/a", b"one"
     )
 
@@ -857,9 +857,7 @@ def test_etcd_over_tls(
         ):
             opened(server.url(namespace)).read("locks/a")
         with pytest.raises(StoreError, match="write etcds://"):
-            opened(f"etcd://127.0.0.1:{server.port}?namespace={namespace}&timeout=0.5").read(
-                "locks/a"
-            )
+            opened(f"etcd://127.0.0.1:{server.port}?swarm={namespace}&timeout=0.5").read("locks/a")
         monkeypatch.setenv("ETCDCTL_CACERT", str(cert))
         assert opened(server.url(namespace)).read("locks/a") == b"one"
 
@@ -876,7 +874,7 @@ def test_a_server_that_is_not_etcd_is_an_error_with_advice(opened: Opened, names
         with pytest.raises(
             StoreError, match=r"refuses: HTTP 404, no page. It must be etcd 3.4 or newer"
         ):
-            opened(f"etcd://127.0.0.1:{listener.getsockname()[1]}?namespace={namespace}").read(
+            opened(f"etcd://127.0.0.1:{listener.getsockname()[1]}?swarm={namespace}").read(
                 "locks/a"
             )
 

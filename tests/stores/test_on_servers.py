@@ -285,7 +285,7 @@ def test_the_store_may_be_named_on_the_command_line(
         ),
         (("lock", "list", "--store", "pigeon://coop"), "redis://…, postgresql://…, etcd://…"),
         (("lock", "list", "--store", "memory://"), "ends with each process"),
-        (("lock", "list", "--store", "redis://h/0?namespace=../x"), "namespace is"),
+        (("lock", "list", "--store", "redis://h/0?swarm=../x"), "swarm is"),
         (("lock", "list", "--store", "redis://h/0?timeout=never"), "timeout is"),
         (("lock", "list", "--store", "redis://u:ge/heim@h/0"), "%2F"),
         (("--store",), "needs a value"),
@@ -295,7 +295,7 @@ def test_the_store_may_be_named_on_the_command_line(
         (("lock", "list", "--store", "redis://h/abc"), "the number of a database"),
         (("lock", "list", "--store", "redis+unix://"), "the path of a socket is missing"),
         (("lock", "list", "--store", "postgresql://h:abc/db"), "is not a host and port"),
-        (("lock", "list", "--store", "redis://h/0?namespace=a&namespace=b"), "twice"),
+        (("lock", "list", "--store", "redis://h/0?swarm=a&swarm=b"), "twice"),
     ],
 )
 def test_an_invalid_address_is_exit_2(

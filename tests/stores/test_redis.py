@@ -77,7 +77,7 @@ class TestLostAnswers:
 
     @pytest.fixture
     def far(self, proxy: Proxy, name: str) -> Iterator[RedisStore]:
-        store = RedisStore(Address(f"redis://127.0.0.1:{proxy.port}/0?namespace={name}&timeout=3"))
+        store = RedisStore(Address(f"redis://127.0.0.1:{proxy.port}/0?swarm={name}&timeout=3"))
         store.read("locks/warm")
         yield store
         store.close()
@@ -336,7 +336,7 @@ class TestDoctor:
 
 
 def test_redis_over_a_unix_socket(server: ValkeyServer, name: str) -> None:
-    store = open_store(f"redis+unix://{server.socket}?namespace={name}")
+    store = open_store(f"redis+unix://{server.socket}?swarm={name}")
     assert store.create("locks/a", b"x")
     store.close()
 
@@ -347,7 +347,7 @@ def test_redis_over_tls(server: ValkeyServer, tmp_path: Path, name: str) -> None
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(path)
     with Proxy(server.port, tls) as proxy:
-        url = f"rediss://127.0.0.1:{proxy.port}/0?namespace={name}"
+        url = f"rediss://127.0.0.1:{proxy.port}/0?swarm={name}"
         assert open_store(f"{url}&ssl_ca_certs={path}").create("locks/a", b"x")
         with pytest.raises(StoreError, match="certificate verify failed"):
             open_store(f"{url}&timeout=0.5").read("locks/a")
@@ -434,9 +434,7 @@ def test_a_watch_leaves_its_connections_usable(server: ValkeyServer, store: Redi
     before = dialled()
     for number in range(20):
         old, new = b"%d" % number, b"%d" % (number + 1)
-        changing = threading.Thread(
-            target=flicker, args=(server, store.address.namespace, old, new)
-        )
+        changing = threading.Thread(target=flicker, args=(server, store.address.swarm, old, new))
         changing.start()
         store.watch("locks/a", old, 30)
         changing.join()

@@ -27,7 +27,7 @@ from tests.support.processes import fork
 class TestAddress:
     def test_an_address_is_split_into_its_parts(self) -> None:
         address = Address(
-            "postgresql://me:p%40ss@h1:1,h2/db?namespace=team_a&timeout=2.5&sslmode=require"
+            "postgresql://me:p%40ss@h1:1,h2/db?swarm=team_a&timeout=2.5&sslmode=require"
         )
         assert (address.scheme, address.user, address.password, address.path) == (
             "postgresql",
@@ -35,18 +35,18 @@ class TestAddress:
             "p@ss",
             "/db",
         )
-        assert (address.namespace, address.timeout, address.options) == (
+        assert (address.swarm, address.timeout, address.options) == (
             "team_a",
             2.5,
             {"sslmode": "require"},
         )
         assert address.hosts_and_ports(5432) == [("h1", 1), ("h2", 5432)]
         assert address.url("postgres") == "postgres://me:p%40ss@h1:1,h2/db?sslmode=require"
-        assert address.shown == "postgresql://me@h1:1,h2/db?namespace=team_a&sslmode=require"
+        assert address.shown == "postgresql://me@h1:1,h2/db?swarm=team_a&sslmode=require"
 
     def test_an_address_without_options_has_the_defaults(self) -> None:
         address = Address("redis://")
-        assert (address.namespace, address.timeout, address.hosts_and_ports(6379)) == (
+        assert (address.swarm, address.timeout, address.hosts_and_ports(6379)) == (
             "swarm",
             10.0,
             [("localhost", 6379)],
@@ -68,8 +68,8 @@ class TestAddress:
         "name", ["", "A", "1a", "pg_a", "a-b", "a/b", "a b", "a" * 41, "ä", "a\n"]
     )
     def test_a_namespace_that_is_invalid_on_some_server_is_refused(self, name: str) -> None:
-        with pytest.raises(BadInput, match="namespace is"):
-            Address(f"redis://h/0?namespace={name}")
+        with pytest.raises(BadInput, match="swarm is"):
+            Address(f"redis://h/0?swarm={name}")
 
     @pytest.mark.parametrize(
         "timeout", ["", "0", "-1", "nan", "inf", "1e3", "99999", "1.0000", "x"]
@@ -103,7 +103,7 @@ class TestAddress:
         assert Address("redis://:x@h/0").scrubbed("cannot execute x") == "cannot execute …"
 
     def test_the_shown_address_names_the_same_store(self) -> None:
-        url = "postgresql://me@/db?namespace=a&host=/run/my%20sockets&port=5433"
+        url = "postgresql://me@/db?swarm=a&host=/run/my%20sockets&port=5433"
         assert Address(Address(url).shown).url("x") == Address(url).url("x")
         assert "geheim" not in Address("redis://h/0?password=geheim&client_secret=geheim").shown
 

@@ -2,8 +2,8 @@
 
 A driver adds how to ask its server.
 
-All data of a store lie in one namespace of the server: a schema or a prefix of keys.
-The namespace has a record of its layout version and of its incarnation (see `cursors`).
+All data of a store lie under the name of its swarm: a schema or a prefix of keys.
+The swarm has a record of its layout version and of its incarnation (see `cursors`).
 The first connection creates it.
 """
 
@@ -29,11 +29,11 @@ _NUMBERED_BATCH = 256  # lines
 
 
 class StoreReplaced(StoreError):
-    """The namespace was removed and created again during a read."""
+    """The swarm was removed and created again during a read."""
 
 
 class ServerStore(AtomicStore, Generic[C]):
-    """A namespace of a server. C is the connection of the client library.
+    """The data of one swarm on a server. C is the connection of the client library.
 
     Nothing is sent before the first verb. Threads and forked children may share the
     object.
@@ -56,7 +56,7 @@ class ServerStore(AtomicStore, Generic[C]):
         self._pool = SessionPool(address, connect, abort)
         self._server_clock = ServerClock(self._ask_time)
         self.clock = clock or self._server_clock
-        self._incarnation = ""  # of the namespace that the latest connection found
+        self._incarnation = ""  # of the swarm that the latest connection found
         self._batches = BatchReader()
 
     def read_log(self, log: str, cursor: str = "", limit: int = 1 << 20) -> tuple[list[bytes], str]:
@@ -96,7 +96,7 @@ class ServerStore(AtomicStore, Generic[C]):
     ) -> list[tuple[Position, bytes]]:
         """Return up to `count` lines after a position.
 
-        Raise StoreReplaced if the namespace has another incarnation now.
+        Raise StoreReplaced if the swarm has another incarnation now.
         """
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class ServerStore(AtomicStore, Generic[C]):
         """
         incarnation, position = cursors.parse_cursor(cursor)
         if not self._incarnation:
-            self._pool.call(lambda session: None)  # to connect is to open the namespace
+            self._pool.call(lambda session: None)  # to connect is to open the swarm
         now = self._incarnation
         if incarnation != now:
             return now, self._BEGINNING
@@ -135,7 +135,7 @@ class ServerStore(AtomicStore, Generic[C]):
             raise self._replaced()
 
     def _accept(self, what: str, layout: object, incarnation: object) -> None:
-        """Use the namespace. Raise StoreError unless layout and incarnation are ours.
+        """Use the swarm. Raise StoreError unless layout and incarnation are ours.
 
         `what` is the schema or the key that says so.
         """
@@ -149,15 +149,15 @@ class ServerStore(AtomicStore, Generic[C]):
             other = "a newer" if layout > LAYOUT else "an older"
             raise StoreError(
                 f"{self.address.shown} was created by {other} swarm (layout {layout}; this swarm "
-                f"uses layout {LAYOUT}). Use that swarm, or choose another namespace: "
-                "add ?namespace=NAME to the address."
+                f"uses layout {LAYOUT}). Use that version, or choose another name: "
+                "add ?swarm=NAME to the address."
             )
         self._incarnation = incarnation
 
     def _foreign(self, what: str) -> StoreError:
         return StoreError(
             f"{what} on {self.address.shown} was not created by swarm. "
-            "Choose another namespace: add ?namespace=NAME to the address."
+            "Choose another name: add ?swarm=NAME to the address."
         )
 
     def _replaced(self) -> StoreReplaced:

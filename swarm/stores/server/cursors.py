@@ -1,9 +1,9 @@
 """Cursors of logs on a server.
 
 A cursor is `<incarnation>.<position>`. The position is one number, or two that are
-joined by a dash. The incarnation is a random name that a namespace gets when it is
-created. A namespace that was removed and created again has another one: a cursor of the
-old one then reads from the beginning, and `continues` returns False.
+joined by a dash. The incarnation is a random name that a swarm gets when it is created
+on the server. A swarm that was removed and created again has another incarnation: a
+cursor of the old incarnation reads from the beginning, and `continues` returns False.
 """
 
 import os
@@ -18,7 +18,7 @@ Position = tuple[int, ...]
 
 
 def new_incarnation() -> str:
-    """Return a random incarnation for a new namespace."""
+    """Return a random incarnation for a new swarm."""
     return os.urandom(4).hex()
 
 

@@ -94,7 +94,7 @@ class EtcdServer:
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://{self.host}:{self.port}?namespace={namespace}{more}"
+        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://{self.host}:{self.port}?swarm={namespace}{more}"
 
     def start(self, *, wait: bool = True) -> None:
         assert self._process is None, "it runs already"
@@ -220,7 +220,7 @@ class EtcdCluster:
     def url(self, namespace: str = "swarm", **options: str) -> str:
         hosts = ",".join(f"{member.host}:{member.port}" for member in self.members)
         more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"etcd://{hosts}?namespace={namespace}{more}"
+        return f"etcd://{hosts}?swarm={namespace}{more}"
 
     def start(self) -> None:
         for member in self.members:

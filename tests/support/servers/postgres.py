@@ -71,11 +71,11 @@ class PostgresServer:
     def url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())
         login = f"{self.user}:{self.quoted_password}"
-        return f"postgresql://{login}@{self.host}:{self.port}/postgres?namespace={namespace}{more}"
+        return f"postgresql://{login}@{self.host}:{self.port}/postgres?swarm={namespace}{more}"
 
     def socket_url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"postgresql://{self.user}@/postgres?host={self.directory}&port={self.port}&namespace={namespace}{more}"
+        return f"postgresql://{self.user}@/postgres?host={self.directory}&port={self.port}&swarm={namespace}{more}"
 
     def start(self) -> None:
         """Start it, and return when it answers.

@@ -35,7 +35,7 @@ class ValkeyServer:
 
     def url(self, namespace: str = "swarm", **options: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in options.items())
-        return f"redis://{self.host}:{self.port}/0?namespace={namespace}{more}"
+        return f"redis://{self.host}:{self.port}/0?swarm={namespace}{more}"
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
