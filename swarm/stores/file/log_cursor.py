@@ -1,8 +1,9 @@
-"""Cursors, and snapshots of a log in which they are found.
+"""Positions in a log (cursors), and the view of a log's files at one moment in which a
+cursor is looked up.
 
-A cursor is "number:offset:fingerprint".  The number is that of a part, or of the live
-file, which has the number after the last part.  The fingerprint tells a file from
-another one that was put in its path.
+A cursor is "number:offset:fingerprint".  The number names a part or the live file.  The
+live file has the number after the last part.  The fingerprint tells a file from another
+file that was put in its path.
 
 Promised: no line behind a cursor is skipped.  If a cursor does not fit the file that
 has its number now, reading starts at the beginning of that file.  Lines may then be
@@ -25,11 +26,11 @@ _MAX_LENGTH = 60  # characters of a cursor
 _SHOWN_LENGTH = 80  # characters of an invalid cursor that an error repeats
 
 
-class LogSnapshot:
+class LogView:
     """The files of a log at one moment, and a position in the live file.
 
-    `live` is a descriptor of the live file, -1 if there was none.  `parts` are the
-    directories of the parts by number.  `size`, `offset` and `cursor` change as the
+    `live` is a descriptor of the live file, -1 if no live file was there.  `parts` are
+    the directories of the parts by number.  `size`, `offset` and `cursor` change as the
     reader moves on.  `cursor` is "" as long as no read ended in the live file.
     """
 
@@ -58,10 +59,10 @@ class LogSnapshot:
         self.offset = 0
         self.fingerprint = ""
 
-    def files_from(self, cursor: str) -> Iterator[SnapshotFile]:
-        """Yield the files from the one of the cursor on; the last is the live one.
+    def files_from(self, cursor: str) -> Iterator[ViewedFile]:
+        """Yield the file of the cursor and all files behind it; the live file is last.
 
-        Each is open until the next one is asked for.  A file that is missing is skipped.
+        A file is open until the next file is asked for.  A missing file is skipped.
         """
         number, offset, mark = parse_cursor(cursor)
         later = [n for n in (*sorted(self.parts), self.number) if n >= number]
@@ -74,13 +75,13 @@ class LogSnapshot:
             try:
                 known = fingerprint(fd, end)
                 fits = at == number and mark in ("", known) and is_line_start(fd, offset, end)
-                yield SnapshotFile(at, fd, offset if fits else 0, end, known)
+                yield ViewedFile(at, fd, offset if fits else 0, end, known)
             finally:
                 if not live:
                     os.close(fd)
 
     def seek(self, cursor: str) -> bool:
-        """Move to a cursor. Return False if it is not one of the live file."""
+        """Move to a cursor. Return False if the cursor is not in the live file."""
         if self.cursor != cursor:
             number, self.offset, mark = parse_cursor(cursor)
             if (number, mark) != (self.number, self.fingerprint):
@@ -94,7 +95,8 @@ class LogSnapshot:
         self.cursor = f"{self.number}:{offset}:{self.fingerprint}"
 
     def is_unchanged(self) -> bool:
-        """Return whether the live file still has its first line, and a line ends here.
+        """Return whether the live file has the same first line, and a line ends at the
+        offset.
 
         Another program may have written other lines into the file.
         """
@@ -112,11 +114,11 @@ class LogSnapshot:
         self.live = -1
 
     def __del__(self) -> None:
-        self.close()  # only tidies up after an exception: readers close their snapshots
+        self.close()  # only tidies up after an exception: readers close their views
 
 
-class SnapshotFile:
-    """An open file of a snapshot, the offset to start at, and the offset where it ends."""
+class ViewedFile:
+    """An open file of a view.  Reading starts at `start`; the file ends at `end`."""
 
     __slots__ = ("end", "fd", "fingerprint", "number", "start")
 
@@ -134,20 +136,19 @@ class SnapshotFile:
 def continues(before: str, after: str) -> bool:
     """Return whether a read from cursor `before` to cursor `after` stayed in one log.
 
-    If it did not, the log was replaced meanwhile, and the read started again.
+    If the result is False, the log was replaced meanwhile, and the read started again.
     """
     (number, offset, mark), (later, end, now) = parse_cursor(before), parse_cursor(after)
     return later > number or (later == number and (offset == 0 or (end >= offset and now == mark)))
 
 
 def parse_cursor(cursor: str) -> tuple[int, int, str]:
-    """Return number, offset and fingerprint of a cursor. Raise BadInput if it is not one."""
+    """Return number, offset and fingerprint. Raise BadInput for an invalid cursor."""
     number, offset, mark = (*(cursor or "0:0").split(":"), "", "")[:3]
     numeric = number.isdigit() and offset.isdigit() and (number + offset).isascii()
     if not numeric or len(cursor) > _MAX_LENGTH or cursor.count(":") > 2:
         raise BadInput(
-            f"{cursor[:_SHOWN_LENGTH]!r} is not a cursor: give one that swarm printed, or 0:0 "
-            f"for "
-            f"the beginning."
+            f"{cursor[:_SHOWN_LENGTH]!r} is not a cursor: give a cursor that swarm printed, or "
+            f"0:0 for the beginning."
         )
     return int(number), int(offset), mark

@@ -1,7 +1,7 @@
 """Reading a log: by cursor, from its end, line by line. `log` says which rules hold.
 
-A read that ends in the live file caches its snapshot.  The next read continues there
-without opening a file, if the file still is the live one and its content is unchanged.
+A read that ends in the live file caches its view.  The next read uses this view and
+opens no file, if the file is still the live file and its content is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from swarm.stores.file.line_reader import (
     whole_block,
     whole_lines,
 )
-from swarm.stores.file.log_cursor import LogSnapshot
+from swarm.stores.file.log_cursor import LogView
 from swarm.stores.file.log_parts import (
     find_live,
     find_parts,
@@ -39,59 +39,59 @@ class LogReader:
     def __init__(self, path: str, parts_dir: str) -> None:
         self._path = path
         self._parts_dir = parts_dir
-        self._cached: list[LogSnapshot] = []  # at most one; a thread takes it out to use it
+        self._cached: list[LogView] = []  # at most one; a thread takes the view out to use it
 
     def read(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        snapshot = self._take_cached(cursor)
-        if snapshot is None:
+        view = self._take_cached(cursor)
+        if view is None:
             return self._read_again(cursor, limit)
-        if not snapshot.is_unchanged():
-            snapshot.close()
+        if not view.is_unchanged():
+            view.close()
             return self._read_again(cursor, limit)
-        lines, offset = whole_lines(snapshot.live, snapshot.offset, snapshot.size, limit)
+        lines, offset = whole_lines(view.live, view.offset, view.size, limit)
         if lines:
-            snapshot.move_to(offset)
-        cursor = snapshot.cursor  # before another thread can take the snapshot
-        self._cache(snapshot)
+            view.move_to(offset)
+        cursor = view.cursor  # before another thread can take the view
+        self._cache(view)
         return lines, cursor
 
     def has_more(self, cursor: str) -> bool:
-        snapshot = self._take_cached(cursor)
-        if snapshot is not None:
-            grown = snapshot.size > snapshot.offset
-            if snapshot.ends_with_newline() if grown else snapshot.is_unchanged():
-                self._cache(snapshot)
+        view = self._take_cached(cursor)
+        if view is not None:
+            grown = view.size > view.offset
+            if view.ends_with_newline() if grown else view.is_unchanged():
+                self._cache(view)
                 return grown
-            snapshot.close()
+            view.close()
         return bool(self._read_again(cursor, 0)[0])
 
     def blocks(self, cursor: str) -> Iterator[tuple[bytes, str]]:
-        snapshot = self._take_snapshot()
+        view = self._take_view()
         try:
-            for file in snapshot.files_from(cursor):
+            for file in view.files_from(cursor):
                 offset = file.start
                 while block := whole_block(file.fd, offset, file.end, _BLOCK_BYTES):
                     offset += len(block)
                     yield block, file.cursor(offset)
         finally:
-            snapshot.close()
+            view.close()
 
     def tail(self, count: int) -> tuple[list[bytes], str]:
-        snapshot = self._take_snapshot()
-        cursor = f"{snapshot.number}:0"
+        view = self._take_view()
+        cursor = f"{view.number}:0"
         lines: list[bytes] = []
         try:
-            if snapshot.live >= 0:
-                end = last_newline(snapshot.live, snapshot.size)
-                lines = last_lines(snapshot.live, end, count)
+            if view.live >= 0:
+                end = last_newline(view.live, view.size)
+                lines = last_lines(view.live, end, count)
                 if end:
-                    cursor = f"{snapshot.number}:{end}:{fingerprint(snapshot.live, end)}"
+                    cursor = f"{view.number}:{end}:{fingerprint(view.live, end)}"
         finally:
-            snapshot.close()
-        for number in sorted(snapshot.parts, reverse=True):
+            view.close()
+        for number in sorted(view.parts, reverse=True):
             if len(lines) >= count:
                 break
-            opened = open_part(snapshot.parts[number])
+            opened = open_part(view.parts[number])
             if opened is None:
                 continue
             fd, end = opened
@@ -110,88 +110,89 @@ class LogReader:
             yield from lines_containing(fd, end, texts)
 
     def close(self) -> None:
-        while snapshot := self._pop_cached():
-            snapshot.close()
+        while view := self._pop_cached():
+            view.close()
 
     def _read_again(self, cursor: str, limit: int) -> tuple[list[bytes], str]:
-        """Read from a new snapshot. Cache it if the read ends in the live file."""
-        snapshot = self._take_snapshot()
+        """Read from a new view. Cache the view if the read ends in the live file."""
+        view = self._take_view()
         try:
             lines: list[bytes] = []
-            for file in snapshot.files_from(cursor):
+            for file in view.files_from(cursor):
                 more, offset = whole_lines(file.fd, file.start, file.end, limit)
                 lines += more
                 limit -= sum(map(len, more))
-                live = file.number == snapshot.number
+                live = file.number == view.number
                 if live or offset < file.end or (lines and limit <= 0):
                     break
             else:  # there is no live file
-                return lines, f"{snapshot.number}:0"
+                return lines, f"{view.number}:0"
             if not offset:
                 return lines, f"{file.number}:0"
             cursor = file.cursor(offset)
             if live:
-                snapshot.cursor, snapshot.offset = cursor, offset
-                snapshot.fingerprint = file.fingerprint
+                view.cursor, view.offset = cursor, offset
+                view.fingerprint = file.fingerprint
             return lines, cursor
         finally:
-            if snapshot.cursor:
-                self._cache(snapshot)
+            if view.cursor:
+                self._cache(view)
             else:
-                snapshot.close()
+                view.close()
 
-    def _take_snapshot(self) -> LogSnapshot:
+    def _take_view(self) -> LogView:
         while True:
             try:
                 live = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
-                return LogSnapshot(-1, None, 0, find_parts(self._parts_dir))
+                return LogView(-1, None, 0, find_parts(self._parts_dir))
             try:
                 # The size comes first: bytes added to a rotated file may not count.
                 found = stat_regular_file(live, self._path)
                 parts = find_parts(self._parts_dir)
                 if find_live(self._path)[0] == identity_of(found):
-                    return LogSnapshot(live, identity_of(found), found.st_size, parts)
+                    return LogView(live, identity_of(found), found.st_size, parts)
             except BaseException:
                 os.close(live)
                 raise
-            os.close(live)  # rotated after it was opened
+            os.close(live)  # the file was rotated after it was opened
 
-    def _take_cached(self, cursor: str) -> LogSnapshot | None:
-        """Take the snapshot of the last read, with the present size and at the cursor.
+    def _take_cached(self, cursor: str) -> LogView | None:
+        """Take the view of the last read, with the present size and at the cursor.
 
-        Return None if its file is not the cursor's, or is not the live one any more.
+        Return None if the cursor is in another file, or if the file of the view is not
+        the live file any more.
         """
-        snapshot = self._pop_cached()
-        if snapshot is None or snapshot.pid != os.getpid():
+        view = self._pop_cached()
+        if view is None or view.pid != os.getpid():
             return None
         fits = False
         try:
-            identity, snapshot.size = find_live(self._path)
-            fits = snapshot.seek(cursor) and identity == snapshot.identity
+            identity, view.size = find_live(self._path)
+            fits = view.seek(cursor) and identity == view.identity
         finally:
             if not fits:
-                snapshot.close()
-        return snapshot if fits else None
+                view.close()
+        return view if fits else None
 
-    def _cache(self, snapshot: LogSnapshot) -> None:
-        self._cached.append(snapshot)
-        while len(self._cached) > 1 and (other := self._pop_cached()):  # of another thread
+    def _cache(self, view: LogView) -> None:
+        self._cached.append(view)
+        while len(self._cached) > 1 and (other := self._pop_cached()):  # another thread's view
             other.close()
 
-    def _pop_cached(self) -> LogSnapshot | None:
+    def _pop_cached(self) -> LogView | None:
         try:
             return self._cached.pop()
         except IndexError:
             return None
 
     def _files(self) -> Iterator[tuple[int, str, int]]:
-        """Yield each file of the log in order: opened, its path, and where it ends."""
-        snapshot = self._take_snapshot()
+        """Yield the descriptor, the path and the end of each file of the log, in order."""
+        view = self._take_view()
         try:
-            for file in snapshot.files_from(""):
-                live = file.number == snapshot.number
-                path = self._path if live else f"{snapshot.parts[file.number]}/part"
+            for file in view.files_from(""):
+                live = file.number == view.number
+                path = self._path if live else f"{view.parts[file.number]}/part"
                 yield file.fd, path, file.end
         finally:
-            snapshot.close()
+            view.close()

@@ -318,7 +318,7 @@ def test_a_forked_child_and_its_parent_append_to_one_log(tmp_path: Path) -> None
 def test_a_reader_never_sees_lines_behind_the_end_of_a_part(
     rotations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the reader takes its snapshot, the log is rotated, and a late writer adds
+    """While the reader takes its view, the log is rotated, and a late writer adds
     to the old file.
     """
     writer, reader = open_log(tmp_path), open_log(tmp_path)

@@ -138,7 +138,7 @@ class TestCursor:
     def test_an_invalid_cursor_is_refused(self, cursor: str, directory: LogDirectory) -> None:
         with pytest.raises(
             BadInput,
-            match=r"is not a cursor: give one that swarm printed, or 0:0 for the beginning\.$",
+            match=r"is not a cursor: give a cursor that swarm printed, or 0:0 for the beginning\.$",
         ):
             directory.open().read(cursor, 1000)
 
@@ -452,9 +452,9 @@ class TestNumbered:
         assert list(directory.open().numbered()) == []
 
 
-class TestSnapshot:
+class TestView:
     @pytest.mark.parametrize("verb", ["read", "tail", "numbered"])
-    def test_a_rotation_while_a_snapshot_is_taken_loses_no_line(
+    def test_a_rotation_while_a_view_is_taken_loses_no_line(
         self, verb: str, directory: LogDirectory
     ) -> None:
         writer = directory.open()
@@ -473,7 +473,7 @@ class TestSnapshot:
         }[verb]()
         assert found == [b"one", b"two"]
 
-    def test_a_rotation_while_a_snapshot_is_taken_leaves_nothing_open(
+    def test_a_rotation_while_a_view_is_taken_leaves_nothing_open(
         self, directory: LogDirectory
     ) -> None:
         writer, log = directory.open(), directory.open()

@@ -191,7 +191,9 @@ class TestDirectories:
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs the /proc of Linux")
     def test_make_dirs_gives_up_in_proc(self) -> None:
-        with pytest.raises(FileNotFoundError, match="cannot be created there: '/proc/nope'") as error:
+        with pytest.raises(
+            FileNotFoundError, match="cannot be created there: '/proc/nope'"
+        ) as error:
             make_dirs("/proc/nope/results")
         assert error.value.errno == errno.ENOENT
 
