@@ -24,7 +24,7 @@ from unittest.mock import patch
 from proof.crew import Crew
 from proof.worker import Plan, Worker
 from swarm.status.log import LOG
-from swarm.stores.file import line_reader, log_parts, log_writer
+from swarm.stores.file import line_reader, log_parts, log_rotation, log_writer
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.processes import Counting, counting_os
 
@@ -152,6 +152,7 @@ class _Victim:
         with (
             patch.object(log_writer, "os", counted),
             patch.object(log_parts, "os", counted),
+            patch.object(log_rotation, "os", counted),
             patch.object(line_reader, "os", counted),
         ):
             while short < _TOO_SHORT and not self._slept:

@@ -59,6 +59,12 @@ OWN = {
         "stores/test_contract",
         "status/test_reader",
     ],
+    "stores.file.log_rotation": [
+        "stores/file/test_log_concurrency",
+        "stores/file/test_log_rotation",
+        "stores/test_contract",
+        "stores/file/test_durable",
+    ],
     "stores.file.log_parts": [
         "stores/file/test_log_concurrency",
         "stores/file/test_log_appending",

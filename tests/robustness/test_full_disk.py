@@ -21,7 +21,7 @@ import pytest
 
 from swarm.errors import LockHeld, NotYours, StoreError
 from swarm.locks.table import LockTable
-from swarm.stores.file import log_writer, swap
+from swarm.stores.file import log_rotation, log_writer, swap
 from swarm.stores.file.store import FileStore
 from swarm.stores.file.syscalls import Filesystem
 from tests.support.disks import Disk, exhaust_inodes, fill, loop_mounted, mounted, needs_root
@@ -29,6 +29,7 @@ from tests.support.lock_files import table, write_expired
 from tests.support.processes import Counting, fork
 
 WRITER: Any = log_writer
+ROTATION: Any = log_rotation
 NEED_SPACE = ("mkdir", "link", "rename", "symlink", "write_new", "grow")
 CURES = {errno.ENOSPC: "Free some space", errno.EDQUOT: "quota", errno.EIO: "df, mount"}
 FAILURES = [
@@ -169,7 +170,8 @@ def test_the_log_keeps_every_returned_append_whichever_write_fails(
         failing = Failing(at, code, lasting)
         returned, failed = False, ""
         with monkeypatch.context() as patch:
-            patch.setattr(WRITER, "os", failing_os(failing, short))
+            for module in (WRITER, ROTATION):
+                patch.setattr(module, "os", failing_os(failing, short))
             try:
                 WORK[work](store)
                 returned = work != "rotate"

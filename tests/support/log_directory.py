@@ -10,12 +10,26 @@ from typing import Any
 
 import pytest
 
-from swarm.stores.file import line_reader, log_cursor, log_parts, log_reader, log_writer
+from swarm.stores.file import (
+    line_reader,
+    log_cursor,
+    log_parts,
+    log_reader,
+    log_rotation,
+    log_writer,
+)
 from swarm.stores.file.log import FileLog
 from swarm.stores.file.syscalls import make_dirs
 
 # The modules whose `os` is replaced.
-MODULES: tuple[Any, ...] = (log_writer, log_reader, log_parts, log_cursor, line_reader)
+MODULES: tuple[Any, ...] = (
+    log_writer,
+    log_reader,
+    log_rotation,
+    log_parts,
+    log_cursor,
+    line_reader,
+)
 Act = Callable[[], object]
 
 

@@ -1,11 +1,11 @@
 """The files of a log: the live file, and the parts into which it was rotated.
 
     <parts_dir>/<number>-<random>/   made by one rotation; empty until its rename
-        part                         the file that was the live one
+        part                         the file that was the live file
         end                          a symlink; its target is the number of bytes of
                                      `part` that count, up to the end of a whole line
 
-`log` says how parts come about.  Entries that swarm did not make hide no lines:
+`log_rotation` makes the parts.  Entries that swarm did not make hide no lines:
 
 - a part that was removed is skipped;
 - an invalid `end` counts as the end of the file;
@@ -26,7 +26,7 @@ _MAX_DIGITS = 18  # of a part's number; swarm writes 10
 
 
 def find_live(path: str) -> tuple[tuple[int, int] | None, int]:
-    """Return the identity and the size of the live file, (None, 0) if there is none."""
+    """Return the identity and the size of the live file, (None, 0) without a live file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -42,15 +42,15 @@ def identity_of(found: os.stat_result) -> tuple[int, int]:
 def find_parts(parts_dir: str) -> dict[int, str]:
     """Return the directories of the parts by their numbers."""
     by_number: dict[int, list[str]] = {}
-    for number, path in _list_rotations(parts_dir):
+    for number, path in list_rotations(parts_dir):
         by_number.setdefault(number, []).append(path)
     last = max(by_number, default=0)
     parts = {}
     for number, paths in by_number.items():
-        # A rotation removes the empty directories of others.  So only the last one, or
-        # one of several with the same number, can be empty.
+        # A rotation removes the empty directories of other rotations.  So only the last
+        # directory, or one of several with the same number, can be empty.
         may_be_empty = number == last or len(paths) > 1
-        filled = [path for path in paths if _has_part_file(path)] if may_be_empty else paths
+        filled = [path for path in paths if has_part_file(path)] if may_be_empty else paths
         if filled:
             parts[number] = min(filled)  # more than one only where a user copied a part
     return parts
@@ -59,7 +59,8 @@ def find_parts(parts_dir: str) -> dict[int, str]:
 def open_part(part: str) -> tuple[int, int] | None:
     """Open a part. Return its descriptor and the number of bytes that count.
 
-    Decide that number if it is not decided yet.  Return None if the part was removed.
+    Decide the number of bytes if it is not decided yet.  Return None if the part was
+    removed.
     """
     try:
         fd = os.open(f"{part}/part", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -80,7 +81,10 @@ def open_part(part: str) -> tuple[int, int] | None:
 
 
 def decide_end(part: str) -> int:
-    """Return the number of bytes of a part that count. Decide it if it is not decided yet."""
+    """Return the number of bytes of a part that count.
+
+    Decide the number if it is not decided yet.
+    """
     opened = open_part(part)
     if opened is None:
         return 0
@@ -88,34 +92,8 @@ def decide_end(part: str) -> int:
     return opened[1]
 
 
-def stop_other_rotations(parts_dir: str, own: str, number: int) -> bool:
-    """Remove the empty directories of other rotations, so that their renames fail.
-
-    Return False if another rotation has filled a part with this number or a later one.
-    """
-    others = [
-        (other, path)
-        for other, path in _list_rotations(parts_dir)
-        if path != own and not remove_if_empty(path)
-    ]
-    return not any(other >= number and _has_part_file(path) for other, path in others)
-
-
-def remove_if_empty(path: str) -> bool:
-    """Remove a directory. Return False if it is not empty."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
-
-
 def stat_regular_file(fd: int, path: str) -> os.stat_result:
-    """Return the status of an open file. Raise OSError if it is not a regular one."""
+    """Return the status of an open file. Raise OSError if the file is not regular."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         raise not_a_regular_file(path)
@@ -126,7 +104,7 @@ def not_a_regular_file(path: str) -> OSError:
     return OSError(errno.EINVAL, "is not a regular file", path)
 
 
-def _list_rotations(parts_dir: str) -> list[tuple[int, str]]:
+def list_rotations(parts_dir: str) -> list[tuple[int, str]]:
     """Return the number and path of each directory that a rotation made."""
     try:
         with os.scandir(parts_dir) as entries:
@@ -142,7 +120,7 @@ def _list_rotations(parts_dir: str) -> list[tuple[int, str]]:
 
 
 def _read_end(part: str) -> str | None:
-    """Return the content of a part's `end`, None if it is not decided yet."""
+    """Return the content of a part's `end`, None if the end is not decided yet."""
     try:
         return os.readlink(f"{part}/end")
     except FileNotFoundError:
@@ -150,10 +128,10 @@ def _read_end(part: str) -> str | None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return ""  # not a symlink: swarm did not make it
+        return ""  # not a symlink: swarm did not make this `end`
 
 
-def _has_part_file(path: str) -> bool:
+def has_part_file(path: str) -> bool:
     try:
         os.lstat(f"{path}/part")
     except FileNotFoundError:

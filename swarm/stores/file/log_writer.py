@@ -1,10 +1,9 @@
-"""Appending to a log, and rotating it. `log` says which rules hold."""
+"""Appending to a log. `log` has the promises, `log_rotation` the rules of rotation."""
 
 from __future__ import annotations
 
 import errno
 import posix as os  # importing os would cost a command a tenth of its time
-import stat
 import time
 from _thread import allocate_lock  # documented; importing threading would cost start-up time
 
@@ -15,11 +14,8 @@ from swarm.stores.file.log_parts import (
     find_live,
     find_parts,
     identity_of,
-    not_a_regular_file,
-    remove_if_empty,
-    stop_other_rotations,
 )
-from swarm.stores.file.syscalls import DIR_MODE, FILE_MODE
+from swarm.stores.file.syscalls import FILE_MODE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +28,7 @@ _TORN_LINE_POLL = 0.005  # seconds
 
 
 class LogWriter:
-    """Appends lines to the live file and rotates it."""
+    """Append lines to the live file, and rotate the log."""
 
     _file: _OpenFile | None
 
@@ -65,7 +61,7 @@ class LogWriter:
                     self._close_file()
                     if self._is_live(file.identity):
                         raise
-                    continue  # the live file may take what a rotated one refuses
+                    continue  # the live file may accept the line that a rotated file refused
                 if end:
                     break
                 self._close_file()
@@ -77,36 +73,11 @@ class LogWriter:
             return f"{file.number}:{end}:{file.fingerprint}"
 
     def rotate(self, min_bytes: int) -> bool:
-        try:
-            live = os.lstat(self._path)
-        except FileNotFoundError:
+        from swarm.stores.file.log_rotation import rotate  # few appends rotate the log
+
+        part = rotate(self._path, self._parts_dir, min_bytes=min_bytes, make_dirs=self._make_dirs)
+        if part is None:
             return False
-        if stat.S_ISLNK(live.st_mode):
-            raise StoreError(
-                f"{self._path} is a symbolic link and is not rotated. Rotate the file it "
-                f"points "
-                f"to yourself."
-            )
-        if not stat.S_ISREG(live.st_mode):
-            raise not_a_regular_file(self._path)
-        if live.st_size < min_bytes:
-            return False
-        self._make_dirs(self._parts_dir)
-        number = max(find_parts(self._parts_dir), default=0) + 1
-        part = f"{self._parts_dir}/{number:010d}-{os.urandom(4).hex()}"
-        os.mkdir(part, DIR_MODE)
-        try:
-            if not stop_other_rotations(self._parts_dir, part, number):
-                remove_if_empty(part)
-                return False
-            os.rename(self._path, f"{part}/part")
-        except FileNotFoundError:  # another process stopped this rotation, or removed the file
-            remove_if_empty(part)
-            return False
-        except BaseException:
-            remove_if_empty(part)
-            raise
-        decide_end(part)
         self._sync_names(part)
         return True
 
@@ -115,14 +86,14 @@ class LogWriter:
             self._close_file()
 
     def _try_to_rotate(self) -> None:
-        """Rotate if possible. The appended line is in the log either way."""
+        """Rotate the log. Ignore errors: the appended line is in the log already."""
         try:
             self.rotate(self._max_bytes)
         except (OSError, StoreError):
             pass
 
     def _write(self, file: _OpenFile, data: bytes) -> int:
-        """Write a line and return where it ends.
+        """Write a line. Return the offset at which the line ends.
 
         Return 0 if the line does not count, because the file was rotated before.
         """
@@ -130,7 +101,7 @@ class LogWriter:
         while True:
             size = os.lseek(fd, 0, _SEEK_END)
             others_wrote = size != file.end
-            if others_wrote:  # otherwise the file ends with our own last line
+            if others_wrote:  # otherwise the file ends with the last line of this process
                 size = _size_with_whole_lines(fd, size)
             torn = size < 0
             written = os.write(fd, b"\n" + data if torn else data)
@@ -139,11 +110,11 @@ class LogWriter:
             end = size + written
             identity, live_size = find_live(self._path)
             live = identity == file.identity
-            if not live or live_size != end:  # others wrote too, before us or after us
+            if not live or live_size != end:  # other processes wrote before or after this line
                 end = os.lseek(fd, 0, _SEEK_CUR)
                 start = end - written
                 if not torn and start not in (0, size) and os.pread(fd, 1, start - 1) != b"\n":
-                    continue  # another writer died just before: our line continues its piece
+                    continue  # this line follows the piece of a line whose writer died
                 if not live and not self._counts(file.identity, end):
                     return 0
             # A new file, or a file that another program emptied, has another first line.
@@ -159,7 +130,7 @@ class LogWriter:
             except FileNotFoundError:
                 from os.path import dirname, islink
 
-                if islink(self._path):  # its target is in a directory that does not exist
+                if islink(self._path):  # the target of the link is in a missing directory
                     raise
                 self._make_dirs(dirname(self._path))
                 continue
@@ -170,7 +141,7 @@ class LogWriter:
                 if last:
                     decide_end(parts[last])
                 if not self._is_live(identity):
-                    os.close(fd)  # rotated after it was opened
+                    os.close(fd)  # the file was rotated after it was opened
                     continue
                 self._sync_names(*(parts[last],) if last else ())
             except BaseException:
@@ -195,7 +166,7 @@ class LogWriter:
         return False
 
     def _sync_names(self, *parts: str) -> None:
-        """Make the names in these parts, and that of the live file, survive a loss of power."""
+        """Let the names in these parts and the live file's name survive a loss of power."""
         if self._sync_dir:
             from os.path import dirname, islink, realpath
 
@@ -210,7 +181,7 @@ class LogWriter:
             self._file = None
 
     def _reset(self) -> None:
-        """Start without an open file, as this process."""
+        """Start without an open file. The open file of a parent process stays the parent's."""
         self._pid = os.getpid()
         self._mutex = allocate_lock()
         self._file = None
@@ -219,8 +190,8 @@ class LogWriter:
 class _OpenFile:
     """The live file, open for appending.
 
-    It remembers where its own last line ended.  While no other process writes, the end
-    of the file need not be read to look for a torn line.
+    `end` is the offset at which the last line of this process ended.  While no other
+    process writes, no read is needed to find out whether the last line is torn.
     """
 
     __slots__ = ("end", "fd", "fingerprint", "identity", "number")
@@ -234,7 +205,10 @@ class _OpenFile:
 
 
 def _size_with_whole_lines(fd: int, size: int) -> int:
-    """Wait until the last line is terminated. Return the size, or -1 if it stays torn."""
+    """Wait until the last line is terminated. Return the file's size.
+
+    Return -1 if the last line stays unterminated.
+    """
     waited = 0.0
     while size and os.pread(fd, 1, size - 1) != b"\n":
         if waited >= _TORN_LINE_GRACE:

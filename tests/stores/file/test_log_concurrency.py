@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from swarm.status.log import StatusLog
-from swarm.stores.file import line_reader, log_parts, log_reader, log_writer
+from swarm.stores.file import line_reader, log_parts, log_reader, log_rotation, log_writer
 from swarm.stores.file.log import FileLog
 from swarm.stores.file.store import FileStore
 from tests.conftest import Run
@@ -24,6 +24,7 @@ from tests.support.processes import Stopped, counting_os, fork
 WRITER: Any = log_writer
 READER: Any = log_reader
 PARTS: Any = log_parts
+ROTATION: Any = log_rotation
 LINES: Any = line_reader
 
 
@@ -156,7 +157,7 @@ def test_no_line_is_lost_when_a_process_is_stopped_or_killed_at_any_call(
 
         def run(step: Callable[[], None], path: Path = path) -> object:
             mine = open_log(path, max_bytes=1 if "that rotates" in work else 0)
-            WRITER.os = PARTS.os = LINES.os = counting_os(step)
+            WRITER.os = ROTATION.os = PARTS.os = LINES.os = counting_os(step)
             return WORK[work](mine)
 
         child = Stopped(run, at)
