@@ -260,7 +260,7 @@ class AgentTools:
         reason, advice = report["reason"], report["next"]
         has = [held.name for held in self._session.holds()]
         if report["why"] == "unknown":
-            reason = f"There is no task {task} in the queue."
+            reason = f"there is no task {task} in the queue."
         elif isinstance(error, WrongState) and error.task_id == self._session.assigned_task():
             advice = (
                 f"Do not claim another task. Go on with {error.task_id}, and exit when it is done."

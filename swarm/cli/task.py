@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from swarm import settings
 from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
-from swarm.errors import BadInput, LockHeld, NoTask, StoreError, WrongState
+from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
 from swarm.inputs import MAX_RECORD_BYTES, parse_token, whole
 from swarm.queue import claim_report
@@ -17,7 +19,7 @@ from swarm.terminal.text import shorten, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from swarm.queue.task import Kind, TaskField
@@ -121,10 +123,10 @@ def claim(call: Call) -> int:
     try:
         claimed = queue.claim(worker, task, ttl=call.ttl(), wait=call.seconds("--wait", 0.0))
     except (NoTask, LockHeld, WrongState) as error:
-        fields = claim_report.refusal(error, claim_report.command_to_wait(worker))
+        output.error(str(error))
+        fields = claim_report.refusal(error, claim_report.command_to_wait(worker, task))
         if not call.answer(fields):
             output.out(claim_report.refusal_text(fields))
-        output.error(str(error))
         return error.exit_code
     try:
         if not call.answer(claim_report.fields(claimed)):
@@ -140,7 +142,8 @@ def claim(call: Call) -> int:
 
 
 def done(call: Call) -> int:
-    task = TaskQueue().done(call.get(0), _worker(call), _token(call), _text(call, 1))
+    with _explained_worker(call) as worker:
+        task = TaskQueue().done(call.get(0), worker, _token(call), _text(call, 1))
     if not call.answer({"done": True, "task": task.fields()}):
         output.out(f"Task done: {task.id}\n")
     return 0
@@ -149,9 +152,10 @@ def done(call: Call) -> int:
 def fail(call: Call) -> int:
     delay = call.seconds("--delay", 0.0)
     final = "--final" in call.options
-    task = TaskQueue().fail(
-        call.get(0), _worker(call), _token(call), _text(call, 1), delay=delay, final=final
-    )
+    with _explained_worker(call) as worker:
+        task = TaskQueue().fail(
+            call.get(0), worker, _token(call), _text(call, 1), delay=delay, final=final
+        )
     if not call.answer({"failed": True, "task": task.fields()}):
         left = task.spec.max_attempts - task.attempts
         more = (
@@ -164,7 +168,8 @@ def fail(call: Call) -> int:
 
 
 def release(call: Call) -> int:
-    task = TaskQueue().release(call.get(0), _worker(call), _token(call), _text(call, 1))
+    with _explained_worker(call) as worker:
+        task = TaskQueue().release(call.get(0), worker, _token(call), _text(call, 1))
     if not call.answer({"released": True, "task": task.fields()}):
         output.out(f"Task released: {task.id}\n")
     return 0
@@ -251,6 +256,24 @@ def _count(number: int, what: str) -> str:
 
 def _worker(call: Call) -> str:
     return whoami(call.options.get("--worker"))
+
+
+@contextmanager
+def _explained_worker(call: Call) -> Iterator[str]:
+    """Give the worker that ends its claim. If the user did not name it and the end is
+    refused, say so in the error.
+    """
+    worker = _worker(call)
+    try:
+        yield worker
+    except LockLost as lost:
+        if "--worker" in call.options or settings.worker():
+            raise
+        raise LockLost(
+            lost.task_id,
+            f"neither --worker nor SWARM_WORKER names the worker, so swarm uses {worker}, the name "
+            f"of the calling program. {lost}",
+        ) from None
 
 
 def _token(call: Call) -> int | None:

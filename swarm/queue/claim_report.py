@@ -90,9 +90,13 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
         advice = "Stop: do not work on any task. There is nothing to wait for."
     elif why == "unknown":
         advice = "Stop: do not work on this task."
-    else:
+    elif isinstance(error, NoTask):
         wait = to_wait(max(300, round(ready_in or 0) + 1))
         advice = f"Stop: do not work on any task now. To wait for one: {wait}"
+    elif isinstance(error, LockHeld):
+        advice = f"Stop: do not work on {error.task_id} now. To wait for it: {to_wait(300)}"
+    else:
+        advice = f"Stop: do not work on {error.task_id} now."
     answer = {
         "claimed": False,
         "must_stop": True,
@@ -103,9 +107,10 @@ def refusal(error: NoTask | LockHeld | WrongState, to_wait: Callable[[int], str]
     return {**answer, "ready_in": None if ready_in is None else round(ready_in, 3), "next": advice}
 
 
-def command_to_wait(worker: str) -> Callable[[int], str]:
-    """Return the function that gives the command to wait for a task."""
-    return lambda seconds: f"swarm task claim --worker {quoted(worker)} --wait {seconds}"
+def command_to_wait(worker: str, task: str | None) -> Callable[[int], str]:
+    """Return the function that gives the command to wait for this task, or for any."""
+    claim = "swarm task claim" if task is None else f"swarm task claim {quoted(task)}"
+    return lambda seconds: f"{claim} --worker {quoted(worker)} --wait {seconds}"
 
 
 def refusal_text(fields: dict[str, Any]) -> str:

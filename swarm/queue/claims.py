@@ -22,6 +22,7 @@ from swarm.queue.log import QueueLog
 from swarm.queue.state import TaskState
 from swarm.queue.task import Task
 from swarm.status.events import is_from_agent, is_informational, refused
+from swarm.terminal.text import quoted
 
 # The status record of each event that ends a claim.
 _STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
@@ -224,17 +225,17 @@ class Claims:
         """Return the reason why there is no task to claim."""
         state = self._log.state
         if not state.entries:
-            return NoTask("empty", "The queue is empty: no task was ever added.")
+            return NoTask("empty", "the queue is empty: no task was ever added.")
         if state.is_finished():
             return NoTask(
                 "finished",
-                "Nothing is left to do: every task has ended, or waits for one that failed.",
+                "nothing is left to do: every task has ended, or waits for one that failed.",
             )
         if commands_only and state.is_finished(commands_only=True):
             return NoTask(
                 "finished",
                 (
-                    "The tasks that are left have no command of their own: they need a worker with "
+                    "the tasks that are left have no command of their own: they need a worker with "
                     "an agent."
                 ),
             )
@@ -246,14 +247,14 @@ class Claims:
             return NoTask(
                 "busy",
                 (
-                    "No task is free now: others hold the tasks that are ready, or those that must "
+                    "no task is free now: others hold the tasks that are ready, or those that must "
                     "come first."
                 ),
                 holders,
             )
         seconds = max(0.0, due - self._log.clock.now())
         text = (
-            f"No task is free now: the next attempt at a failed task may begin in "
+            f"no task is free now: the next attempt at a failed task may begin in "
             f"{seconds:.0f} seconds."
         )
         return NoTask("busy", text, holders, seconds)
@@ -302,11 +303,10 @@ class Claims:
             return None
         if status.is_held_by(ending.worker, ending.token):
             return status.lock
-        why = f"its lock is held by {status.holder} with token {status.lock.token}"
         entry = self._log.entry(ending.task_id)
         if self._is_repeated(ending, entry):
             return None
-        raise self._refusal(ending.op, entry, ending.worker, ending.token, why)
+        raise self._refusal(ending.op, entry, ending.worker, ending.token, status.lock)
 
     def _append(self, ending: _Ending) -> bool:
         """Append the event.
@@ -328,7 +328,7 @@ class Claims:
             entry = log.current(task_id)
         except NoTask:
             text = (
-                f"There is no task {task_id} any more: the queue was removed or replaced. Stop "
+                f"there is no task {task_id} any more: the queue was removed or replaced. Stop "
                 f"working on the task."
             )
             raise LockLost(task_id, text) from None
@@ -340,18 +340,35 @@ class Claims:
         return (entry.token, entry.ended_by) == (ending.token, ending.op)
 
     def _refusal(
-        self, op: str, entry: TaskState, worker: str, token: int | None, why: str = ""
+        self, op: str, entry: TaskState, worker: str, token: int | None, lock: Lock | None = None
     ) -> LockLost:
-        """Log that an end was refused, and return the error for its worker."""
-        why = why or f"it is {_described(entry)}"
-        named = "no token" if token is None else f"token {token}"
+        """Log that an end was refused, and return the error for its worker.
+
+        `lock` is the task's lock if another claim holds it.
+        """
+        holder, current = ("", None)
+        if lock is not None:
+            holder, current = lock.worker, lock.token
+        elif entry.state == RUNNING:
+            holder, current = entry.worker, entry.token
+        why = f"the task is {entry.shown_state}"
+        if holder:
+            why = f"{holder} has the task with {_shown(current)}"
         what = {"done": "DONE", "fail": "ERROR", "release": "a release"}[op]
-        text = f"{what} with {named} was refused: {why}"
+        text = f"{what} with {_shown(token)} was refused: {why}"
         self._log.status.append("SKIP", worker, entry.id, text, refused(op, token, entry.token))
-        return LockLost(
-            entry.id,
-            f"{entry.id} is not {worker}'s any more ({named}): {why}. Stop working on the task.",
-        )
+        if holder == worker:
+            return LockLost(
+                entry.id,
+                f"{worker} has {entry.id} with {_shown(current)}, not with {_shown(token)}. "
+                f"If you are an older run of {worker}, stop working on the task.",
+            )
+        named = "" if token is None else f" with token {token}"
+        advice = "Stop working on the task."
+        if not holder and entry.shown_state == READY:
+            stop = "Claim it first" if token is None else "Stop working on it, or claim it again"
+            advice = f"{stop}: swarm task claim {quoted(entry.id)} --worker {quoted(worker)}"
+        return LockLost(entry.id, f"{worker} has no claim on {entry.id}{named}: {why}. {advice}")
 
     def _is_logged(self, ending: _Ending) -> bool:
         """Return whether the status log has the record of this end."""
@@ -384,7 +401,5 @@ class Claims:
         self._log.status.append(_STATUS[ending.op], ending.worker, ending.task_id, reason, meta)
 
 
-def _described(entry: TaskState) -> str:
-    if entry.state == RUNNING:
-        return f"being worked on by {entry.worker} with token {entry.token}"
-    return entry.shown_state
+def _shown(token: int | None) -> str:
+    return "no token" if token is None else f"token {token}"

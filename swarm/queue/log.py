@@ -53,7 +53,7 @@ class QueueLog:
         """Return a task as of the last read. Raise NoTask."""
         entry = self.state.entries.get(task_id)
         if entry is None:
-            raise NoTask("unknown", f"There is no task {task_id}. See: swarm task list")
+            raise NoTask("unknown", f"there is no task {task_id}. See: swarm task list")
         return entry
 
     def now(self) -> str:

@@ -28,6 +28,7 @@ from swarm.queue.state import QueueState
 from swarm.queue.task import Task, TaskSpec, spec_from
 from swarm.stores.contract import Store
 from swarm.stores.default import DefaultStore
+from swarm.terminal.text import quoted
 
 if TYPE_CHECKING:
     from swarm.queue.task import TaskFields
@@ -60,9 +61,8 @@ class TaskQueue:
             raise TaskExists(
                 task_id,
                 (
-                    f"The task {task_id} exists already. Choose another id, or see: swarm task "
-                    f"show "
-                    f"{task_id}"
+                    f"the task {task_id} exists already. Choose another id, or see: "
+                    f"swarm task show {quoted(task_id)}"
                 ),
             )
         return self.get(task_id)
@@ -240,7 +240,8 @@ class TaskQueue:
             if state not in (FAILED, CANCELLED):
                 raise WrongState(
                     task_id,
-                    f"{task_id} is {state}: only a failed or cancelled task can be retried.",
+                    f"{task_id} is {state}: there is nothing to retry. Only a failed or cancelled "
+                    "task can be retried.",
                 )
             if entry.state == RUNNING:
                 self._claims().record_death(entry)
@@ -377,6 +378,8 @@ def _check_new(specs: Sequence[TaskSpec], state: QueueState) -> None:
         asked[spec.id] = spec.after
     for spec in specs:
         _check_same(spec, state)
+        if spec.id in spec.after:
+            raise BadInput(f"{spec.id} cannot come after itself. Name another task.")
         for name in spec.after:
             if name not in asked and name not in state.entries:
                 text = (
@@ -396,5 +399,5 @@ def _check_same(spec: TaskSpec, state: QueueState) -> None:
     entry = state.entries.get(spec.id)
     if entry is not None and entry.task().spec != spec:
         raise TaskExists(
-            spec.id, f"The task {spec.id} exists already, with other fields. Choose another id."
+            spec.id, f"the task {spec.id} exists already, with other fields. Choose another id."
         )

@@ -327,7 +327,10 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
     where = f"{where} ({task_id})" if where != "the task" else f"the task {task_id}"
     spec = TaskSpec(*(field.check(fields, where) for field in TASK_FIELDS))
     if not spec.prompt and not spec.command:
-        raise BadInput(f"{where} has neither a prompt nor a command: say what is to be done.")
+        raise BadInput(
+            f"{where} has neither a prompt nor a command. Give one of them. On the command line: "
+            "--prompt TEXT or -- COMMAND."
+        )
     return spec
 
 

@@ -35,7 +35,7 @@ def tasks(rows: Mapping[str, TaskRow], *, state: str, words: str, after: str, li
     wanted = list(rows.values())
     if after:
         if after not in rows:
-            raise NoTask("unknown", f"There is no task {after}, so nothing can follow it.")
+            raise NoTask("unknown", f"there is no task {after}, so nothing can follow it.")
         wanted = wanted[next(index for index, row in enumerate(wanted) if row["id"] == after) + 1 :]
     found: list[TaskRow] = []
     for row in wanted:

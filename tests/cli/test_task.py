@@ -97,7 +97,7 @@ def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
         "claimed": False,
         "must_stop": True,
         "why": "empty",
-        "reason": "The queue is empty: no task was ever added.",
+        "reason": "the queue is empty: no task was ever added.",
         "held_by": {},
         "ready_in": None,
         "next": "Stop: do not work on any task. There is nothing to wait for.",
@@ -105,7 +105,7 @@ def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
     run("task", "add", "a", "--prompt", "x")
     run("task", "claim", "--worker", "w1")
     busy = run("task", "claim", "--worker", "w2")
-    assert busy.code == 1 and b"Error: No task is free now" in busy.err
+    assert busy.code == 1 and b"Error: no task is free now" in busy.err
     assert busy.out.decode() == (
         "Not claimed.\n  a is held by w1\n"
         "Stop: do not work on any task now. To wait for one: swarm task claim --worker w2 --wait "
@@ -117,6 +117,61 @@ def test_a_worker_that_gets_no_task_is_told_to_stop_and_why() -> None:
     assert run("task", "claim", "--worker", "w2", "--json").json["why"] == "finished"
     assert run("task", "claim", "nope", "--worker", "w2", "--json").json["why"] == "unknown"
     assert run("task", "claim", "a", "--worker", "w2", "--json").json["why"] == "state"
+
+
+def test_the_reason_of_a_refused_claim_comes_before_the_advice() -> None:
+    script = f"exec {sys.executable} {ROOT}/swarm/__main__.py task claim b --worker w 2>&1"
+    done = subprocess.run(
+        ["sh", "-c", script], env=script_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout.index("there is no task b") < done.stdout.index("Not claimed.")
+
+
+def test_the_advice_of_a_refused_claim_names_the_task() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    run("task", "claim", "a", "--worker", "w1")
+    advice = run("task", "claim", "a", "--worker", "w2", "--json").json["next"]
+    assert "do not work on a now" in advice and "any task" not in advice
+    assert advice.endswith("swarm task claim a --worker w2 --wait 300")
+    run("task", "done", "a", "--worker", "w1")
+    over = run("task", "claim", "a", "--worker", "w2", "--json").json["next"]
+    assert "do not work on a" in over and "--wait" not in over
+
+
+def test_a_worker_without_a_claim_is_told_to_claim_first() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    answer = run("task", "done", "a", "--worker", "w1")
+    assert answer.code == 4 and b"w1 has no claim on a: the task is ready" in answer.err
+    assert answer.err.endswith(b"Claim it first: swarm task claim a --worker w1\n")
+    assert b"any more" not in answer.err, "it never had the task"
+
+
+def test_a_wrong_token_of_the_right_worker_is_told_the_token_of_the_claim() -> None:
+    run("task", "add", "a", "--prompt", "x")
+    run("task", "claim", "a", "--worker", "w1")
+    answer = run("task", "done", "a", "--worker", "w1", "--token", "7")
+    assert answer.code == 4 and b"w1 has a with token 1, not with token 7" in answer.err
+    assert b"older run of w1, stop" in answer.err and b"any more" not in answer.err
+
+
+@pytest.mark.parametrize("command", ["done", "fail", "release"])
+def test_a_worker_name_that_swarm_chose_is_explained(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SWARM_WORKER", raising=False)
+    run("task", "add", "a", "--prompt", "x")
+    chosen = run("task", command, "a")
+    assert chosen.code == 4 and identity.whoami().encode() in chosen.err
+    assert b"neither --worker nor SWARM_WORKER" in chosen.err
+    assert b"SWARM_WORKER" not in run("task", command, "a", "--worker", "w").err
+    monkeypatch.setenv("SWARM_WORKER", "w")
+    assert b"SWARM_WORKER" not in run("task", command, "a").err
+
+
+def test_a_task_cannot_come_after_itself() -> None:
+    answer = run("task", "add", "b", "--after", "b", "--prompt", "x")
+    assert answer.code == 2 and b"b cannot come after itself" in answer.err
 
 
 def test_claim_with_wait_waits_for_a_task() -> None:
@@ -218,7 +273,7 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }
     file.write_text('{"id": "a", "prompt": "another"}\n{"id": "d", "prompt": "x"}\n')
     changed = run("task", "import", str(file))
-    assert changed.code == 1 and b"The task a exists already, with other fields" in changed.err
+    assert changed.code == 1 and b"the task a exists already, with other fields" in changed.err
     assert [task.id for task in TaskQueue().tasks()] == ["a", "b", "c"]
 
 
@@ -226,7 +281,7 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("args", "rule"),
     [
         (("add",), "needs ID"),
-        (("add", "a"), "neither a prompt nor a command"),
+        (("add", "a"), "--prompt TEXT or -- COMMAND"),
         (("add", "../x", "--prompt", "x"), "slash"),
         (("add", "a", "--prompt", "x", "--priority", "high"), "--priority is 'high'"),
         (("add", "a", "--prompt", "x", "--max-attempts", "0"), "from 1 to"),
@@ -270,7 +325,7 @@ def test_a_claim_asks_for_a_name_where_the_agent_is_unknown(
 def test_an_unknown_task_is_exit_code_1(command: str) -> None:
     args = ("--worker", "w") if command in ("done", "fail", "release") else ()
     answer = run("task", command, "a", *args)
-    assert answer.code == 1 and b"There is no task a." in answer.err
+    assert answer.code == 1 and b"there is no task a." in answer.err
 
 
 def test_task_add_reads_a_prompt_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

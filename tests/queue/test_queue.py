@@ -77,7 +77,7 @@ class TestAdding:
 
     def test_an_id_is_taken_once(self, queue: TaskQueue) -> None:
         queue.add("a", "one")
-        with pytest.raises(TaskExists, match="The task a exists already") as caught:
+        with pytest.raises(TaskExists, match="the task a exists already") as caught:
             queue.add("a", "one")
         assert caught.value.task_id == "a"
         with pytest.raises(TaskExists, match="with other fields") as caught:
@@ -175,15 +175,18 @@ class TestAdding:
     @pytest.mark.parametrize(
         ("after", "circle"),
         [
-            ({"a": ("a",)}, "a after a"),
-            ({"a": ("b",), "b": ("a",)}, "a after b after a"),
-            ({"x": (), "a": ("x", "b"), "b": ("c",), "c": ("x", "a")}, "a after b after c after a"),
+            ({"a": ("a",)}, "a cannot come after itself"),
+            ({"a": ("b",), "b": ("a",)}, "in a cycle: a after b after a"),
+            (
+                {"x": (), "a": ("x", "b"), "b": ("c",), "c": ("x", "a")},
+                "in a cycle: a after b after c after a",
+            ),
         ],
     )
     def test_a_cycle_of_tasks_is_refused_and_named(
         self, queue: TaskQueue, after: dict[str, tuple[str, ...]], circle: str
     ) -> None:
-        with pytest.raises(BadInput, match=f"in a cycle: {circle}"):
+        with pytest.raises(BadInput, match=circle):
             queue.add_all([TaskSpec(name, "x", after=names) for name, names in after.items()])
         assert queue.tasks() == []
 
@@ -294,7 +297,7 @@ class TestClaiming:
     def test_a_task_has_one_claim(self, queue: TaskQueue, store: Store) -> None:
         queue.add("a", "x")
         queue.claim("w1")
-        with pytest.raises(NoTask, match="No task is free") as caught:
+        with pytest.raises(NoTask, match="no task is free") as caught:
             TaskQueue(store).claim("w2")
         assert (caught.value.why, caught.value.holders) == ("busy", {"a": "w1"})
         with pytest.raises(LockHeld, match="held by w1"):
@@ -428,15 +431,15 @@ class TestClaiming:
         assert caught.value.why == "busy"
 
     def test_a_claim_without_a_task_says_why(self, queue: TaskQueue) -> None:
-        with pytest.raises(NoTask, match="The queue is empty"):
+        with pytest.raises(NoTask, match="the queue is empty"):
             queue.claim("w")
-        with pytest.raises(NoTask, match="There is no task a"):
+        with pytest.raises(NoTask, match="there is no task a"):
             queue.claim("w", "a")
         with pytest.raises(BadInput, match=r"^task_id '../a' is not a valid name"):
             queue.get("../a")
         queue.add("a", "x")
         queue.done("a", "w", queue.claim("w").token)
-        with pytest.raises(NoTask, match="Nothing is left to do") as caught:
+        with pytest.raises(NoTask, match="nothing is left to do") as caught:
             queue.claim("w")
         assert caught.value.why == "finished"
         with pytest.raises(WrongState, match="a is done: there is nothing to do"):
@@ -610,7 +613,7 @@ class TestEnding:
         assert queue.fail("a", "w", queue.claim("w").token, "boom").state == "ready"
         assert queue.fail("a", "w", queue.claim("w").token, "boom again").state == "failed"
         assert logged(store, "a")[-1] == ("ERROR", "boom again")
-        with pytest.raises(NoTask, match="Nothing is left to do"):
+        with pytest.raises(NoTask, match="nothing is left to do"):
             queue.claim("w")
 
     def test_a_final_failure_is_not_tried_again(self, queue: TaskQueue) -> None:
@@ -656,7 +659,7 @@ class TestEnding:
         queue.add("a", "x")
         queue.claim("w1")
         with pytest.raises(
-            LockLost, match=r"a is not w2's any more \(no token\): it is being worked on by w1"
+            LockLost, match="w2 has no claim on a: w1 has the task with token 1"
         ) as caught:
             queue.done("a", "w2")
         assert caught.value.task_id == "a"
@@ -673,13 +676,13 @@ class TestEnding:
         other = TaskQueue(store)
         new = other.claim("w2")
         assert new.token > late.token
-        with pytest.raises(LockLost, match=r"not w1's any more \(token 1\)"):
+        with pytest.raises(LockLost, match="w1 has no claim on a with token 1"):
             getattr(queue, end)("a", "w1", late.token)
         what = {"done": "DONE", "fail": "ERROR", "release": "a release"}[end]
         assert records(store, "a")[-1] == (
             "SKIP",
             "w1",
-            f"{what} with token 1 was refused: its lock is held by w2 with token 2",
+            f"{what} with token 1 was refused: w2 has the task with token 2",
             {"refused": end, "token": 1, "current_token": 2},
         )
         assert queue.get("a").worker == "w2"
@@ -700,7 +703,7 @@ class TestEnding:
         other = TaskQueue(store)
         other.release("a", "w2", other.claim("w2").token)
         queue._claims()._check_lock = lambda *_: None  # type: ignore[method-assign]
-        with pytest.raises(LockLost, match="it is ready"):
+        with pytest.raises(LockLost, match="the task is ready"):
             queue.done("a", "w1", late.token)
         assert queue.get("a").state == "ready"
 
@@ -715,7 +718,7 @@ class TestEnding:
         clock.pass_time(6)
         held = LockTable(store).acquire("a", "ada", 5)
         with pytest.raises(
-            LockLost, match=f"its lock is held by ada with token {held.token}. Stop working"
+            LockLost, match=f"ada has the task with token {held.token}. Stop working"
         ) as caught:
             queue.done("a", "w", late.token)
         assert caught.value.task_id == "a" and queue.get("a").state == "running"
@@ -758,7 +761,7 @@ class TestEnding:
         claim = TaskQueue(store).claim("w")
         assert TaskQueue(store).done("a", "w", claim.token).state == "done"
         for token in (1, None):
-            with pytest.raises(NoTask, match="There is no task b"):
+            with pytest.raises(NoTask, match="there is no task b"):
                 TaskQueue(store).done("b", "w", token)
 
     def test_only_the_end_of_the_same_claim_may_be_repeated(self, queue: TaskQueue) -> None:
@@ -768,9 +771,9 @@ class TestEnding:
         second = queue.claim("w")
         queue.done("a", "w", second.token)
         assert queue.done("a", "w", second.token).state == "done"
-        with pytest.raises(LockLost, match="it is done"):
+        with pytest.raises(LockLost, match="the task is done"):
             queue.done("a", "w", first.token)
-        with pytest.raises(LockLost, match="it is done"):
+        with pytest.raises(LockLost, match="the task is done"):
             queue.fail("a", "w", second.token)
 
     def test_every_record_tells_which_claim_it_is_about(
@@ -885,7 +888,7 @@ class TestEnding:
                 other.claim("w2", name)
             assert caught.value.task_id == "a"
         else:
-            with pytest.raises(NoTask, match="Nothing is left to do"):
+            with pytest.raises(NoTask, match="nothing is left to do"):
                 other.claim("w2")
         assert done == ["done"]
         assert [state for state, _ in logged(store, "a")] == ["START", "DONE"]
@@ -1126,7 +1129,7 @@ class TestDying:
 
         os.waitpid(fork(die), 0)
         assert queue.get("a").state == "done"
-        with pytest.raises(NoTask, match="Nothing is left"):
+        with pytest.raises(NoTask, match="nothing is left"):
             queue.claim("w2")
 
     def test_a_claim_that_could_not_be_completed_costs_no_attempt(
@@ -1315,9 +1318,7 @@ class TestDirecting:
 
     def test_only_failed_and_cancelled_tasks_can_be_retried(self, queue: TaskQueue) -> None:
         queue.add("a", "x")
-        with pytest.raises(
-            WrongState, match="a is ready: only a failed or cancelled task"
-        ) as caught:
+        with pytest.raises(WrongState, match="a is ready: there is nothing to retry") as caught:
             queue.retry("a", "ada")
         assert caught.value.task_id == "a"
         queue.done("a", "w", queue.claim("w").token)
@@ -1334,7 +1335,7 @@ class TestDirecting:
             queue.cancel("a", "ada")
         assert caught.value.task_id == "a"
         written = store.read_log(LOG)
-        with pytest.raises(NoTask, match="There is no task b"):
+        with pytest.raises(NoTask, match="there is no task b"):
             queue.cancel("b", "ada")
         assert store.read_log(LOG) == written
         assert queue.retry("a", "ada").state == "ready"
@@ -1360,7 +1361,7 @@ class TestDirecting:
         queue.cancel("a", "ada")
         with pytest.raises(LockLost):
             LockTable(store).heartbeat("a", "w", claim.token)
-        with pytest.raises(LockLost, match="it is cancelled"):
+        with pytest.raises(LockLost, match="the task is cancelled"):
             queue.done("a", "w", claim.token)
         assert queue.get("a").state == "cancelled"
         assert records(store, "a")[1] == ("SKIP", "ada", "cancelled", {})
@@ -1530,7 +1531,7 @@ class TestReading:
         claim = queue.claim("w")
         shutil.rmtree(tmp_path / "s")
         with pytest.raises(
-            LockLost, match="There is no task a any more: the queue was removed or replaced"
+            LockLost, match="there is no task a any more: the queue was removed or replaced"
         ) as caught:
             getattr(queue, end)("a", "w", claim.token)
         assert caught.value.task_id == "a"
@@ -1550,7 +1551,7 @@ class TestReading:
             return append(line)
 
         monkeypatch.setattr(queue._log(), "append", slow)
-        with pytest.raises(NoTask, match="There is no task a") as caught:
+        with pytest.raises(NoTask, match="there is no task a") as caught:
             getattr(queue, what)(*(("w", "a") if what == "claim" else ("a", "w")))
         assert caught.value.why == "unknown"
 
@@ -1593,7 +1594,7 @@ class TestReading:
 def test_a_worker_cannot_end_the_claim_of_another_with_its_token(queue: TaskQueue) -> None:
     queue.add("login", "x")
     claim = queue.claim("ada")
-    with pytest.raises(LockLost, match="held by ada"):
+    with pytest.raises(LockLost, match="ada has the task"):
         queue.done("login", "bob", claim.token)
     assert queue.done("login", "ada", claim.token).state == "done"
 

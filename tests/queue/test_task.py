@@ -81,7 +81,13 @@ def test_everything_that_may_be_asked_for_is_taken() -> None:
             "the task a: prompt contains a NUL character, which no command can be given.",
         ),
         ({"prompt": "\ud800"}, "the task a: prompt is not valid UTF-8."),
-        ({"prompt": ""}, "the task a has neither a prompt nor a command: say what is to be done."),
+        (
+            {"prompt": ""},
+            (
+                "the task a has neither a prompt nor a command. Give one of them. On the command "
+                "line: --prompt TEXT or -- COMMAND."
+            ),
+        ),
         ({"command": 5}, "the task a: command must be text."),
         ({"command": ["make", 5]}, "the task a: command must be text."),
         ({"command": ["", "x"]}, "the task a: command begins with an empty word."),
