@@ -105,6 +105,7 @@ OWN = {
     "queue.ready": ["queue/test_ready", "queue/test_state"],
     "queue.snapshot": ["queue/test_snapshot", "queue/test_state"],
     "queue.state": ["queue/test_state", "queue/test_queue"],
+    "queue.choice": ["queue/test_queue"],
     "queue.claims": ["queue/test_queue"],
     "queue.queue": ["queue/test_queue"],
     "queue.task": ["queue/test_task", "queue/test_queue", "queue/test_import_file"],

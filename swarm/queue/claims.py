@@ -8,15 +8,13 @@ release that follow only inform.
 
 from __future__ import annotations
 
-import math
-import random
-from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.locks.record import Lock
+from swarm.queue.choice import TaskChoice
 from swarm.queue.events import DONE, ENDED, FAILED, MAX_REASON_BYTES, READY, RUNNING, event
 from swarm.queue.log import QueueLog
 from swarm.queue.state import TaskState
@@ -28,9 +26,6 @@ from swarm.terminal.text import quoted
 _STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
 # After so many locks that cannot be read or written, believe that none can.
 _MAX_UNUSABLE_LOCKS = 3
-_CHOICES = 8  # ready tasks among which a worker chooses while others are at work
-# Seconds between looks at the locks of others: nothing reports the end of a process.
-_POLL_INTERVAL = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,32 +55,29 @@ class Claims:
 
     def __init__(self, log: QueueLog) -> None:
         self._log = log
-        # Ready tasks with held locks: when to look again, the holder.
-        self._held: dict[str, tuple[float, str]] = {}
-        self._looked_at_running = -math.inf
+        self._choice = TaskChoice(log)
 
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
         """Claim the best ready task whose lock is free.
 
         Raise NoTask, and StoreError if unusable locks prevent it.
         """
-        tried: dict[str, tuple[float, str]] = {}  # as `_held` has them
+        tried: set[str] = set()
         errors: list[StoreError] = []
         while len(errors) < _MAX_UNUSABLE_LOCKS:
             self._log.read()
-            entry = self._next(tried, commands_only)
+            entry = self._choice.next(tried, commands_only=commands_only)
             if entry is None:
                 break
             try:
                 return self._claim(entry, worker, ttl, bound=bound)
             except LockHeld as held:
-                self._held.pop(entry.id, None)
-                self._held[entry.id] = self._log.clock.steady() + _POLL_INTERVAL, held.holder
+                self._choice.skip_held(entry.id, held.holder)
             except (WrongState, NoTask):
                 pass  # another worker was faster
             except StoreError as error:
                 errors.append(error)
-            tried[entry.id] = 0.0, ""
+            tried.add(entry.id)
         if errors:
             raise errors[0]
         raise self._no_task(commands_only)
@@ -137,33 +129,6 @@ class Claims:
         self.end("release", entry.id, "swarm", claim.token, {}, {})
 
     # Claiming -------------------------------------------------------------------------
-
-    def _next(self, tried: dict[str, tuple[float, str]], commands_only: bool) -> TaskState | None:
-        """Return the task to claim: a ready one, or one whose worker is dead if its
-        priority is not lower.
-        """
-        state, clock = self._log.state, self._log.clock
-        now = clock.steady()
-        held = self._held
-        # The oldest come first.
-        while held and held[name := next(iter(held))][0] <= now:
-            del held[name]
-        # While others are at work, not all workers should try for the first task.
-        choices = _CHOICES if state.running else 1
-        ready = state.best(clock.now(), ChainMap(tried, held), choices, commands_only=commands_only)
-        if not ready or now - self._looked_at_running >= _POLL_INTERVAL:
-            self._looked_at_running = now
-            running = [
-                e
-                for e in state.running.values()
-                if e.id not in tried and (e.has_command or not commands_only)
-            ]
-            dead = [entry for entry in running if self._log.is_dead(entry)]
-            if dead:
-                best = max(dead, key=lambda entry: entry.priority)
-                if not ready or best.priority >= ready[0].priority:
-                    return best
-        return random.choice(ready) if ready else None
 
     def _claim(self, entry: TaskState, worker: str, ttl: float, *, bound: bool) -> Claim:
         """Raise LockHeld, or WrongState if the task cannot be claimed any more."""
@@ -240,7 +205,7 @@ class Claims:
                 ),
             )
         holders = {entry.id: entry.worker for entry in state.running.values()} | {
-            name: holder for name, (_, holder) in self._held.items()
+            name: holder for name, (_, holder) in self._choice.held.items()
         }
         due = state.next_due()
         if due is None:

@@ -3,7 +3,7 @@ ready longest.
 
 To add, remove and choose costs the same among ten tasks and among a million. A task in
 the list costs two references. `queue.state` decides which tasks are ready,
-`queue.claims` which one a worker tries.
+`queue.choice` which task a worker claims next.
 """
 
 from __future__ import annotations

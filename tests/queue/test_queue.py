@@ -394,12 +394,12 @@ class TestClaiming:
         for name in "ab":
             queue.add(name, "x")
             LockTable(store).acquire(name, "ada", None)
-        held = queue._claims()._held
+        held = queue._claims()._choice.held
         for name, moment in (("a", -0.1), ("b", 0.5)):
             held[name] = (clock.steady() + moment, "ada")
         with pytest.raises(NoTask):
             queue.claim("w")
-        assert queue._claims()._held is held and list(held) == ["b", "a"], (
+        assert queue._claims()._choice.held is held and list(held) == ["b", "a"], (
             "a was looked at, and is held still"
         )
 
