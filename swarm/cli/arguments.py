@@ -201,10 +201,10 @@ class Command:
 
     def _check_number(self, name: str, positional: Sequence[str], behind: Sequence[str]) -> None:
         wanted = [*self._positional, *self._optional]
-        if self._command_line == "required" and not behind:
-            raise self._wrong(name, "needs a command after --")
         if len(positional) < len(self._positional):
             raise self._wrong(name, f"needs {self._positional[len(positional)]}")
+        if self._command_line == "required" and not behind:
+            raise self._wrong(name, "needs a command after --")
         if len(positional) > len(wanted) and not self._repeated:
             raise self._wrong(name, f"has one argument too many: {positional[len(wanted)][:40]!r}")
 

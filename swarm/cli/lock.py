@@ -220,7 +220,7 @@ def _table() -> LockTable:
 
 
 def _task(call: Call) -> str:
-    return check_name(call.get(0), "task_id")
+    return check_name(call.get(0), "TASK")
 
 
 def _token(call: Call) -> int | None:

@@ -35,7 +35,7 @@ def tail(call: Call) -> int:
 
 def query(call: Call) -> int:
     log = _log()
-    for line, _ in log.query(check_name(call.get(0), "task_id")):
+    for line, _ in log.query(check_name(call.get(0), "TASK")):
         output.out(line + b"\n")
     _warn_of_damage(log)
     return 0
@@ -102,7 +102,7 @@ COMMANDS = {
         append,
         f"Append a record and print it. TYPE is one of {' '.join(STATES)}.",
         "swarm log append WAIT worker-1 task-002 'needs a person'",
-        positional=("TYPE", "WORKER", "TASK_ID"),
+        positional=("TYPE", "WORKER", "TASK"),
         optional=("REASON",),
         options=(Option("--meta", "JSON", "add a JSON object to the record"),),
         details=("If REASON is -, it is read from standard input.",),
@@ -117,7 +117,7 @@ COMMANDS = {
         query,
         "Print all records of one task, in order.",
         "swarm log query task-001",
-        positional=("TASK_ID",),
+        positional=("TASK",),
     ),
     "follow": Command(
         follow,
@@ -125,8 +125,8 @@ COMMANDS = {
         "swarm log follow --type WAIT",
         options=(
             Option("--since", "CURSOR", "begin after this cursor instead of now"),
-            Option("--task", "T", "only records of this task"),
-            Option("--type", "S", "only records of this type"),
+            Option("--task", "TASK", "only records of this task"),
+            Option("--type", "TYPE", "only records of this type"),
             Option("--cursor", text="print before each record the cursor to continue from"),
         ),
     ),

@@ -59,6 +59,11 @@ _COMMANDS = {
     },
 }
 _MODULES = {"demo": "demo.play", **dict.fromkeys(_COMMANDS["Agents in tmux"], "tmux")}
+# What users type, and the command that does it.
+_ELSEWHERE = {
+    "swarm lock wait": "swarm wait TASK --for free",
+    "swarm task wait": "swarm wait TASK",
+}
 _HELP = ("-h", "--help", "help")
 _VERSION = ("-V", "--version", "version")
 _EXAMPLES = (
@@ -142,9 +147,8 @@ def _run(argv: Sequence[str]) -> int:
     if not any(name in group for group in _COMMANDS.values()):
         known = [known for group in _COMMANDS.values() for known in group]
         raise BadInput(
-            f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} See: "
-            f"swarm "
-            f"--help"
+            f"there is no command {name[:40]!r}.{_did_you_mean('swarm', name, known)} "
+            "See: swarm --help"
         )
     found = _find(name)
     if isinstance(found, dict):
@@ -198,6 +202,8 @@ def _choose_store(url: str) -> None:
 def _did_you_mean(title: str, name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
+    if meant := _ELSEWHERE.get(f"{title} {name}"):
+        return f" Use: {meant}."
     close = get_close_matches(name, known, 1)
     return f" Did you mean: {title} {close[0]}?" if close else ""
 

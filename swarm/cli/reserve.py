@@ -23,7 +23,8 @@ def reserve(call: Call) -> int:
     if len(asked) > 1:
         raise BadInput(f"{asked[0]} and {asked[1]} exclude each other. Give one of them.")
     if asked in (["--list"], ["--check"]) and call.positional:
-        raise BadInput(f"{asked[0]} takes no patterns.")
+        advice = f"Leave {call.get(0)[:40]!r} out, or leave {asked[0]} out to reserve it."
+        raise BadInput(f"{asked[0]} takes no patterns. {advice}")
     reservations = Reservations(default_store())
     if asked == ["--list"]:
         return _list(call, reservations)
@@ -158,7 +159,8 @@ def _task(call: Call, worker: str) -> tuple[str, int | None]:
     """
     task = call.options.get("--task") or settings.task()
     if task:
-        return check_name(task, "task_id"), settings.token_for(task)
+        named_by = "--task" if "--task" in call.options else "SWARM_TASK_ID"
+        return check_name(task, named_by), settings.token_for(task)
     if "--ttl" in call.options:
         return "", None
     mine = [each for each in TaskQueue().tasks("running") if each.worker == worker]
@@ -177,7 +179,7 @@ COMMAND = Command(
         Option("--worker", "W", "the worker; default: SWARM_WORKER, else the agent that runs this"),
         Option(
             "--task",
-            "T",
+            "TASK",
             "until the worker ends this task; default: the task it has, if it has one",
         ),
         Option(

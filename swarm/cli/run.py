@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def run(call: Call) -> int:
     task, worker = (
-        check_name(call.get(0), "task_id"),
+        check_name(call.get(0), "TASK"),
         whoami(call.options.get("--worker"), fallback="user", pid=os.getpid()),
     )
     ttl = call.ttl() or settings.lock_ttl()

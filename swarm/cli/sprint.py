@@ -71,7 +71,7 @@ def run(call: Call) -> int:
     except BadInput as error:
         if (code := child.poll()) is not None:
             return code  # it was ended before it could start its command
-        _print(call, failure("acquire", str(error)))
+        _print(call, _refusal("acquire", error))
         return BadInput.exit_code
     except CannotRun as error:
         output.error(str(error))
@@ -97,7 +97,7 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
                 answer = operate(call, mutex)
                 code = _EXIT_CODES[answer["status"]]
             except BadInput as error:
-                answer, code = failure(mode, str(error)), BadInput.exit_code
+                answer, code = _refusal(mode, error), BadInput.exit_code
             _print(call, answer)
         except BaseException:
             if mutex:
@@ -108,6 +108,13 @@ def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Cal
         return code
 
     return run
+
+
+def _refusal(mode: str, error: BadInput) -> Answer:
+    """Return the answer to invalid input, with the option that is missing."""
+    name, required, _ = str(error).partition(" required for ")
+    advice = f"give it with --{name.replace('_', '-')}" if required else ""
+    return failure(mode, str(error), advice)
 
 
 def _acquire(call: Call, mutex: SprintMutex, pid: int) -> Answer:

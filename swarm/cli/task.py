@@ -9,7 +9,7 @@ from swarm.agents.identity import whoami
 from swarm.cli.arguments import Call, Command, Option, parse_meta
 from swarm.errors import BadInput, LockHeld, LockLost, NoTask, StoreError, WrongState
 from swarm.formats import json_codec
-from swarm.inputs import MAX_RECORD_BYTES, parse_token, whole
+from swarm.inputs import MAX_RECORD_BYTES, check_name, parse_token, whole
 from swarm.queue import claim_report
 from swarm.queue.events import STATES
 from swarm.queue.queue import Task, TaskQueue
@@ -45,7 +45,7 @@ def add(call: Call) -> int:
         if field.option in call.options
     }
     task = TaskQueue().add(
-        call.get(0), **given | {"prompt": prompt, "command": list(call.command_line)}
+        _task(call), **given | {"prompt": prompt, "command": list(call.command_line)}
     )
     if not call.answer({"added": True, "task": task.fields()}):
         output.out(f"Task added: {task.id}{_waits(task)}\n")
@@ -94,7 +94,7 @@ def show(call: Call) -> int:
     from swarm.stores.default import default_store
 
     queue = TaskQueue()
-    task = queue.get(call.get(0))
+    task = queue.get(_task(call))
     store = default_store()
     history = [record for _, record in StatusLog(store).query(task.id)]
     if call.json:
@@ -119,7 +119,7 @@ def show(call: Call) -> int:
 
 def claim(call: Call) -> int:
     queue, worker = TaskQueue(), _worker(call)
-    task = call.positional[0] if call.positional else None
+    task = _task(call) if call.positional else None
     try:
         claimed = queue.claim(worker, task, ttl=call.ttl(), wait=call.seconds("--wait", 0.0))
     except (NoTask, LockHeld, WrongState) as error:
@@ -143,7 +143,7 @@ def claim(call: Call) -> int:
 
 def done(call: Call) -> int:
     with _explained_worker(call) as worker:
-        task = TaskQueue().done(call.get(0), worker, _token(call), _text(call, 1))
+        task = TaskQueue().done(_task(call), worker, _token(call), _text(call, 1))
     if not call.answer({"done": True, "task": task.fields()}):
         output.out(f"Task done: {task.id}\n")
     return 0
@@ -154,7 +154,7 @@ def fail(call: Call) -> int:
     final = "--final" in call.options
     with _explained_worker(call) as worker:
         task = TaskQueue().fail(
-            call.get(0), worker, _token(call), _text(call, 1), delay=delay, final=final
+            _task(call), worker, _token(call), _text(call, 1), delay=delay, final=final
         )
     if not call.answer({"failed": True, "task": task.fields()}):
         left = task.spec.max_attempts - task.attempts
@@ -169,7 +169,7 @@ def fail(call: Call) -> int:
 
 def release(call: Call) -> int:
     with _explained_worker(call) as worker:
-        task = TaskQueue().release(call.get(0), worker, _token(call), _text(call, 1))
+        task = TaskQueue().release(_task(call), worker, _token(call), _text(call, 1))
     if not call.answer({"released": True, "task": task.fields()}):
         output.out(f"Task released: {task.id}\n")
     return 0
@@ -182,7 +182,7 @@ def retry(call: Call) -> int:
     if "--failed" in call.options:
         names = [task.id for task in queue.tasks("failed")]
     elif call.positional:
-        names = [call.get(0)]
+        names = [_task(call)]
     else:
         raise BadInput("retry needs a task, or --failed for all failed tasks.")
     tasks = [queue.retry(name, whoami(fallback="user")) for name in names]
@@ -195,7 +195,7 @@ def retry(call: Call) -> int:
 
 
 def cancel(call: Call) -> int:
-    task = TaskQueue().cancel(call.get(0), whoami(fallback="user"), _text(call, 1))
+    task = TaskQueue().cancel(_task(call), whoami(fallback="user"), _text(call, 1))
     if not call.answer({"cancelled": True, "task": task.fields()}):
         output.out(f"Task cancelled: {task.id}\n")
     return 0
@@ -254,6 +254,10 @@ def _count(number: int, what: str) -> str:
 # Arguments ----------------------------------------------------------------------------
 
 
+def _task(call: Call) -> str:
+    return check_name(call.get(0), "TASK")
+
+
 def _worker(call: Call) -> str:
     return whoami(call.options.get("--worker"))
 
@@ -281,7 +285,7 @@ def _token(call: Call) -> int | None:
     else None.
     """
     text = call.options.get("--token")
-    return parse_token(text) if text else settings.token_for(call.get(0))
+    return parse_token(text) if text else settings.token_for(_task(call))
 
 
 def _text(call: Call, index: int) -> str:
@@ -335,7 +339,7 @@ COMMANDS = {
         add,
         "Add a task: a prompt for an agent, a command of its own, or both.",
         "swarm task add login --prompt 'Fix the login bug' --priority 5 --after schema",
-        positional=("ID",),
+        positional=("TASK",),
         options=tuple(
             Option(field.option, field.kind.metavar, field.about, repeated=field.kind is NAMES)
             for field in TASK_FIELDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swarm.cli.arguments import Call, Command, Option
+from swarm.inputs import check_name
 from swarm.queue.events import DONE
 from swarm.queue.waiting import wait_for
 from swarm.stores.default import default_store
@@ -11,7 +12,7 @@ from swarm.terminal.text import shown
 
 
 def wait(call: Call) -> int:
-    task, what = call.get(0), call.options.get("--for", DONE)
+    task, what = check_name(call.get(0), "TASK"), call.options.get("--for", DONE)
     timeout = call.timeout()
     away = output.warn_every_minute()
     answer = wait_for(

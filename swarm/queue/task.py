@@ -169,10 +169,10 @@ def _check_object(value: Any, what: str, _: TaskField) -> dict[str, Any]:
     return found
 
 
-NAME = Kind(_check_name, ("string",), "ID", none_is_default=False)
+NAME = Kind(_check_name, ("string",), "TASK", none_is_default=False)
 TEXT = Kind(_check_text, ("string",), "TEXT")
 COMMAND = Kind(_check_command, ("string", "array"), "COMMAND")
-NAMES = Kind(_check_names, ("array",), "ID")
+NAMES = Kind(_check_names, ("array",), "TASK")
 WHOLE = Kind(_check_whole, ("integer",), "N", none_is_default=False)
 SECONDS = Kind(_check_seconds, ("number",), "S")
 OBJECT = Kind(_check_object, ("object",), "JSON")
@@ -206,7 +206,7 @@ class TaskSpec(_Declared):
         most=MAX_PRIORITY,
     )
     after: tuple[str, ...] = task_field(
-        NAMES, "the task is not ready before task ID is done", default=()
+        NAMES, "the task is not ready before TASK is done", default=()
     )
     max_attempts: int = task_field(
         WHOLE,

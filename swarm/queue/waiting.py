@@ -61,7 +61,11 @@ def wait_for(
     """
     check_name(task, "task_id")
     if what not in CONDITIONS:
-        raise BadInput(f"{what[:40]!r} is nothing to wait for: use one of {' '.join(CONDITIONS)}.")
+        raise BadInput(
+            f"{what[:40]!r} is nothing to wait for. Choose {FREE} (no worker holds the lock), a "
+            f"state in the queue ({' '.join(QUEUE_STATES)}), or the type of the latest record in "
+            f"the log ({' '.join(STATES)})."
+        )
     deadline = None if timeout is None else store.clock.steady() + timeout
     question = _LockQuestion(store, task) if what == FREE else _TaskQuestion(store, task, what)
     warned = False

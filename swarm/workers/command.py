@@ -30,9 +30,13 @@ def split(agent: str | Sequence[str]) -> list[str]:
     try:
         words = shlex.split(agent) if isinstance(agent, str) else list(agent)
     except ValueError as error:
-        raise BadInput(f"the agent {agent!r:.80} is not a command line: {error}.") from None
+        is_quote = "quotation" in str(error)
+        problem = "a quote that is not closed" if is_quote else "a backslash at its end"
+        raise BadInput(f"the agent's command line (--exec) has {problem}: {agent}") from None
     if not words or not words[0]:
-        raise BadInput("the agent is empty. Give a command line, such as 'claude -p {prompt}'.")
+        raise BadInput(
+            "the agent's command line (--exec) is empty. Give one, such as 'claude -p {prompt}'."
+        )
     return words
 
 

@@ -46,6 +46,11 @@ def test_a_misspelt_command_is_answered_with_a_suggestion(words: list[str], mean
     assert answer.code == 2 and f"Did you mean: {meant}?".encode() in answer.err
 
 
+def test_a_user_who_waits_for_a_lock_is_sent_to_the_command_that_waits() -> None:
+    answer = run("lock", "wait", "t")
+    assert answer.code == 2 and b"swarm wait TASK --for free" in answer.err
+
+
 def test_an_unknown_command_gets_no_suggestion() -> None:
     answer = run("xyzzy")
     assert answer.code == 2 and b"Did you mean" not in answer.err and b"swarm --help" in answer.err

@@ -614,7 +614,7 @@ class TestInput:
     @pytest.mark.parametrize(
         ("words", "problem"),
         [
-            ([], "needs a command after --"),
+            ([], "needs TASK"),
             (["t"], "needs a command after --"),
             (["t", "--"], "needs a command after --"),
             (["t", "touch", "ran"], "needs a command after --"),

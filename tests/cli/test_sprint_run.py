@@ -611,6 +611,9 @@ class TestInput:
         assert done.returncode == 2
         answer = yaml.safe_load(done.stdout)
         assert (answer["status"], answer["errors"]) == ("failure", [error])
+        if "required" in error:
+            option = error.split(maxsplit=1)[0].replace("_", "-")
+            assert done.stderr == f"Error: {error}: give it with --{option}\n"
         assert not (tmp_path / "ran").exists()
         assert project.is_as_it_was()
 

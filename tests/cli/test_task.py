@@ -280,7 +280,7 @@ def test_tasks_are_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("args", "rule"),
     [
-        (("add",), "needs ID"),
+        (("add",), "needs TASK"),
         (("add", "a"), "--prompt TEXT or -- COMMAND"),
         (("add", "../x", "--prompt", "x"), "slash"),
         (("add", "a", "--prompt", "x", "--priority", "high"), "--priority is 'high'"),

@@ -235,7 +235,7 @@ class TestUnknown:
         timer.join()
 
     def test_wait_refuses_an_unknown_condition(self, store: Store) -> None:
-        with pytest.raises(BadInput, match="use one of free ready"):
+        with pytest.raises(BadInput, match=r"free .* queue .ready.* log .START"):
             wait_for(store, "t", "Done")
         with pytest.raises(BadInput):
             wait_for(store, "../t")

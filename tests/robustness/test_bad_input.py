@@ -144,7 +144,7 @@ BAD_CALLS: list[tuple[str, list[str], str]] = [
     (LOCK, ["break", "t", "--yes=no"], "--yes"),
     (LOCK, ["why"], "needs TASK"),
     (LOG, ["frobnicate"], "frobnicate"),
-    (LOG, ["append"], "Usage: swarm log append TYPE WORKER TASK_ID"),
+    (LOG, ["append"], "Usage: swarm log append TYPE WORKER TASK"),
     (LOG, ["append", "START", "w"], "needs TASK"),
     (LOG, ["append", "START", "w", "t", "reason", "x"], "too many"),
     (LOG, ["append", "start", "w", "t"], "START DONE WAIT ERROR HELP SKIP"),

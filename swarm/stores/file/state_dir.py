@@ -72,15 +72,16 @@ class StateDir:
             from os import fsdecode
 
             path = fsdecode(path)
+        where = "" if path == self._path else f"{path}: "
         problem = (
-            f"the state directory {self._path} cannot be used: {path}: {error.strerror or error}."
+            f"the state directory {self._path} cannot be used: {where}{error.strerror or error}."
         )
-        return StoreError(
-            f"{problem} {_ADVICE.get(error.errno or 0, 'Look at it with: ls -ld, df, mount.')}"
-        )
+        look = f"Look at {path} with: ls -ld, df, mount."
+        return StoreError(f"{problem} {_ADVICE.get(error.errno or 0, look)}")
 
 
 _ADVICE = {
+    errno.ENOENT: "Check its path, or set SWARM_STATE_DIR to a directory of your own.",
     errno.EPERM: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.EACCES: "Check its owner and mode, or set SWARM_STATE_DIR to a directory of your own.",
     errno.ENOTDIR: "Move the file away, or set SWARM_STATE_DIR to a directory.",

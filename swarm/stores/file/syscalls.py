@@ -171,7 +171,8 @@ def make_dirs(path: str) -> None:
             if parent == path:
                 raise
             make_dirs(parent)
-    raise FileNotFoundError(errno.ENOENT, "cannot be created there", path)  # as in /proc
+    # as in /proc
+    raise FileNotFoundError(errno.ENOENT, "the system cannot create this directory", path)
 
 
 def _is_directory(path: str) -> bool:

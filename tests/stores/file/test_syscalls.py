@@ -192,7 +192,7 @@ class TestDirectories:
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs the /proc of Linux")
     def test_make_dirs_gives_up_in_proc(self) -> None:
         with pytest.raises(
-            FileNotFoundError, match="cannot be created there: '/proc/nope'"
+            FileNotFoundError, match="cannot create this directory: '/proc/nope'"
         ) as error:
             make_dirs("/proc/nope/results")
         assert error.value.errno == errno.ENOENT
