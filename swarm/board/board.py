@@ -1,5 +1,5 @@
-"""A swarm at one moment, as plain data: problems first, then who works on what, then
-the queue.
+"""A swarm at one moment, as plain data: problems first, then each worker with its task,
+then the queue.
 
 `board.viewer` makes a `Board` from a store. The kinds of problem, in their order on the
 board:
@@ -10,7 +10,7 @@ board:
     error       the task's latest record is ERROR
     unreadable  the task's lock cannot be read
     lease       the lease is about to end, or its heartbeats have stopped
-    blocked     tasks of the queue come after one that will not be done
+    blocked     tasks of the queue wait for a task that will not be done
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Kinds of problem whose text has no age in it.
+# Kinds of problem whose text contains no age.
 _TIMELESS = ("waiting", "error", "failed")
 KINDS = ("waiting", "gone", "failed", "error", "unreadable", "lease", "blocked")
 
@@ -46,7 +46,7 @@ class ActiveTask(FrozenRecord):
 
     Times are in seconds, None if the lease has no end or its beginning is unknown.
     `state`, `text` and `said_at` are of the task's latest status record, "" if there is
-    none.
+    no record.
     """
 
     worker: str
@@ -64,7 +64,8 @@ class ActiveTask(FrozenRecord):
 class LockRow(FrozenRecord):
     """A lock.
 
-    `status` is Active, Expired or Unknown (it cannot be read); `why` says more.
+    `status` is Active, Expired or Unknown (the lock cannot be read). `why` has the
+    reason.
     """
 
     task_id: str
@@ -97,12 +98,11 @@ class Board(FrozenRecord):
     """The number of tasks in each of the six states."""
     blocked: int
     seen: tuple[WorkerLastSeen, ...]
-    """The latest first."""
+    """The latest record comes first."""
     records: int
     damaged: int
     cursor: str
-    """The position after the last record on this board: `swarm log follow --since` goes
-    on there.
+    """The cursor after the last record on this board, for `swarm log follow --since`.
     """
 
     @property
@@ -110,7 +110,9 @@ class Board(FrozenRecord):
         return not (self.records or self.damaged or self.locks or sum(self.queue.values()))
 
     def fingerprint(self) -> object:
-        """Return a value that differs if more than time lies between two boards."""
+        """Return a value that differs between two boards if more than the time has
+        changed.
+        """
         problems = [
             (p.kind, p.task_id, p.worker, p.text if p.kind in _TIMELESS else "")
             for p in self.problems

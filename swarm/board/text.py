@@ -1,9 +1,7 @@
-"""A board as lines of text for a screen: problems first, then who works on what, then
-the queue.
-
-No line is wider than `columns`. With a height, there are never more lines than that: a
-section that does not fit is cut, and says how much is missing and which command shows
-it.
+"""A board as lines of text for a screen: problems first, then each worker with its
+task, then the queue. No line is wider than `columns`. With a height, there are never
+more lines than the height: a section that does not fit is cut, and says how much is
+missing and which command shows the rest.
 """
 
 from __future__ import annotations
@@ -207,7 +205,7 @@ class _Screen:
 def _shares(sizes: Sequence[int], rows: int) -> list[int]:
     """Return how many problems of each kind fit into `rows`. The first kinds get more.
 
-    A problem takes two rows. A kind that is cut takes one more.
+    A problem takes two rows. A kind that is cut takes one row more.
     """
     shares = [0] * len(sizes)
     while True:
@@ -235,8 +233,9 @@ def _portions(counts: Sequence[int], total: int, room: int) -> list[int]:
 
 
 def _painted(line: Line, columns: int, paint: Paint) -> str:
-    """Return a line with its colours, cut to the width of the screen before they are
-    added.
+    """Return a line with its colours.
+
+    The line is cut to the width of the screen before the colours are added.
     """
     while line and not line[-1][0].strip():
         line = line[:-1]

@@ -1,7 +1,7 @@
 """Make a board: read a store's status log, its queue and its locks, one after the
 other.
 
-A change that happens meanwhile shows at the next look. A lock that cannot be read is a
+The next board shows a change that happens meanwhile. A lock that cannot be read is a
 problem on the board; a store that cannot be read at all raises StoreError.
 """
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
     Look = LockStatus | StoreError
 
-# A lease is about to end if less than both of these is left. Heartbeats keep two thirds
-# of it.
+# A lease is about to end if less than both of these is left. With heartbeats, at
+# least two thirds of a lease are left.
 _ENDING_SECONDS, _ENDING_SHARE = 30.0, 0.2
-# Seconds without a heartbeat from a process that sends them.
+# Seconds without a heartbeat from a process that sends heartbeats.
 _SILENCE_LIMIT = 4 * HEARTBEAT_INTERVAL
 
 
 class Viewer:
-    """Looks at a store again and again, and reads only new lines each time.
+    """Reads a store again and again, each time only the new lines.
 
-    Not for two threads at once.
+    Two threads must not use an object at the same time.
     """
 
     def __init__(self, store: Store) -> None:
@@ -52,16 +52,19 @@ class Viewer:
 
     @property
     def queue(self) -> QueueState:
-        """The queue as of the last look."""
+        """The queue as of the last read."""
         return self._tasks.state
 
     @property
     def queue_version(self) -> object:
-        """A value that is equal at two looks if every task was in the same state."""
+        """A value that is equal after two reads if every task was in the same state."""
         return self._tasks.cursor, self._dead
 
     def state_of(self, entry: TaskState) -> str:
-        """Return the effective state of a task as of the last look."""
+        """Return the state of a task as of the last read.
+
+        It follows from the queue's log and the task's lock.
+        """
         return effective_state(entry, lock_is_free=entry.id in self._dead)
 
     def look(self, progress: Callable[[int], object] = lambda count: None) -> Board:
@@ -74,9 +77,9 @@ class Viewer:
         before = {name: entry.token for name, entry in self.queue.running.items()}
         locks = self._locks()
         self._tasks.read()
-        # A worker acquires, claims, ends the claim, releases. So it is dead if its
-        # claim stood before the locks were read, its lock was free, and its claim
-        # still stands.
+        # A worker acquires the lock, claims, ends the claim, releases the lock. So a
+        # worker is dead if its claim stood before the locks were read, its lock was
+        # free, and its claim still stands.
         running = self.queue.running
         dead = {
             name
@@ -89,7 +92,7 @@ class Viewer:
     def wait(self, timeout: float) -> bool:
         """Wait for a new status record.
 
-        Return False if time is up. Other changes show at the next look.
+        Return False if time is up. The next board shows other changes.
         """
         return self._status.wait(timeout)
 
@@ -263,7 +266,7 @@ class _BoardBuilder:
         return [*unreadable, *(problem for _, problem in sorted(ending, key=lambda pair: pair[0]))]
 
     def _blocked(self) -> list[Problem]:
-        """Return one problem for each task that others wait for in vain."""
+        """Return one problem for each task for which others wait in vain."""
         groups: dict[str, list[str]] = {}
         for task, culprit in self._queue.blocked().items():
             groups.setdefault(culprit, []).append(task)
@@ -333,7 +336,7 @@ class _BoardBuilder:
                 yield task, look, look.lock
 
     def _counts(self) -> dict[str, int]:
-        """Return the number of tasks in each effective state."""
+        """Return the number of tasks in each state, by log and locks of the queue."""
         found = dict.fromkeys(STATES, 0) | self._queue.counts()
         for entry in self._dead.values():
             found[RUNNING] -= 1
@@ -345,8 +348,8 @@ class _BoardBuilder:
         return entry.id in self._dead and entry.is_last_attempt
 
     def _has_ended(self, task: str) -> bool:
-        """Return whether the queue says that a task has ended, whatever its latest
-        status record says.
+        """Return whether a task has ended in the queue, whatever its latest status
+        record says.
         """
         entry = self._queue.entries.get(task)
         return entry is not None and (
@@ -361,7 +364,7 @@ class _BoardBuilder:
 
 
 def _about_lease(lock: Lock, left: float) -> str:
-    """Return the problem of a lease that still counts, "" if it has none."""
+    """Return the problem of a lease that still counts, "" if there is no problem."""
     ttl = lock.ttl
     if left < (_ENDING_SECONDS if ttl is None else min(_ENDING_SECONDS, _ENDING_SHARE * ttl)):
         return f"its lease ends in {_duration(left)} unless a heartbeat comes"
@@ -371,13 +374,16 @@ def _about_lease(lock: Lock, left: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    from swarm.terminal.text import duration  # most boards have no use for it
+    from swarm.terminal.text import duration  # most boards do not need this module
 
     return duration(seconds)
 
 
 def _is_free(look: Look | None) -> bool:
-    """Return whether a lock is surely free. A lock that cannot be read is not."""
+    """Return whether a lock is surely free.
+
+    A lock that cannot be read does not count as free.
+    """
     return look is None or (not isinstance(look, StoreError) and not look.is_held)
 
 

@@ -21,15 +21,15 @@ from swarm.queue.log import QueueLog
 from swarm.queue.state import TaskState
 
 _CHOICES = 8
-# Seconds between two reads of other workers' locks: no event reports the end of a process.
+# Seconds between reads of other workers' locks: no event reports the end of a process.
 _POLL_INTERVAL = 1.0
 
 
 class TaskChoice:
     """The choice among the tasks of one queue.
 
-    `held` has the ready tasks whose locks were held: when to try each task again, by the
-    steady clock, and the holder. The task to try again first is the first entry.
+    `held` has the ready tasks whose locks were held: when to try each task again, by
+    the steady clock, and the holder. The task to try again first is the first entry.
     """
 
     def __init__(self, log: QueueLog) -> None:

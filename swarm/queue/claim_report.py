@@ -1,7 +1,6 @@
-"""The report about a claim, for users and language models: claimed or not, who holds
-what, what next.
-
-It gives the next step as a command that can be pasted, so that it cannot be misread.
+"""The report about a claim, for users and language models: whether a task was claimed,
+which worker holds which task, and the next step. The next step is a command that can be
+pasted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from swarm.errors import LockHeld, NoTask, WrongState
 from swarm.queue.queue import Claim, Task
 from swarm.terminal.text import quoted, shown
 
-_MAX_HOLDERS = 20  # in a text
+_MAX_HOLDERS = 20  # in a message
 
 
 def fields(claimed: Claim) -> dict[str, Any]:
@@ -124,6 +123,8 @@ def refusal_text(fields: dict[str, Any]) -> str:
 
 
 def command_line(task: Task) -> str:
-    """Return a task's own command as a user would type it, "" if it has none."""
+    """Return a task's own command as a user would type it, "" if the task has no
+    command.
+    """
     command = task.spec.command
     return " ".join(map(quoted, command)) if isinstance(command, tuple) else command or ""

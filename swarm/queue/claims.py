@@ -2,8 +2,8 @@
 
 To claim is to acquire the task's lock, then to append an event, then to log START. The
 worker of a task is the holder of its lock whose claim is in the log. An event that ends
-a claim carries its token. The event in the log decides; the status record and the
-release that follow only inform.
+a claim carries the token of the claim. The event in the log decides. The status record
+and the release that follow only inform.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from swarm.terminal.text import quoted
 
 # The status record of each event that ends a claim.
 _STATUS = {"done": "DONE", "fail": "ERROR", "release": "SKIP"}
-# After so many locks that cannot be read or written, believe that none can.
+# After so many locks that cannot be read or written, assume that no lock can.
 _MAX_UNUSABLE_LOCKS = 3
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A task that a worker is to do. Everything done in its name carries `token`."""
+    """A task that a worker is to do.
+
+    Every change that the worker makes for the task carries `token`.
+    """
 
     task: Task
     worker: str
@@ -60,7 +63,8 @@ class Claims:
     def best(self, worker: str, ttl: float, *, bound: bool, commands_only: bool) -> Claim:
         """Claim the best ready task whose lock is free.
 
-        Raise NoTask, and StoreError if unusable locks prevent it.
+        Raise NoTask if there is no such task. Raise StoreError if unusable locks
+        prevent the claim.
         """
         tried: set[str] = set()
         errors: list[StoreError] = []
@@ -102,10 +106,11 @@ class Claims:
         fields: Mapping[str, Any],
         meta: Mapping[str, Any],
     ) -> Task:
-        """End a claim: done, fail or release. Return the task after it.
+        """End a claim: done, fail or release.
 
-        Raise LockLost, and log it, if the claim is not this worker's any more. A
-        repeated call does no harm, and completes a call that was cut off.
+        Return the task as it is then. A repeated call does no harm, and completes a
+        call that was cut off. Raise LockLost if the worker has lost the claim; the loss
+        is logged.
         """
         ending = self._find(op, task_id, worker, token, fields, meta)
         lock = self._check_lock(ending)
@@ -118,14 +123,15 @@ class Claims:
         return self._log.current(task_id).task()
 
     def record_death(self, entry: TaskState) -> None:
-        """Log that a task has failed whose worker died at its last attempt, by a claim
-        that fails.
+        """Log that a task has failed because its worker died at its last attempt.
+
+        A claim of this task writes the event.
         """
         try:
             claim = self._claim(entry, "swarm", 60.0, bound=True)
         except (LockHeld, WrongState):
             return
-        # Another process has made it ready meanwhile.
+        # Another process has made the task ready meanwhile.
         self.end("release", entry.id, "swarm", claim.token, {}, {})
 
     # Claiming -------------------------------------------------------------------------
@@ -164,8 +170,9 @@ class Claims:
         return Claim(entry.task(), worker, lock.token, lock)
 
     def _check_lease(self, task_id: str, began: float, ttl: float) -> None:
-        """Raise WrongState if the lease may be over: another worker may have the task
-        already.
+        """Raise WrongState if the lease may be over.
+
+        Another worker may then have the task already.
         """
         if self._log.clock.steady() - began >= ttl:
             text = (
@@ -175,9 +182,8 @@ class Claims:
             raise WrongState(task_id, text)
 
     def _undo(self, task_id: str, worker: str, token: int) -> None:
-        """Release a claim that its worker never learns of, so that it costs no attempt.
-
-        Ignore a StoreError.
+        """Release a claim of which its worker never learns, so that the claim costs no
+        attempt. Ignore a StoreError.
         """
         try:
             self._log.append(
@@ -237,8 +243,8 @@ class Claims:
     ) -> _Ending:
         """Return the claim to end.
 
-        Without a token, it is the worker's last claim of the task. Raise LockLost,
-        NoTask.
+        Without a token, return the worker's last claim of the task. Raise LockLost if
+        the worker has lost the claim, NoTask if there is no such task.
         """
         if len((fields.get("reason") or "").encode()) > MAX_REASON_BYTES:
             raise BadInput(
@@ -248,7 +254,7 @@ class Claims:
             )
         known = self._log.state.entries.get(task_id)
         if token is not None and known is not None:
-            # The event that ends it brings the latest state.
+            # The event that ends the claim brings the latest state.
             return _Ending(op, task_id, worker, token, fields, meta)
         entry = self._log.entry(task_id)
         if token is None and (
@@ -258,10 +264,9 @@ class Claims:
         return _Ending(op, task_id, worker, entry.token if token is None else token, fields, meta)
 
     def _check_lock(self, ending: _Ending) -> Lock | None:
-        """Return the lock, None if it is not held any more: that alone does not waste
-        the work.
-
-        Raise LockLost if it is held by another worker, or with another token.
+        """Return the lock, None if no worker holds it any more: then the work still
+        counts. Raise LockLost if another worker holds the lock, or if it has another
+        token.
         """
         status = self._log.locks.status(ending.task_id)
         if not status.is_held or status.lock is None:
@@ -276,8 +281,8 @@ class Claims:
     def _append(self, ending: _Ending) -> bool:
         """Append the event.
 
-        Return False if the claim had been ended this way before. Raise LockLost if it
-        is lost.
+        Return False if the claim had been ended this way before. Raise LockLost if the
+        worker has lost the claim.
         """
         log, task_id = self._log, ending.task_id
         line = event(
@@ -307,7 +312,7 @@ class Claims:
     def _refusal(
         self, op: str, entry: TaskState, worker: str, token: int | None, lock: Lock | None = None
     ) -> LockLost:
-        """Log that an end was refused, and return the error for its worker.
+        """Log that the end of a claim was refused, and return the error for the worker.
 
         `lock` is the task's lock if another claim holds it.
         """
@@ -336,7 +341,7 @@ class Claims:
         return LockLost(entry.id, f"{worker} has no claim on {entry.id}{named}: {why}. {advice}")
 
     def _is_logged(self, ending: _Ending) -> bool:
-        """Return whether the status log has the record of this end."""
+        """Return whether the status log has the record of this end of a claim."""
         for _, record in self._log.status.query(ending.task_id):
             meta = record.get("meta")
             if (
@@ -350,7 +355,7 @@ class Claims:
         return False
 
     def _log_end(self, ending: _Ending) -> None:
-        """Append the status record of an end that the log accepted."""
+        """Append the status record of an accepted end of a claim."""
         entry = self._log.current(ending.task_id)
         reason = ending.fields.get("reason") or ""
         meta: dict[str, Any] = {"token": ending.token, "attempt": entry.attempts, **ending.meta}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOG = "tasks"
 
 READY = "ready"
-WAITING = "waiting"  # for the tasks it comes after
+WAITING = "waiting"  # for the tasks in its `after`
 RUNNING = "running"
 DONE = "done"
 FAILED = "failed"
@@ -29,7 +29,7 @@ CANCELLED = "cancelled"
 STATES = (READY, WAITING, RUNNING, DONE, FAILED, CANCELLED)
 ENDED = (DONE, FAILED, CANCELLED)
 
-# The longest text of a worker about a task. The status log has it too, twice.
+# The longest text of a worker about a task. The status log has this text twice, too.
 MAX_REASON_BYTES = 1 << 20
 
 _PYTHON_TYPES = {
@@ -55,7 +55,7 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of each field of an event
 def event(op: str, **fields: Any) -> bytes:
     """Return one line of the log.
 
-    Fields that are None or "" are left out. Raise BadInput if it is too long.
+    Fields that are None or "" are left out. Raise BadInput if the line is too long.
     """
     given = {
         "op": op,

@@ -1,7 +1,7 @@
 """Read tasks from a file: JSON Lines, a JSON list or YAML, with the names of a task's
 fields.
 
-Nothing is guessed: an entry that is not a task is an error that says where it stands.
+An entry that is not a task is an error, which names the position of the entry.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from swarm.queue.task import TaskSpec, spec_from
 
 
 def parse(text: str, name: str) -> list[TaskSpec]:
-    """Return the tasks in a file. The ending of its `name` says its format, else the
-    first character does.
+    """Return the tasks in a file.
 
-    Raise BadInput, and StoreError for YAML without PyYAML.
+    The ending of the file's `name` tells the format, else the first character does.
+    Raise BadInput if an entry is invalid, StoreError for YAML without PyYAML.
     """
     ending = name.rpartition(".")[2].lower()
     begins = text.lstrip("\ufeff \t\r\n")[:1]
@@ -54,7 +54,9 @@ def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_json_lines(text: str) -> bool:
-    """Return whether the first line is a whole object, and not the beginning of one."""
+    """Return whether the first line is a whole JSON object, and not the beginning of an
+    object.
+    """
     first = text.lstrip("\ufeff \t\r\n").partition("\n")[0]
     try:
         return isinstance(json_codec.loads(first), dict)

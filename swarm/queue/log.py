@@ -1,8 +1,8 @@
 """The queue of one store as its parts see it: the log with its state, the locks, the
 status log.
 
-The state is what the log says. Only a task's lock says whether its worker is alive;
-"cannot tell" is never "dead".
+The state follows from the log. Only a task's lock tells whether its worker is alive. If
+the lock cannot be read, the worker counts as alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from swarm.stores.log_fold import LogFold
 
 
 class QueueLog:
-    """Reads and writes the queue's log. Not for two threads at once."""
+    """Reads and writes the queue's log.
+
+    Two threads must not use an object at the same time.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -35,12 +38,15 @@ class QueueLog:
         return self.fold.state
 
     def read(self) -> QueueState:
-        """Read all new events. Return the state after them."""
+        """Read all new events. Return the state that follows."""
         self.fold.read()
         return self.state
 
     def append(self, line: bytes) -> bool:
-        """Append an event and read up to it. Return whether it changed the state."""
+        """Append an event and read the log up to this event.
+
+        Return whether the event changed the state.
+        """
         return self.fold.append(line)
 
     def entry(self, task_id: str) -> TaskState:
@@ -62,7 +68,7 @@ class QueueLog:
     def is_dead(self, entry: TaskState) -> bool:
         """Return whether the lock of a running task is free.
 
-        False if that cannot be read.
+        Return False if the lock cannot be read.
         """
         try:
             return not self.locks.status(entry.id).is_held
@@ -70,11 +76,11 @@ class QueueLog:
             return False
 
     def effective_state(self, entry: TaskState) -> str:
-        """Return the state of a task, with a look at its lock if it is running."""
+        """Return the state of a task. Read its lock if the task is running."""
         return effective_state(entry, lock_is_free=entry.state == RUNNING and self.is_dead(entry))
 
     def task(self, entry: TaskState) -> Task:
-        """Return a task in its effective state."""
+        """Return a task, in the state that follows from log and lock."""
         task, state = entry.task(), self.effective_state(entry)
         return (
             task
@@ -85,13 +91,13 @@ class QueueLog:
     def release_quietly(
         self, task_id: str, worker: str, token: int, known: Lock | None = None
     ) -> None:
-        """Release a lock if it is still this worker's.
+        """Release a lock if this worker still holds it.
 
-        `known`: the lock as it was last seen.
+        `known`: the lock as it was last read.
         """
         try:
             self.locks.release(task_id, worker, token, known=known)
         except (NotYours, StoreError):
-            # Another worker has it, or it cannot be released now: then it ends with its
-            # lease.
+            # Another worker has the lock, or it cannot be released now: then its lease
+            # ends it.
             pass

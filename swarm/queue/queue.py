@@ -1,10 +1,11 @@
 """A queue of tasks for many workers.
 
-`TaskQueue` adds tasks, lets each be claimed by one worker at a time, and takes the
-result. The queue is a log; `queue.state` defines the state that follows from it. The
-events done, fail and release carry the token of their claim. The queue refuses them
-with LockLost after a newer claim. When a worker dies, the lock of its task becomes
-free, at once or at the end of its lease, and the next worker that asks gets the task.
+`TaskQueue` adds tasks, lets one worker at a time claim each task, and takes the result.
+The queue is a log; `queue.state` defines the state that follows from the log. The
+events done, fail and release carry the token of their claim. After a newer claim, the
+queue refuses these events with LockLost. When a worker dies, the lock of its task
+becomes free, at once or at the end of its lease, and the next worker that asks gets the
+task.
 
 Without a store, each call uses the state directory that the environment names. Threads
 may share the object.
@@ -52,8 +53,8 @@ class TaskQueue:
     def add(self, task_id: str, prompt: str | None = None, **fields: Unpack[TaskFields]) -> Task:
         """Add a task, with the fields of `TaskSpec` by name.
 
-        Raise TaskExists if its id is taken, and BadInput if a field is invalid or the
-        task comes after one that does not exist.
+        Raise TaskExists if its id is taken, and BadInput if a field is invalid or a
+        task in `after` does not exist.
         """
         spec = spec_from({"id": task_id, "prompt": prompt, **fields})
         _, known = self.add_all([spec])
@@ -70,13 +71,13 @@ class TaskQueue:
     def add_all(
         self, specs: Sequence[TaskSpec], progress: Callable[[int], object] = lambda count: None
     ) -> tuple[list[str], list[str]]:
-        """Add tasks. They may come after each other in any order.
+        """Add tasks.
 
-        Return the ids that are new, and those that already existed with equal fields. A
-        call that was killed can be repeated. Raise BadInput or TaskExists before
-        anything is written.
+        `after` may name tasks of the same call, in any order. Return the ids that are
+        new, and the ids that already existed with equal fields. A call that was killed
+        can be repeated. Raise BadInput or TaskExists before anything is written.
         """
-        # A program may have made them without a check.
+        # A program may have made these tasks without a check.
         specs = [spec_from(spec.fields()) for spec in specs]
         with self._mutex:
             log = self._log()
@@ -119,13 +120,13 @@ class TaskQueue:
         commands_only: bool = False,
         wait: float = 0.0,
     ) -> Claim:
-        """Claim the best ready task, or the named one: acquire its lock and log START.
+        """Claim the best ready task, or the named task: acquire its lock and log START.
 
-        `bound`: the lock is free as soon as this process ends. `commands_only`: only a
-        task with a command of its own. `wait`: try for so many seconds; a named task
-        that is not in the queue is not waited for. Raise NoTask if there is none to
-        claim, LockHeld if another worker has the named one, WrongState if the named one
-        is not ready.
+        `bound`: the lock is free as soon as this process ends. `commands_only`: claim
+        only a task with its own command. `wait`: try for so many seconds, but do not
+        wait for a named task that is not in the queue. Raise NoTask if there is no task
+        to claim, LockHeld if another worker has the named task, WrongState if the named
+        task is not ready.
         """
         check_name(worker, "worker")
         ttl = settings.lock_ttl() if ttl is None else check_ttl(ttl, fractions=True)
@@ -143,11 +144,9 @@ class TaskQueue:
     def retry_claim(
         self, claim: Callable[[], Claim], wait: float, stopped: Callable[[], bool] = lambda: False
     ) -> Claim:
-        """Call `claim` until it succeeds, for up to `wait` seconds, or until soon after
-        it was `stopped`.
-
-        Raise the last error of `claim`. A task that is not in the queue is not waited
-        for.
+        """Call `claim` until it succeeds, for up to `wait` seconds, or until `stopped`
+        returns true. Do not wait for a task that is not in the queue. Raise the last
+        error of `claim`.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -168,7 +167,8 @@ class TaskQueue:
         runs.
 
         `group`: a process group that works on the task. The end of the block does not
-        release the task: `done`, `fail` and `release` do. Raise LockLost.
+        release the task; `done`, `fail` and `release` do. Raise LockLost if the worker
+        has lost the claim.
         """
         locks = self._log().locks
         lock = (
@@ -192,8 +192,8 @@ class TaskQueue:
     ) -> Task:
         """End the claim: the task is done. `meta` goes to the status record.
 
-        Raise LockLost if the task is not this worker's any more. That is logged, and
-        changes nothing.
+        Raise LockLost if the worker has lost the claim. The refusal is logged, and the
+        task does not change.
         """
         return self._end("done", task_id, worker, token, {"reason": result}, meta)
 
@@ -210,8 +210,8 @@ class TaskQueue:
     ) -> Task:
         """End the claim: the attempt failed. Raise LockLost as `done` does.
 
-        The task is ready again after `delay` seconds. It is failed if this was its last
-        attempt, or if the failure is `final`.
+        The task is ready again after `delay` seconds. The task is failed if this was
+        its last attempt, or if the failure is `final`.
         """
         fields = {"reason": reason, "delay": check_wait(delay) or None, "final": final or None}
         return self._end("fail", task_id, worker, token, fields, meta)
@@ -228,9 +228,10 @@ class TaskQueue:
     # Directing it ---------------------------------------------------------------------
 
     def retry(self, task_id: str, worker: str) -> Task:
-        """Make a failed or cancelled task ready again, with no attempts made.
+        """Make a failed or cancelled task ready again.
 
-        Raise WrongState for another task.
+        Its count of attempts starts again at 0. Raise WrongState if the task is in
+        another state.
         """
         check_name(worker, "worker")
         with self._mutex:
@@ -251,8 +252,8 @@ class TaskQueue:
     def cancel(self, task_id: str, worker: str, reason: str = "") -> Task:
         """Cancel a task.
 
-        A running one loses its lock, so that its worker stops. Raise WrongState if it
-        has ended.
+        A running task loses its lock, so that its worker stops. Raise WrongState if the
+        task has ended.
         """
         check_name(worker, "worker")
         with self._mutex:
@@ -269,7 +270,7 @@ class TaskQueue:
                 "SKIP", worker, task_id, f"cancelled: {reason}" if reason else "cancelled"
             )
             if entry.token:
-                # The lock of its last claim, if that still holds it.
+                # The lock of the task's last claim, if this claim still holds it.
                 log.release_quietly(task_id, entry.worker, entry.token)
             return entry.task()
 
@@ -281,10 +282,8 @@ class TaskQueue:
             return self._log().task(self._log().entry(task_id))
 
     def tasks(self, state: str | None = None) -> list[Task]:
-        """Return all tasks in the order in which they were added, or those in one
-        state.
-
-        Raise BadInput.
+        """Return all tasks, or all tasks in one state, in the order in which they were
+        added. Raise BadInput if there is no such state.
         """
         if state is not None and state not in STATES:
             raise BadInput(
@@ -313,14 +312,16 @@ class TaskQueue:
             return {state: found[state] for state in STATES if found.get(state)}
 
     def blocked(self) -> dict[str, str]:
-        """Return the tasks that wait for a failed, cancelled or missing one, each with
-        that one.
+        """Return each task that waits for a failed, cancelled or missing task, with the
+        task for which it waits.
         """
         with self._mutex:
             return self._log().read().blocked()
 
     def is_finished(self) -> bool:
-        """Return whether no task is ready or running, or will be unless a user acts."""
+        """Return whether no task is ready or running, and none will be unless a user
+        acts.
+        """
         with self._mutex:
             return self._log().read().is_finished()
 
@@ -332,8 +333,8 @@ class TaskQueue:
         return self._log().fold.wait(timeout)
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a delayed task is ready again, None if there is
-        none.
+        """Return the seconds until a delayed task is ready again, None if no task is
+        delayed.
         """
         with self._mutex:
             log = self._log()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """An item of a doubly linked list. It is in one list at most."""
+    """An item of a doubly linked list. An item is in one list at most."""
 
     __slots__ = ("next", "previous")
 
@@ -35,12 +35,11 @@ class ReadyList:
     def __init__(self) -> None:
         # By priority: a node between the last and the first.
         self._sentinels: dict[int, Node] = {}
-        self._priorities: list[int] = []  # negative, so that the highest is first
+        self._priorities: list[int] = []  # negative: the highest priority is first
 
     def add(self, node: Node, *, first: bool = False) -> None:
-        """Add a node after those of its priority, or with `first` before them.
-
-        A node in the list moves only to be first.
+        """Add a node after the other nodes of its priority, or with `first` before
+        them. A node that is already in the list moves only with `first`.
         """
         if node.next is not None:
             if not first:
@@ -69,7 +68,7 @@ class ReadyList:
         for negative in self._priorities:
             sentinel = node = self._sentinels[-negative]
             while len(found) < among and node.next is not sentinel:
-                # who is is in the list has a next node
+                # a node in the list has a next node
                 node = node.next  # type: ignore[assignment]
                 if fits(node):
                     found.append(node)

@@ -1,7 +1,7 @@
 """The encoding of a queue's snapshot: column by column, compressed.
 
-That loads several times faster than task by task. In most columns all values are equal;
-then one value stands for all.
+A snapshot in columns loads several times faster than task by task. In most columns all
+values are equal; then one value stands for all.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def encode_column(values: Sequence[Any]) -> list[Any] | str:
 def expand(saved: list[Any] | str, count: int) -> Iterable[Any]:
     """Return the `count` values of a column.
 
-    Raise ValueError if it has another number of them.
+    Raise ValueError if the column has another number of values.
     """
     if not isinstance(saved, str):
         return repeat(_fixed(saved[0]), count) if saved else ()
     values = json_codec.loads(_decompress(saved))
     if len(values) != count:
         raise ValueError
-    # States and workers are few: equal texts share their memory.
+    # States and workers are few: equal strings share their memory.
     words: dict[str, str] = {}
     return [
         words.setdefault(value, value) if type(value) is str else _fixed(value) for value in values
@@ -58,7 +58,7 @@ def _fixed(value: Any) -> Any:
 
 
 def _compress(data: bytes) -> str:
-    # Here and below: only a queue with a snapshot needs them.
+    # Imported here and below: only a queue with a snapshot needs these modules.
     from binascii import b2a_base64
 
     try:

@@ -3,18 +3,20 @@
     add      a new task                    a known id changes nothing
     claim    ready -> running              with a larger token than any before, after
                                            all its dependencies are done
-             running -> running            the claim before it is dead: its lock was free
+             running -> running            the worker of the last claim is dead: the
+                                           lock was free
              running -> failed             the same, but the attempts are used up
     done     running -> done               only with the token of the claim
-    fail     running -> ready, failed      the same; failed if it is final, or the last
+    fail     running -> ready, failed      the same; failed if the failure is final, or
+                                           the attempt is the last
     release  running -> ready              the same; the attempt does not count
-    retry    failed, cancelled -> ready    its attempts are counted from 0
+    retry    failed, cancelled -> ready    its count of attempts starts again at 0
     cancel   ready, running -> cancelled
 
 An event that does not fit changes nothing. So a worker that lost its lease cannot
-finish a task, however late it comes and whatever it checked before. All processes that
-have read equally far have the same state. Only a task's lock says whether its worker is
-alive.
+finish a task, however late its event is and whatever the worker checked before. All
+processes that have read equally far have the same state. Only a task's lock says
+whether its worker is alive.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class TaskState(Node):
     """A task in the queue.
 
     `line` is the event that added it: fields by which the queue does not decide are
-    read there.
+    read from this line.
     """
 
     __slots__ = (
@@ -88,7 +90,7 @@ class TaskState(Node):
         self.priority = priority
         self.after = after
         self.max_attempts = max_attempts
-        # When it came into its state, None if that was when it was added.
+        # When the task came into its state, None if it was added in this state.
         self.changed_at = changed_at
         self.state = state
         self.attempts = attempts
@@ -96,9 +98,9 @@ class TaskState(Node):
         self.worker = worker
         self.reason = reason
         self.delay = delay
-        # The event with which its worker ended the last claim, "" if it did not.
+        # The event by which the worker ended the last claim, "" if there is none.
         self.ended_by = ended_by
-        # The number of tasks it comes after that are not done.
+        # The number of tasks in `after` that are not done.
         self.open_dependencies = 0
 
     @property
@@ -111,11 +113,11 @@ class TaskState(Node):
 
     @property
     def since(self) -> str:
-        """The time at which it came into its state."""
+        """The time at which the task came into its state."""
         return self._added_at() if self.changed_at is None else self.changed_at
 
     def due(self) -> float:
-        """Return the time at which the delay before its next attempt ends."""
+        """Return the time at which the delay before the next attempt ends."""
         return (from_iso(self.since) or 0.0) + self.delay
 
     def task(self, before: Task | None = None) -> Task:
@@ -167,8 +169,8 @@ _COLUMNS = (
 def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
     """Return the state of a task, given whether its lock is free.
 
-    A running task whose lock is free has lost its worker. It is ready, or failed after
-    its last attempt, even while no event says so yet.
+    A running task whose lock is free has lost its worker. Such a task is ready, or
+    failed after its last attempt, even while no event says so yet.
     """
     if entry.state != RUNNING or not lock_is_free:
         return entry.shown_state
@@ -176,7 +178,7 @@ def effective_state(entry: TaskState, *, lock_is_free: bool) -> str:
 
 
 class QueueState:
-    """The queue, as far as it was read. `damaged` counts invalid lines."""
+    """The queue, as far as its log was read. `damaged` counts invalid lines."""
 
     VERSION = 3
 
@@ -229,7 +231,7 @@ class QueueState:
         while self._delayed and self._is_due(*self._delayed[0], now):
             moment, name = heapq.heappop(self._delayed)
             entry = self.entries[name]
-            # Else the delay was of an earlier attempt.
+            # Otherwise the delay belongs to an earlier attempt.
             if entry.state == READY and moment == entry.due():
                 entry.delay = 0.0
                 self._ready.add(entry)
@@ -243,7 +245,7 @@ class QueueState:
     def is_finished(self, *, commands_only: bool = False) -> bool:
         """Return whether no task is running or ready, now or after its delay.
 
-        Then the rest wait for failed tasks.
+        Then all other open tasks wait for failed tasks.
         """
         delayed = [
             entry for _, name in self._delayed if (entry := self.entries[name]).state == READY
@@ -253,21 +255,22 @@ class QueueState:
         return not self._ready.best(lambda entry: entry.has_command or not commands_only)
 
     def next_due(self) -> float | None:
-        """Return the time at which the next delayed task is ready again, None if there
-        is none.
+        """Return the time at which the next delayed task is ready again, None if no
+        task is delayed.
         """
         return self._delayed[0][0] if self._delayed else None
 
     def find_cycle(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a cycle that there would be if these tasks were added, each after
-        others; empty if there is none.
+        """Return a cycle that would exist if these tasks were added, each after others.
+
+        Return an empty list if there is no cycle.
         """
-        # Known tasks have no cycle. They can be part of one only if one of them waits
+        # Known tasks have no cycle. They can be part of one only if a known task waits
         # for a new task.
         known = self.entries if any(name in self._dependents for name in asked) else {}
         checked: set[str] = set()
         for start in asked:
-            # The path so far, each with the tasks left to try.
+            # The path so far: each task with the tasks left to try.
             path = {} if start in checked else {start: iter(asked[start])}
             while path:
                 here = next(reversed(path))
@@ -284,8 +287,8 @@ class QueueState:
         return []
 
     def blocked(self) -> dict[str, str]:
-        """Return the tasks that wait for a failed, cancelled or missing one, each with
-        that one.
+        """Return each task that waits for a failed, cancelled or missing task, with the
+        task for which it waits.
         """
         found: dict[str, str] = {}
         culprits = [
@@ -450,8 +453,9 @@ class QueueState:
             self._ready.add(entry, first=first)
 
     def _is_due(self, moment: float, task_id: str, now: float) -> bool:
-        """Return whether a delay is over, also if the clock was set back: no task waits
-        longer than its delay.
+        """Return whether a delay is over, even if the clock was set back.
+
+        No task waits longer than its delay.
         """
         entry = self.entries[task_id]
         return now >= moment or now < moment - entry.delay

@@ -1,11 +1,12 @@
-"""A task: what a user asks for (`TaskSpec`), and what has become of it (`Task`).
+"""A task as a user asks for it (`TaskSpec`), and as it is now in the queue (`Task`).
 
 Every field of a task is declared once, in `TaskSpec`. The check of input, the JSON
 form, the types in the queue's log, the options of `swarm task add` and the schema of
 the HTTP API follow from this declaration. `TaskFields` repeats it for type checkers; a
 test compares the two.
 
-A command that only counts tasks imports this module, so it does without `dataclasses`.
+A command that only counts tasks imports this module, so the module does not import
+`dataclasses`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Kind:
     """A kind of value: its JSON types, its name in a usage line, and the check of
     input.
 
-    `check` takes a value, the words that name it in an error, and its field. It returns
-    the value as a `TaskSpec` has it, and raises BadInput. `none_is_default`: null means
-    "not given".
+    `check` takes a value, the words that name the value in an error, and its field.
+    `check` returns the value as a `TaskSpec` has it, or raises BadInput.
+    `none_is_default`: null means "not given".
     """
 
     __slots__ = ("check", "json_types", "metavar", "none_is_default")
@@ -73,14 +74,14 @@ class TaskField(Field):
 
     @property
     def option(self) -> str:
-        """Its option of `swarm task add`, "" for the id and the command, which have
-        none.
+        """The option of `swarm task add` for this field, "" for the id and the command,
+        which have no option.
         """
         return "" if self.kind in (NAME, COMMAND) else "--" + self.name.replace("_", "-")
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its value in `Task.fields`, as JSON Schema."""
+        """The JSON Schema of this field's value in `Task.fields`."""
         types = [*self.kind.json_types, *(["null"] if self.default is None else [])]
         found: dict[str, Any] = {
             "type": types[0] if len(types) == 1 else types,
@@ -91,7 +92,10 @@ class TaskField(Field):
         return found | ({"minimum": self.least, "maximum": self.most} if self.kind is WHOLE else {})
 
     def check(self, given: Mapping[str, Any], where: str) -> Any:
-        """Return its value in `given`, or its default. Raise BadInput."""
+        """Return the field's value in `given`, or its default.
+
+        Raise BadInput if the value is invalid.
+        """
         value = given.get(self.name, None if self.default is REQUIRED else self.default)
         if value is None and self.kind.none_is_default:
             return self.default
@@ -184,11 +188,12 @@ class _Declared(FrozenRecord):
 
 
 class TaskSpec(_Declared):
-    """A task as a user asks for it. It has a `prompt` for an agent, a `command`, or
-    both.
+    """A task as a user asks for it.
 
-    With both, the command runs and finds the prompt in its environment. A command that
-    is one text goes to a shell. A command that is a list runs as it is.
+    It has a `prompt` for an agent, a `command`, or both.
+
+    With both, the command runs and finds the prompt in its environment. A command given
+    as one string is run by a shell. A command given as a list is run as it is.
     """
 
     id: str = task_field(NAME, "its name, unique in the queue")
@@ -236,7 +241,7 @@ _NAMES = tuple(field.name for field in TASK_FIELDS)
 if TYPE_CHECKING:
 
     class TaskFields(TypedDict, total=False):
-        """What `TaskQueue.add` takes by name."""
+        """The arguments that `TaskQueue.add` takes by name."""
 
         command: str | Sequence[str] | None
         priority: int
@@ -247,7 +252,9 @@ if TYPE_CHECKING:
 
 
 class Task(FrozenRecord):
-    """A task as it stands: what a user asked for, and what has become of it."""
+    """A task as it is now: the fields that a user asked for, its state and its
+    attempts.
+    """
 
     spec: TaskSpec
     state: str
@@ -255,11 +262,11 @@ class Task(FrozenRecord):
     worker: str
     token: int | None
     since: str
-    """When it came into this state."""
+    """When the task came into this state."""
     reason: str
-    """The text with which its last worker finished, failed or released it."""
+    """The text with which the last worker finished, failed or released the task."""
     ready_at: str
-    """When the delay before its next attempt ends, "" if there is none."""
+    """When the delay before the next attempt ends, "" if there is no delay."""
     added_at: str
 
     @property
@@ -310,7 +317,7 @@ def task_schema(states: Sequence[str]) -> dict[str, dict[str, Any]]:
 def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
     """Return the task that a user or a program describes.
 
-    Raise BadInput that says what is wrong, and where.
+    Raise BadInput that says which field is wrong, and why.
     """
     if not hasattr(fields, "keys"):
         raise BadInput(f'{where} is not an object with "id" and "prompt" or "command".')
@@ -337,7 +344,7 @@ def spec_from(fields: Any, where: str = "the task") -> TaskSpec:
 def spec_in_log(record: Mapping[str, Any]) -> TaskSpec:
     """Return the task that an `add` event of the log describes.
 
-    It was checked before it was written.
+    The task was checked before the event was written.
     """
     given: dict[str, Any] = {name: record[name] for name in _NAMES if name in record}
     for name, value in given.items():

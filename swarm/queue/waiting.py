@@ -1,15 +1,15 @@
-"""Wait until a task is in some condition, and notice when it never will be.
+"""Wait until a task meets a condition, and notice when the task never will.
 
-    done                               the queue says that it is done; a task that is not in
-                                       the queue has a DONE that no START follows
+    done                               the task is done in the queue; a task that is not
+                                       in the queue has a DONE without a later START
     free                               its lock is free
     ready waiting running ...          its state in the queue
     START DONE WAIT ERROR HELP SKIP    its latest status record, now or later
 
 Informational records do not count. A condition that only a user can bring about, such
-as "done" for a failed task, will `never` come: waiting for it ends at once. A task that
-does not exist yet is waited for. The store reports most changes; the end of a process,
-which nothing reports, is looked for every second.
+as "done" for a failed task, will `never` come: the wait ends at once. If the task does
+not exist yet, the wait goes on. The store reports most changes; the end of a process,
+which no store reports, is checked every second.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from swarm.stores.contract import Store
 
 FREE = "free"
 CONDITIONS = (FREE, *QUEUE_STATES, *STATES)
-_POLL_INTERVAL = 1.0  # seconds between looks for changes that nothing reports
+_POLL_INTERVAL = 1.0  # seconds between checks for changes that no store reports
 _ENDLESS = 3600.0  # seconds of one sleep without a deadline
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether the condition is met, and a text that says how things are.
+    """Whether the condition is met, and a text that describes the task.
 
-    `never`: only a user can bring it about.
+    `never`: only a user can bring the condition about.
     """
 
     met: bool
@@ -53,11 +53,11 @@ def wait_for(
     unknown: Callable[[], object] = lambda: None,
     away: Callable[[Unreachable], object] | None = None,
 ) -> Answer:
-    """Wait until the condition is met, or never can be, or time is up. Return the
-    answer then.
+    """Wait until the condition is met, or never can be, or time is up.
 
-    Call `unknown` once if there is no such task. With `away`, call it while the server
-    is unreachable and go on waiting; without it, raise Unreachable. Raise BadInput.
+    Return the answer of that moment. Call `unknown` once if there is no such task.
+    While the server is unreachable, call `away` and go on waiting; without `away`,
+    raise Unreachable. Raise BadInput if the condition is unknown.
     """
     check_name(task, "task_id")
     if what not in CONDITIONS:
@@ -166,9 +166,9 @@ class _TaskQuestion:
 class _TaskRecords:
     """The status records of one task, as far as they were read.
 
-    `latest` is the state of the last one, "" if there is none; `done` says whether no
-    START followed the last DONE; `later` has the states that came after the first read,
-    however short they lasted.
+    `latest` is the state of the last record, "" if there is no record. `done` says
+    whether no START followed the last DONE. `later` has the states that came after the
+    first read, even those that lasted a moment.
     """
 
     def __init__(self, store: Store, task: str) -> None:
@@ -184,7 +184,7 @@ class _TaskRecords:
     def read(self) -> None:
         while True:
             lines, after = self._store.read_log(LOG, self.cursor)
-            # Another log has taken its place.
+            # Another log has replaced the log.
             if not self._store.continues(self.cursor, after):
                 self.cursor, self.latest, self.worker, self.done = "", "", "", False
                 continue

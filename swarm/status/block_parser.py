@@ -1,6 +1,6 @@
 """Parse a block of the status log into rows, and summarise the rows of a block.
 
-Nothing here depends on the lines before the block.
+The result does not depend on the lines before the block.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 AT, STATE, WORKER, TASK, TEXT = range(5)
 ENDING = ("DONE", "SKIP")
 
-# Parsing fewer takes less time than compiling the patterns of the fast path.
+# Parsing fewer lines takes less time than compiling the patterns of the fast path.
 _FAST_PATH_BYTES = 1 << 15
 
 
 class Rows:
-    """The rows of some lines, in order.
+    """The rows parsed from a block of status-log lines, in the order of the lines.
 
     `informational` has the indexes of the rows that change no task. `records` and
     `damaged` count lines; a record without a known state or a task has no row.
@@ -64,7 +64,7 @@ class Rows:
 
 
 class BlockSummary(FrozenRecord):
-    """The effect of a block of rows, as if each had been applied."""
+    """The effect of a block of rows, as if each row had been applied."""
 
     records: int
     damaged: int
@@ -91,7 +91,7 @@ def parse_block(block: bytes) -> Rows:
 def parse_lines(block: bytes) -> Rows:
     """Return the rows of a block, each line parsed as JSON.
 
-    The fast path must give the same.
+    The fast path must return the same rows.
     """
     found = Rows([])
     for line in block.split(b"\n"):
@@ -100,7 +100,7 @@ def parse_lines(block: bytes) -> Rows:
 
 
 def _parse_fast(text: str) -> Rows:
-    # A look at few new lines needs no `re`.
+    # Reading a few new lines needs no `re`.
     from swarm.status.plain_records import plain_rows, split_rows
 
     rows = plain_rows(text)
@@ -155,8 +155,8 @@ def _last_of_workers(rows: list[Row]) -> list[Row]:
 
 
 def _text(value: object) -> str:
-    """Return a text that can be saved: lone surrogates, which JSON can spell, cannot be
-    written.
+    """Return a string that can be saved: lone surrogates, which JSON can contain,
+    cannot be written.
     """
     if not isinstance(value, str):
         return ""

@@ -1,5 +1,6 @@
-"""The status log for Python programs: `StatusBroadcaster` writes records of one worker,
-and reads all.
+"""The status log for Python programs:
+
+`StatusBroadcaster` writes records of one worker, and reads all records.
 
 Without a store, each call uses the state directory that the environment names.
 """
@@ -20,9 +21,9 @@ __all__ = ["BroadcastState", "StatusBroadcaster"]
 
 
 class BroadcastState(StrEnum):
-    """The six states.
+    """The six states of a record.
 
-    They are fixed; other facts go into `meta`. A member equals its string.
+    Other facts go into `meta`. Each member equals its string.
     """
 
     START = "START"
@@ -52,9 +53,9 @@ class StatusBroadcaster:
         message: str = "",
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Append a record and return it.
+        """Append a record and return the record.
 
-        Raise BadInput (a ValueError), with nothing written.
+        Raise BadInput (a ValueError) before anything is written.
         """
         _check_state(state)
         if not isinstance(message, str):
@@ -104,9 +105,9 @@ class StatusBroadcaster:
         return [record for _, record in self._log().query(check_name(task_id, "task_id"))]
 
     def read(self, cursor: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Return some records after the cursor, and the cursor after them.
+        """Return some records after the cursor, and the cursor after the last of them.
 
-        "" is the beginning.
+        The cursor "" is the beginning of the log.
         """
         found, after = self._log().read(cursor)
         return [record for _, record in found], after
@@ -119,16 +120,15 @@ class StatusBroadcaster:
         state: BroadcastState | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield records as they come, after the cursor `since`, else new ones.
-
-        End after `timeout` seconds without one.
+        """Yield records as they come: records after the cursor `since`, else only new
+        records. End after `timeout` seconds without a record.
         """
         if task_id is not None:
             check_name(task_id, "task_id")
         if state is not None:
             _check_state(state)
         log = self._log()
-        # Now, and not at the first call of next().
+        # The cursor is taken now, and not at the first call of next().
         start = log.end() if since is None else since
         return (
             record

@@ -1,4 +1,4 @@
-"""Status records about events: which of them only inform, and the record of a broken
+"""Status records about events: which records only inform, and the record of a broken
 lock.
 
 An informational record says something about a task without changing its state:
@@ -47,7 +47,7 @@ def lost(**facts: Any) -> dict[str, Any]:
 
 
 def is_from_agent(record: Mapping[str, Any]) -> bool:
-    """Return whether a record passes on what an agent printed or reported."""
+    """Return whether a record has a line that an agent printed or reported."""
     meta = record.get("meta")
     return isinstance(meta, dict) and meta.get("from") == "output"
 
@@ -68,7 +68,8 @@ def log_break(
     """Log that `who` broke the lock of a task, so that its holder and all readers of
     the log see it.
 
-    `worker` and `token` are the holder's, "" and None if the lock was unreadable.
+    `worker` and `token` belong to the holder. They are "" and None if the lock was
+    unreadable.
     """
     was = {"worker": worker, "token": token} if worker else {}
     text = f"lock broken by {who}" + (f"; it was held by {worker}" if worker else "")

@@ -1,8 +1,9 @@
 """The status log: how a record is written and read, on any store.
 
 A record has both names of its fields: `type` and `state`, `reason` and `message`. A
-reader accepts records with one of the two, `worker_id` for `worker`, unknown keys, and
-lines of other programs. It skips and counts a line that is not a JSON object.
+reader accepts records with one of the two names, `worker_id` for `worker`, unknown
+keys, and lines of other programs. A reader skips and counts each line that is not a
+JSON object.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class StatusLog:
         reason: str = "",
         meta: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Append a record. Return its line. Raise BadInput, with nothing written."""
+        """Append a record.
+
+        Return its line. Raise BadInput before anything is written.
+        """
         return self._write(state, worker, task, reason, meta)[0]
 
     def add(
@@ -60,8 +64,8 @@ class StatusLog:
     ) -> tuple[bytes, dict[str, Any]]:
         """Append a record.
 
-        Return its line, and the record as readers get it. Raise BadInput, with nothing
-        written.
+        Return its line, and the record as readers get it. Raise BadInput before
+        anything is written.
         """
         line, now = self._write(state, worker, task, reason, meta)
         if meta is not None or not type(worker) is type(task) is type(reason) is str:
@@ -126,9 +130,7 @@ class StatusLog:
         self, cursor: str = "", *, one: bool = False
     ) -> tuple[list[tuple[bytes, dict[str, Any]]], str]:
         """Return some records after the cursor, each as line and parsed, and the cursor
-        after them.
-
-        If there is none, the cursor is the same.
+        after the last of them. If there is no record, return the same cursor.
         """
         while True:
             lines, after = self.store.read_log(LOG, cursor, 0 if one else 1 << 20)
@@ -156,11 +158,10 @@ class StatusLog:
         silence: float | None = None,
         away: Callable[[Unreachable], object] | None = None,
     ) -> Iterator[tuple[bytes, dict[str, Any], str]]:
-        """Yield records as they come, each with the cursor after it: those after
-        `since`, else new ones.
-
-        End after `silence` seconds without one. With `away`, call it while the server
-        is unreachable and go on; without it, raise Unreachable.
+        """Yield records as they come, each with the cursor after it: records after
+        `since`, else only new records. End after `silence` seconds without a record.
+        While the server is unreachable, call `away` and go on; without `away`, raise
+        Unreachable.
         """
         cursor = self.end() if since is None else since
         while True:
@@ -198,8 +199,8 @@ class StatusLog:
 
 
 def search_texts(task: str) -> tuple[bytes, bytes]:
-    """Return texts of which every record of a task has one: its name, or an escape with
-    which it may be written.
+    """Return strings of which every record of a task contains one: the task's name, or
+    an escape that the name may be written with.
     """
     return json_codec.dumps(task).encode(), b"\\u"
 
@@ -207,7 +208,7 @@ def search_texts(task: str) -> tuple[bytes, bytes]:
 def parse_record(line: bytes) -> dict[str, Any] | None:
     """Return the record in a line, with both names of each field.
 
-    Return None if it is not a JSON object.
+    Return None if the line is not a JSON object.
     """
     try:
         record = json_codec.loads(line)

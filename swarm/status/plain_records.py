@@ -1,10 +1,10 @@
 """A fast path for `block_parser`: read many plain records with one search.
 
 A record is *plain* if swarm could have written it, nothing in it is escaped, and its
-`meta` holds only whole numbers. Then its fields stand where the groups of a pattern
-are, and nothing else in the line can change its meaning. The first look at a log of a
-million records is four times as fast this way. `block_parser` parses all other lines,
-and a test compares the two ways.
+`meta` holds only whole numbers. Then a pattern finds the fields of the record, and
+nothing else in the line can change its meaning. The first read of a log of a million
+records is four times as fast this way. `block_parser` parses all other lines, and a
+test compares the two ways.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from swarm.status.block_parser import Row
 
 
-_NO_ESCAPES = '[^"]'  # a character within quotes, in a text without backslashes
-_ONE_LINE = r'[^"\\\n]'  # the same in any text
+_NO_ESCAPES = '[^"]'  # a character within quotes, in a string without backslashes
+_ONE_LINE = r'[^"\\\n]'  # a character within quotes, in any string
 
 
 def plain_rows(text: str) -> list[Row] | None:
-    """Return the rows of a text of whole lines, None if not all of them are plain or a
-    SKIP is among them.
+    """Return the rows of a string of whole lines.
+
+    Return None if a line is not plain, or is a SKIP.
     """
     if "\\" in text:
         return None
     rows = re.compile(_ALL_PLAIN, re.MULTILINE).findall(text)
-    # Each match ends with a newline. If there are no more newlines than that, none
-    # stands within quotes.
+    # Each match ends with a newline. If there are as many newlines as matches, no
+    # newline stands within quotes.
     return rows if len(rows) == text.count("\n") else None
 
 
@@ -46,11 +47,12 @@ def split_rows(text: str) -> Iterator[tuple[Row | None, str]]:
 
 
 def _pattern(inside: str, states: Sequence[str], key: str) -> str:
-    """Return the pattern of a plain record. `inside` is a character within quotes,
-    `key` a key of `meta`.
+    """Return the pattern of a plain record.
 
-    Optional parts are in `(?>…|)` and every repeat is possessive: with backtracking it
-    would take twice as long.
+    `inside` is a character within quotes, `key` a key of `meta`.
+
+    Optional parts are in `(?>…|)` and every repeat is possessive: with backtracking the
+    search would take twice as long.
     """
     name = f"({inside}{{1,{NAME_LIMIT}}}+)"
     number = rf'"{key}": (?>[1-9][0-9]{{0,9}}+|0)'
@@ -62,8 +64,8 @@ def _pattern(inside: str, states: Sequence[str], key: str) -> str:
     )
 
 
-# Whether a SKIP is informational depends on its `meta`. So the first pattern leaves it
-# out, and the second excludes the keys that matter.
+# Whether a SKIP is informational depends on its `meta`. So the first pattern matches no
+# SKIP, and the second excludes the keys that matter.
 _ALL_PLAIN = _pattern(_NO_ESCAPES, STATES[:-1], '[^"]++')
 _OTHER_KEY = rf'(?!(?:{"|".join(INFORMATIONAL_KEYS)})"){_ONE_LINE}++'
 _ANY_LINE = _pattern(_ONE_LINE, STATES, _OTHER_KEY) + "|^(.*)\n"

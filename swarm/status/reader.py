@@ -1,6 +1,7 @@
-"""The state of the status log. A first look may have to read a million records.
+"""The state of the status log.
 
-A store that offers a log in blocks is read by blocks.
+The first read may have to parse a million records, so the log is read in blocks if the
+store offers blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StatusReader(LogFold[StatusSummary]):
-    """The status log, as far as it was read."""
+    """The state of the status log, as far as the log was read."""
 
     SNAPSHOT_EVERY = 200  # lines
 

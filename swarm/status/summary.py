@@ -5,12 +5,10 @@
     ERROR            something went wrong, until a START, DONE or SKIP
     DONE, SKIP       the task is not open any more
 
-Informational records (`status.events`) change none of that.
-
-The state is bounded, whatever the log holds. It has the latest `LIMIT` open tasks of
-each kind and workers, and the beginning of each text. `dropped` counts the open tasks
-that did not fit. Lines of other programs may hold anything; invalid ones are counted
-and skipped.
+Informational records (`status.events`) do not change the state. The state is bounded,
+whatever the log contains: it has the latest `LIMIT` open tasks of each kind, the latest
+`LIMIT` workers, and the beginning of each text. `dropped` counts the open tasks that
+did not fit. Invalid lines of other programs are counted and skipped.
 """
 
 from __future__ import annotations
@@ -84,14 +82,15 @@ class StatusSummary:
             self._apply_rows(parsed)
 
     def latest(self, task: str) -> LastMessage | None:
-        """Return the record that counts for a task, None if it is not open."""
+        """Return the record that counts for a task, None if the task is not open."""
         return self.waiting.get(task) or self.errors.get(task) or self.started.get(task)
 
     # Snapshots ------------------------------------------------------------------------
 
     def dump(self) -> Any:
-        """Return the state column by column: that loads several times faster than task
-        by task.
+        """Return the state column by column.
+
+        Columns load several times faster than single tasks.
         """
         tables = (self.started, self.waiting, self.errors, self.workers)
         names = LastMessage.field_names()
@@ -165,7 +164,7 @@ class StatusSummary:
                 self.dropped += 1
 
     def _note_worker(self, message: LastMessage) -> None:
-        self.workers.pop(message.worker, None)  # so that it becomes the last
+        self.workers.pop(message.worker, None)  # so that the record becomes the last
         self.workers[message.worker] = message
         if len(self.workers) > LIMIT:
             del self.workers[next(iter(self.workers))]
