@@ -293,35 +293,35 @@ _TOKEN = Option("--token", "N", "only if the lock still has token N")
 COMMANDS = {
     "acquire": Command(
         acquire,
-        "Acquire the lock of a task. Exit 1 if another worker holds it.",
+        "Acquire the lock of a task, by default until it is released. Exit 1: it is held.",
         "swarm lock acquire task-001 worker-0 300",
         positional=("TASK", "WORKER"),
         optional=("TTL_SECONDS",),
         options=(Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),),
         details=(
             (
-                "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. Without "
-                "it, the lock never expires."
+                "With TTL_SECONDS, the lock expires unless a heartbeat comes in that time. By "
+                "default there is no TTL: the lock never expires."
             ),
         ),
     ),
     "release": Command(
         release,
-        "Release a lock. Only the worker that holds it can.",
+        "Release a lock. Only the worker that holds it can release it.",
         "swarm lock release task-001 worker-0",
         positional=("TASK", "WORKER"),
         options=(_TOKEN,),
     ),
     "heartbeat": Command(
         heartbeat,
-        "Start the lease of a lock again. Exit 4: the worker lost the lock and must stop.",
+        "Renew the lease of a lock. Exit 4: the worker lost the lock and must stop.",
         "swarm lock heartbeat task-001 worker-0",
         positional=("TASK", "WORKER"),
         options=(_TOKEN,),
     ),
     "check": Command(
         check,
-        "Show whether a task is locked, by which worker and until when.",
+        "Show whether a task is locked, by which worker and until when. Exit 0 in each case.",
         "swarm lock check task-001",
         positional=("TASK",),
     ),
@@ -340,6 +340,12 @@ COMMANDS = {
         options=(
             Option(
                 "--yes", text="confirm: the holder may still be at work on the task", required=True
+            ),
+        ),
+        details=(
+            (
+                "It is safe when the holder has ended or has stopped its work on the task. "
+                "Otherwise two workers may work on it. See first: swarm lock why TASK"
             ),
         ),
     ),

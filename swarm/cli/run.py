@@ -188,7 +188,7 @@ COMMAND = Command(
         Option(
             "--ttl",
             "S",
-            "lease in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300",
+            "lease in seconds; swarm renews it; default: AI_SWARM_LOCK_TTL, else 300",
         ),
         Option("--wait", "S", "wait up to S seconds for the lock; default: do not wait"),
         Option("--held-exit", "N", "exit code if another worker holds the task; default 1"),

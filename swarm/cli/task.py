@@ -361,7 +361,7 @@ COMMANDS = {
         list_tasks,
         "List all tasks with their states.",
         "swarm task list --state failed",
-        options=(Option("--state", "S", f"only tasks in this state: {' '.join(STATES)}"),),
+        options=(Option("--state", "STATE", f"only tasks in this state: {' '.join(STATES)}"),),
     ),
     "show": Command(
         show,
@@ -371,7 +371,7 @@ COMMANDS = {
     ),
     "claim": Command(
         claim,
-        "Claim the best ready task, or TASK. Exit 1: there is none to claim.",
+        "Claim TASK, or the ready task of the highest priority. Exit 1: none can be claimed.",
         "swarm task claim --worker worker-1",
         optional=("TASK",),
         options=(
@@ -381,8 +381,9 @@ COMMANDS = {
         ),
         details=(
             (
-                "A claim locks the task, logs START and prints what to do. A heartbeat starts its "
-                "lease again: swarm lock heartbeat."
+                "A claim locks the task, logs START and prints what to do. Renew its lease with "
+                "swarm lock heartbeat before it ends. Of tasks with the same priority, older "
+                "ones come first, roughly."
             ),
         ),
     ),
@@ -397,7 +398,7 @@ COMMANDS = {
     ),
     "fail": Command(
         fail,
-        "End the attempt at a claimed task as failed.",
+        "End the attempt at a claimed task as failed. While attempts remain, it is ready again.",
         "swarm task fail login 'no database' --worker worker-1 --token 17",
         positional=("TASK",),
         optional=("REASON",),
@@ -405,12 +406,11 @@ COMMANDS = {
             _WORKER,
             _TOKEN,
             Option("--delay", "S", "the task is ready again after S seconds; default: at once"),
-            Option("--final", text="make no further attempt"),
+            Option("--final", text="the task is failed, even if attempts remain"),
         ),
         details=(
             (
-                "Then the task is ready again. After its last attempt, or with --final, it is "
-                "failed. "
+                "After its last attempt the task is failed (swarm task add --max-attempts). "
                 "If REASON is -, it is read from standard input."
             ),
         ),
@@ -426,10 +426,10 @@ COMMANDS = {
     ),
     "retry": Command(
         retry,
-        "Make a failed or cancelled task ready again. Its attempts are counted from 0.",
+        "Make a failed or cancelled task ready again. Its count of attempts starts again at 0.",
         "swarm task retry login",
         optional=("TASK",),
-        options=(Option("--failed", text="all failed tasks instead of one task"),),
+        options=(Option("--failed", text="retry every task in the state failed, instead of TASK"),),
     ),
     "cancel": Command(
         cancel,

@@ -59,8 +59,11 @@ def run(call: Call) -> int:
         # as nohup and a shell's & leave some of them
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+    until_empty = "--until-empty" in call.options
+    if not until_empty:
+        printer.print(f"{name}: waiting for tasks until Ctrl-C ends it")
     try:
-        worker.run(until_empty="--until-empty" in call.options)
+        worker.run(until_empty=until_empty)
     except _Stopped:
         pass
     tally = worker.tally
@@ -105,7 +108,7 @@ class _Printer:
 
 
 def _name(call: Call) -> str:
-    name = whoami(call.options.get("--id"), fallback=None, option="--id N")
+    name = whoami(call.options.get("--id"), fallback=None, option="--id NAME")
     return f"worker-{name}" if name.isascii() and name.isdigit() else name
 
 
@@ -126,7 +129,11 @@ COMMAND = Command(
     "Run a worker that gives queued tasks to an agent, one after the other.",
     "swarm worker --id 1 --exec 'claude -p {prompt}'",
     options=(
-        Option("--id", "N", "the worker; a number N stands for worker-N; default: SWARM_WORKER"),
+        Option(
+            "--id",
+            "N|NAME",
+            "the name of the worker; a number N stands for worker-N; default: SWARM_WORKER",
+        ),
         Option(
             "--exec",
             "CMD",
@@ -135,16 +142,19 @@ COMMAND = Command(
                 "are claimed"
             ),
         ),
-        Option("--until-empty", text="end when no task is left to do"),
+        Option(
+            "--until-empty",
+            text="end with exit code 0 when no task is left to do; default: wait for ever",
+        ),
         Option(
             "--ttl",
             "S",
-            "lease of a task in seconds, renewed by itself; default: AI_SWARM_LOCK_TTL, else 300",
+            "lease of a task in seconds; swarm renews it; default: AI_SWARM_LOCK_TTL, else 300",
         ),
         Option(
             "--timeout",
             "S",
-            "an attempt that takes longer has failed; a task's own timeout counts more",
+            "an attempt that takes longer fails; if a task has a timeout, that is used instead",
         ),
         Option(
             "--backoff",
@@ -172,9 +182,9 @@ COMMAND = Command(
             "alone decides: 0 is done, any other is a failed attempt."
         ),
         (
-            "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. A second one does not "
-            "wait for --grace."
+            "SIGTERM, SIGHUP and Ctrl-C end the agent and release its task. After a second signal "
+            "the worker kills the agent at once, without --grace."
         ),
     ),
-    exit_codes="0 when no task is left, 128 + N if signal N stopped the worker",
+    exit_codes="128 + N if signal N stopped the worker",
 )

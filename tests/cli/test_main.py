@@ -73,3 +73,16 @@ def test_wrong_usage_of_a_hook_never_exits_with_2_which_would_block_the_agent(
     words: list[str],
 ) -> None:
     assert run(*words).code == 1
+
+
+def test_the_help_says_what_a_newcomer_must_know() -> None:
+    def words(*command: str) -> str:
+        return " ".join(run("help", *command).out.decode().split())
+
+    assert "no TTL: the lock never expires" in words("lock", "acquire")
+    assert "Exit 0 in each case" in words("lock", "check")
+    assert "safe when the holder has ended" in words("lock", "break")
+    assert "highest priority" in words("task", "claim")
+    assert "even if attempts remain" in words("task", "fail")
+    assert "default: wait for ever" in words("worker")
+    assert words("worker").partition("Exit codes:")[2].count(" 0 ") == 1

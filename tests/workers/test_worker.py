@@ -860,6 +860,7 @@ class TestCommand:
         TaskQueue().add("a", command="true")
         worker = start("--id", "1")
         assert worker.stdout is not None
+        assert "waiting for tasks until Ctrl-C" in worker.stdout.readline()
         assert "start" in worker.stdout.readline() and "done" in worker.stdout.readline()
         time.sleep(0.2)
         worker.send_signal(signal.SIGINT)
