@@ -103,7 +103,7 @@ else:  # hidden from type checkers: to them a module with __getattr__ has every 
     }
 
     def __getattr__(name: str) -> object:
-        """Import a public name from its module and store it here.
+        """Import a public name from its module and store the name in this module.
 
         Raise AttributeError for any other name.
         """
@@ -115,5 +115,5 @@ else:  # hidden from type checkers: to them a module with __getattr__ has every 
 
 
 def __dir__() -> list[str]:
-    """List every public name, also before its first use."""
+    """List every public name, even before its first use."""
     return sorted({*globals(), *__all__})

@@ -15,7 +15,7 @@
     └── TmuxSwarmError                  3   tmux cannot be used, or gives no sure answer
         └── AgentUnavailable            1   the agent is missing, has ended, or still runs
 
-The text of an error says what is wrong, then what to do. Only commands print it:
+The text of an error says what is wrong, then what to do. Only commands print errors:
 `cli.main` turns an error into a message and an exit code.
 """
 
@@ -61,7 +61,7 @@ class NotYours(SwarmError):
 class LockLost(SwarmError):
     """The worker's lock ended: expired, taken over, removed, or left behind by a fork.
 
-    The worker must stop its work on the task: another worker may be doing it.
+    The worker must stop its work: another worker may be doing the task.
     """
 
     exit_code = 4
@@ -74,10 +74,10 @@ class LockLost(SwarmError):
 class NoTask(SwarmError):
     """There is no task to act on.
 
-    `why` is "unknown" for a task that was named. If no task was named, it is "empty",
-    "finished" or "busy". For "busy", `holders` has the worker of each task that is
-    held. `ready_in` is after how many seconds the next failed task may be tried again,
-    or None.
+    `why` is "unknown" for a task that was named. If no task was named, `why` is
+    "empty", "finished" or "busy". For "busy", `holders` has the worker of each task
+    that is held. `ready_in` is the number of seconds until the next failed task may be
+    tried again, or None.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class WrongState(SwarmError):
 class CannotRun(SwarmError):
     """A command cannot be started.
 
-    `exit_code` is the one of a shell: 127 for a missing command, else 126. `number` is
-    the errno.
+    `exit_code` is the same as from a shell: 127 for a missing command, else 126.
+    `number` is the errno.
     """
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -141,7 +141,7 @@ class Busy(StoreError):
 class Unreachable(StoreError):
     """The server of a store does not answer.
 
-    It may have made the change that was asked for.
+    The server may have made the requested change.
     """
 
 

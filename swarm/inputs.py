@@ -15,9 +15,10 @@ _CONTROL = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
 
 
 def check_name(name: object, what: str) -> str:
-    """Return `name` if it may name a task or a worker. `what` says which in messages.
+    """Return `name` if it may name a task or a worker.
 
-    Such a name is safe as a file name, and on one line of any output. Raise BadInput.
+    `what` is "task" or "worker", for messages. Such a name is safe as a file name, and
+    on one line of any output. Raise BadInput if the name is invalid.
     """
     rule = _broken_rule(name)
     if rule:
@@ -29,10 +30,8 @@ def check_name(name: object, what: str) -> str:
 def whole(text: str, what: str, least: int = 0, most: int | None = None, unit: str = "") -> int:
     """Return the whole number that a user typed.
 
-    `what` names it in messages, `unit` its unit.
-
-    Raise BadInput if it is not a number from `least` to `most`. Without `most`, 18
-    digits are the limit.
+    `what` names the number in messages, `unit` its unit. Raise BadInput if the input is
+    not a number from `least` to `most`. Without `most`, 18 digits are the limit.
     """
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdigit() and len(digits) <= 18:
@@ -63,7 +62,7 @@ def parse_ttl(text: str, what: str) -> int:
 def parse_wait(text: str, what: str) -> float:
     """Return the number of seconds that a user typed, with or without a fraction.
 
-    Raise BadInput.
+    Raise BadInput if the input is invalid.
     """
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 20):
         raise BadInput(f"{what} is {text[:40]!r}, but must be a number of seconds, 0 or more.")

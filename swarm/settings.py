@@ -1,6 +1,6 @@
 """The environment.
 
-It is read here and nowhere else, at each call and never at import.
+Only this module reads the environment, at each call and never at import.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def durable() -> bool:
 
 
 def worker() -> str:
-    """Return the worker that this process acts for, "" if none is named."""
+    """Return the worker of this process, "" if SWARM_WORKER is not set."""
     return variable("SWARM_WORKER")
 
 
@@ -86,7 +86,7 @@ def web_token() -> str:
 
 
 def token_for(task: str) -> int | None:
-    """Return the token of the assigned task, None if `task` is not the assigned one.
+    """Return the token of the assigned task, None if `task` is not the assigned task.
 
     Raise BadInput if the token is not a number.
     """
@@ -170,7 +170,7 @@ def variable(name: str) -> str:
 
     `posix.environ` is the environment at the start of the process, and a program
     changes only `os.environ`. While `os` is not imported, both are the same. The hot
-    commands do not import it: that would take a tenth of their time.
+    commands do not import `os`, which would take a tenth of their time.
     """
     if "os" in sys.modules:
         found: str = sys.modules["os"].environ.get(name, "")

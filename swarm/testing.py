@@ -1,6 +1,6 @@
 """Checks of the store contract, as plain functions.
 
-Run them against a driver of your own.
+Run the checks against your own driver.
 
     from swarm.testing import CHECKS
     for check in CHECKS:

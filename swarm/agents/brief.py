@@ -1,8 +1,6 @@
-"""The brief of an agent: who it is, its task, who else works, what waits, the next
-commands.
-
-The brief is short however large the swarm is; it says how much it leaves out. Text of
-other agents is cut and stays on one line, after the name of its worker.
+"""The brief of an agent: its name, its task, the other workers, the queue, the next
+commands. The brief is short however large the swarm is, and says how much it leaves
+out. Text of other agents is cut and stays on one line, after the name of its worker.
 """
 
 from __future__ import annotations
@@ -22,15 +20,15 @@ from swarm.terminal.text import duration, quoted, shorten, shown
 
 _MAX_ROWS = 8  # of each list
 _MAX_TEXT = 160  # characters of a text that another agent wrote
-_MAX_PROMPT = 4000  # characters of all its tasks' prompts together; `swarm task show` has the rest
+_MAX_PROMPT = 4000  # characters of the agent's prompts together; `swarm task show` has the rest
 
 
 @dataclass(frozen=True)
 class OwnTask:
     """A task or lock of the agent.
 
-    `managed`: another process keeps its lease alive and ends it. `queued`: it is a task
-    of the queue, not only a lock.
+    `managed`: another process sends its heartbeats and ends it. `queued`: a task of the
+    queue, not only a lock.
     """
 
     task_id: str

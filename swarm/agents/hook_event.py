@@ -2,7 +2,7 @@
 input.
 
 Claude Code and Codex use the same names. A field that is missing or has an unexpected
-type is ignored: a newer agent may send other fields, and must not be delayed for that.
+type is ignored: a newer agent may send other fields, and these must not stop its work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HookEvent:
 
 
 def parse(text: str) -> HookEvent:
-    """Return the event in `text`. Raise BadInput if there is none."""
+    """Return the event in `text`. Raise BadInput if `text` has no event."""
     if not text.strip():
         raise BadInput(
             "there is no event on standard input. Agents pass one to their hooks: see swarm "

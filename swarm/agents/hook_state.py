@@ -1,8 +1,8 @@
 """The memory of an agent's hooks, each of which is a process of its own.
 
-It is a file on this machine, beside the state. It may be lost at any time, and an
-invalid file counts as none. Most hooks do no more than read it, so this module imports
-little.
+The memory is a file on this machine, beside the state. The file may be lost at any
+time, and an invalid file counts as missing. Most hooks only read this file, so this
+module imports little.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class HookState:
-    """What the hooks of one agent remember.
+    """The facts that the hooks of one agent remember.
 
     `at`: when the locks last had a heartbeat, on the wall clock. `shortest`: the
-    shortest TTL of these locks, 0 if there is none. `tokens`: the tasks that the agent
-    had then. `reminded`: the claims of which the agent was reminded, by task.
+    shortest TTL of these locks, 0 if there is no lock. `tokens`: the tasks that the
+    agent had at that time. `reminded`: the claims of which the agent was reminded, by
+    task.
     """
 
     def __init__(self, worker: str) -> None:
@@ -39,7 +40,7 @@ class HookState:
     def is_due(self, now: float) -> bool:
         """Return whether the locks need a heartbeat.
 
-        One after every tool would slow the agent down.
+        A heartbeat after every tool would slow the agent down.
         """
         return not 0 <= now - self.at < heartbeat_interval(self.shortest)
 

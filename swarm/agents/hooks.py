@@ -8,8 +8,8 @@
 
 Locks and reservations belong to a worker name, so every agent needs a name of its own.
 A lock that another process keeps alive and ends (a worker, an MCP server) is left to
-that process. Reminders are remembered on this machine, beside the state. If they cannot
-be saved, the agent may stop without one.
+that process. Reminders are remembered on this machine, beside the state. If a reminder
+cannot be saved, the agent may stop without a reminder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AgentHooks:
         self._reservations = Reservations(store)
 
     def answer(self, event: HookEvent) -> Answer | None:
-        """Return the answer for the agent, None if there is none.
+        """Return the answer for the agent, None if there is no answer.
 
         Ignore unknown events.
         """
@@ -161,8 +161,8 @@ class AgentHooks:
     def _own_locks(self) -> Iterator[tuple[str, Lock]]:
         """Yield the agent's locks that no other process keeps alive.
 
-        Known ones come first: in a large swarm the time may be up before all locks were
-        read.
+        Known locks come first: in a large swarm the time may be up before all locks
+        were read.
         """
         known = dict(self._state.tokens)
         for task in chain(known, (task for task in self._locks.tasks() if task not in known)):
@@ -181,7 +181,7 @@ class AgentHooks:
     def _is_lost(self, task: str, token: int) -> bool:
         """Return whether another worker has the task or ended it.
 
-        False if the agent itself ended it.
+        Return False if the agent itself ended the task.
         """
         status = self._locks.status(task)
         if status.is_held and status.lock is not None:

@@ -1,12 +1,11 @@
-"""Find the agent for which this process works, and the name in which a command acts.
+"""Find the agent for which this process works, and the worker name that a command uses.
 
 The agent is the nearest ancestor that is neither a shell nor a program that only starts
 others. An agent starts its hooks, its MCP server and its commands, each through any
-number of shells. So all of them find the same agent without being told.
-
-A shell at a user's terminal ends the search: it stands for the user. A shell
-re-parented to init also ends the search: init adopts the shells of many agents. If a
-sandbox hides the agent, there is no answer.
+number of shells. So all these processes find the same agent by themselves. A shell at a
+user's terminal ends the search, and counts as the user. A shell re-parented to init
+also ends the search: init adopts the shells of many agents. If a sandbox hides the
+agent, there is no answer.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _TERMINAL_GIVERS = {"claude", "codex"}  # agents that run a command in a termina
 
 
 class AgentProcess:
-    """A process that acts through others.
+    """A process that starts others to act for it.
 
-    `name` is its name in the system. `pid` is 0 if it is hidden.
+    `name` is its name in the system. `pid` is 0 if the process is hidden.
     """
 
     def __init__(self, pid: int, name: str) -> None:
@@ -53,10 +52,10 @@ class AgentProcess:
 
     @property
     def worker(self) -> str:
-        """Return the worker name of this process, unless the user chose one.
+        """Return the worker name of this process, for when the user chose no name.
 
-        It is the same for all processes that it starts, and for no others. Raise
-        BadInput if the process is hidden.
+        All processes that this process starts have the same name, and no other process
+        has it. Raise BadInput if the process is hidden.
         """
         if not self.pid:
             raise BadInput(
@@ -78,13 +77,13 @@ def whoami(
     option: str = "--worker",
     pid: int = 0,
 ) -> str:
-    """Return the worker in whose name a command acts.
+    """Return the worker name that a command uses:
 
-    That is `given` unless it is None, else SWARM_WORKER, else the fallback. "agent" is
-    the agent that runs this process. "user" is the user of this process, made unique by
-    `pid` unless that is 0. Without a fallback, the user must name the worker. `option`
-    is the command's argument that names it, for messages. Raise BadInput if the name is
-    invalid or missing.
+    `given` unless it is None, else SWARM_WORKER, else the fallback. The fallback
+    "agent" is the agent that runs this process. The fallback "user" is the user of this
+    process, made unique by `pid` unless `pid` is 0. Without a fallback, the user must
+    name the worker. `option` is the command's argument for the worker name, for
+    messages. Raise BadInput if the name is invalid or missing.
     """
     if given is not None:
         return check_name(given, option.partition(" ")[0])
@@ -133,16 +132,14 @@ def _gives_terminals(pid: int) -> bool:
 def _is_first(pid: int) -> bool:
     """Return whether this is the first process of the machine.
 
-    That of a container does not count.
+    The first process of a container does not count.
     """
     return pid == 1 and process.namespace("pid") == _FIRST_PID_NS
 
 
 def _nameless_container() -> str:
-    """Return the number of this container if it has the host name of its machine, as
-    others may.
-
-    Return "" elsewhere.
+    """Return the number of this container if the container has the host name of its
+    machine, which other containers may have too. Return "" elsewhere.
     """
     number = process.namespace("pid")
     return (

@@ -1,9 +1,9 @@
 """Serve the tools over the Model Context Protocol, on standard input and output.
 
-The server runs until the input ends; a signal ends the input. Then it releases
-everything the session holds, within a second however slow the store. Every call runs in
-a thread of its own and delays no other. The effect of a call that the client cancelled
-is undone.
+The server runs until the input ends; a signal ends the input. Then the server releases
+all locks and tasks of the session, within a second however slow the store is. Every
+call runs in a thread of its own and delays no other call. The effect of a call that the
+client cancelled is undone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Context = ServerRequestContext[dict[str, Any]]
 
 
 def serve(session: AgentSession) -> None:
-    """Serve one client until it leaves or a signal comes.
+    """Serve one client until the client leaves or a signal comes.
 
-    Then the session has ended.
+    When this function returns, the session has ended.
     """
     logging.basicConfig(level=logging.CRITICAL)  # errors go to the client, not to standard error
     tools = AgentTools(session)
@@ -133,9 +133,9 @@ async def _answer(
 
 
 def _fault(name: str, arguments: dict[str, Any]) -> str:
-    """Return what is wrong with a call, "" if nothing is.
+    """Return the fault of a call, "" if there is none.
 
-    An unknown argument is an error: it may be the misspelled name of the task.
+    An unknown argument is an error: its name may be a misspelled `task`.
     """
     if name not in TOOLS:
         return f"there is no tool {name[:40]!r}: there are {', '.join(TOOLS)}."

@@ -33,7 +33,8 @@ class ToolDescription:
     """One tool.
 
     `takes` are its arguments, of which `required` must be given. `answers` are the
-    fields of its answer. The first of these, `must_stop` and `next` are always there.
+    fields of its answer. Every answer has the first of these fields, `must_stop` and
+    `next`.
     """
 
     description: str

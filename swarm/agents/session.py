@@ -1,7 +1,7 @@
 """The tasks and locks that an agent holds while its session lives.
 
-Leases are kept alive, and everything is released when the session ends. Every lock is
-bound to this process, so a killed process holds nothing. A lock is lost if its lease
+The session sends heartbeats, and releases all tasks and locks when it ends. Every lock
+is bound to this process, so a killed process holds nothing. A lock is lost if its lease
 ran out or another worker took it. `news` reports each loss once; a later call about a
 lost task is refused again. Threads may share the object. A waiting call gives up soon
 after `stopped` returns true. `close` takes no longer than its timeout, however slow the
@@ -67,7 +67,7 @@ class AgentSession:
         # the last ended claim of each task: ending it again is accepted
         self._finished: dict[str, Claim] = {}
         self._guard = threading.Lock()
-        self._acquiring = threading.Lock()  # `close` waits for it, so that it sees every lock
+        self._acquiring = threading.Lock()  # `close` waits for this, to see every lock
         self._ended = False
 
     def assigned_task(self) -> str:
@@ -92,7 +92,7 @@ class AgentSession:
     def why_lost(self, name: str) -> str:
         """Return why the session lost this lock.
 
-        Return "" if it has the lock or never had it.
+        Return "" if the session has the lock or never had it.
         """
         with self._guard:
             held = self._held.get(name)
@@ -115,9 +115,9 @@ class AgentSession:
     def claim(
         self, task: str | None, wait: float = 0.0, stopped: Callable[[], bool] = lambda: False
     ) -> Claim:
-        """Claim this task, or the best ready one.
+        """Claim this task, or the best ready task.
 
-        Raise what `TaskQueue.claim` raises, and WrongState while the agent has an
+        Raise the errors of `TaskQueue.claim`, and WrongState while the agent has an
         assigned task.
         """
         assigned = self.assigned_task()
@@ -136,7 +136,7 @@ class AgentSession:
         """End a claim and return the task. `how` is done, fail or release.
 
         Raise LockLost if another worker has the task, NotYours if this session never
-        claimed it, WrongState if it is the assigned task.
+        claimed the task, WrongState if the task is the assigned task.
         """
         held = self._get(check_name(task, "task_id"))
         claim = held.claim if held else self._finished.get(task)
@@ -174,7 +174,7 @@ class AgentSession:
     ) -> Lease:
         """Lock this name.
 
-        Raise LockHeld if another worker still has it after `wait` seconds.
+        Raise LockHeld if another worker still holds the lock after `wait` seconds.
         """
         check_name(name, "name")
         deadline = time.monotonic() + wait
@@ -192,7 +192,8 @@ class AgentSession:
     def unlock(self, name: str) -> None:
         """Release a lock.
 
-        Raise LockLost if it was lost, NotYours if this session did not lock it.
+        Raise LockLost if the session lost the lock, NotYours if this session never had
+        it.
         """
         held = self._get(check_name(name, "name"))
         if held is None or held.claim is not None:
@@ -211,10 +212,10 @@ class AgentSession:
     # Files ----------------------------------------------------------------------------
 
     def reserve(self, patterns: Sequence[str]) -> Callable[[], None]:
-        """Reserve all these files or none, and return a function that undoes it.
+        """Reserve all these files or none, and return a function that undoes the call.
 
         The reservations end with the session's task, or with the session if it has not
-        exactly one task. Raise LockHeld if another worker reserved one of them,
+        exactly one task. Raise LockHeld if another worker reserved one of the files,
         LockLost if the task is lost.
         """
         made: list[str] = []
@@ -238,7 +239,7 @@ class AgentSession:
     def unreserve(self, patterns: Sequence[str]) -> None:
         """Release reservations.
 
-        The session's own lock for files goes with the last that needs it.
+        With the last reservation, also release the session's own lock for files.
         """
         with self._reserving:
             for pattern in patterns:
@@ -255,7 +256,8 @@ class AgentSession:
     def _lock_for_files(self) -> tuple[str, int | None]:
         """Return the lock with which reservations end, and its token.
 
-        It is the only task of the session, else a lock that ends with the session.
+        This is the lock of the session's only task, else a lock that ends with the
+        session.
         """
         if self._assigned_task is not None and self.assigned_task():
             return self._assigned_task
@@ -277,7 +279,9 @@ class AgentSession:
             self._release(held, _NOT_DELIVERED)
 
     def close(self, timeout: float = 1.0) -> bool:
-        """Release everything. Return whether that was done within `timeout` seconds.
+        """Release all tasks and locks.
+
+        Return whether this was done within `timeout` seconds.
 
         A lock that could not be released in time is free once this process has ended.
         """
@@ -302,7 +306,7 @@ class AgentSession:
             else:
                 self._locks.release(held.name, self.worker, held.lease.token)
         except SwarmError:
-            pass  # it was lost, or ends with its lease
+            pass  # the lock was lost, or ends with its lease
         self._forget(held)
 
     # Held locks -----------------------------------------------------------------------
@@ -342,7 +346,10 @@ class AgentSession:
             self._held[held.name] = held
 
     def _get(self, name: str) -> HeldLock | None:
-        """Return the lock of this name, also if it is lost."""
+        """Return what this session keeps about the lock, even if the lease is lost;
+
+        None if it keeps nothing.
+        """
         with self._guard:
             return self._held.get(name)
 
@@ -352,7 +359,7 @@ class AgentSession:
             if self._held.get(held.name) is held:
                 del self._held[held.name]
         held.lease.detach()
-        # In the background: its heartbeat may be waiting for the store.
+        # In the background: a heartbeat of the lock may be waiting for the store.
         BackgroundCall(held.lease.stop, f"end of the lease of {held.name}").start()
 
     def _lose(self, held: HeldLock, lost: LockLost, *, reported: bool = False) -> None:
@@ -361,10 +368,10 @@ class AgentSession:
             held.reported = held.reported or reported
 
     def _why_lost(self, held: HeldLock) -> str:
-        """Return why a lock is lost, "" if it is not.
+        """Return why a lock is lost, "" if it is not lost.
 
         This also finds a lease that ran out while the whole process was stopped, before
-        any heartbeat does.
+        a heartbeat finds it.
         """
         if not held.lost and held.lease.seconds_left <= 0:
             held.lost = (

@@ -1,7 +1,7 @@
 """Make standard input end at a signal, and when the client closes its end.
 
 Nothing can wake a blocked read of standard input. So standard input becomes a pipe,
-which a thread fills from the real one.
+which a thread fills from the real standard input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _ESCAPES = re.compile(  # an escaped backslash, a surrogate pair, or half of a p
 
 
 def end_input_on_signals() -> None:
-    """Replace standard input. Call it once, before anything reads."""
+    """Replace standard input.
+
+    Call this function once, before any code reads standard input.
+    """
     source, client = os.dup(0), os.dup(1)
     read_end, write_end = os.pipe()
     os.dup2(read_end, 0)
@@ -68,8 +71,8 @@ def _pump(source: int, target: int, ends: tuple[int, int], end: Callable[[], Non
 
 
 def _without_half_characters(lines: bytes) -> bytes:
-    """Replace lone surrogates, which some clients send when they cut a text.
+    """Replace lone surrogates, which some clients send when they cut a string.
 
-    The SDK would never answer a call that contains one.
+    The SDK would never answer a call that contains a lone surrogate.
     """
     return _ESCAPES.sub(lambda found: b"\\ufffd" if found["half"] else found[0], lines)

@@ -1,9 +1,8 @@
 """The tools of an agent's session: one method for each tool.
 
-A language model reads the answers and must not misread them. Every answer has
-`must_stop` (whether to stop working on the subject of the call) and `next` (what to do
-now). A refusal is an answer. A method raises only if the call is invalid or the store
-cannot be used.
+A language model must not misread an answer. So every answer has `must_stop` (whether to
+stop working on the task or file of the call) and `next` (the next step). A refusal is
+an answer. A method raises only if the call is invalid or the store cannot be used.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from swarm.status.log import StatusLog
 from swarm.terminal.text import duration, shorten
 
 MAX_WAIT = 55.0  # seconds; many clients give up after a minute
-THEN = ("retry", "never", "release")  # what `fail` does with the task
+THEN = ("retry", "never", "release")  # the state of the task after `fail`
 STATES = ("WAIT", "HELP", "ERROR", "SKIP", "START", "DONE")
 _MAX_ROWS = 20  # of each list of the board
 _MAX_TEXT = 200  # characters of a text on the board
@@ -37,7 +36,7 @@ Stopped = Callable[[], bool]
 class _Reserved(Answer):
     """An answer that reserved files.
 
-    `undo` releases those that were not reserved before.
+    `undo` releases the files that were not reserved before.
     """
 
     def __init__(self, undo: Callable[[], None], **fields: Any) -> None:
@@ -315,7 +314,7 @@ class AgentTools:
     def _only_task(self) -> str:
         """Return the only task of the session, else its only lock.
 
-        Raise BadInput if there is not exactly one.
+        Raise BadInput if the session has not exactly one.
         """
         holds, assigned = self._session.holds(), self._session.assigned_task()
         names = [held.name for held in holds if held.claim] + [assigned] * bool(assigned)

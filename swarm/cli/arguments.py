@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """An option: its name, the name of its value ("" if it takes none), and its line in
-    the help.
-
-    `required` and `repeated` only change how the usage shows it. A command that needs
-    an option checks for it itself, since its message can say more.
+    """An option: its name, the name of its value ("" if it takes no value), and its
+    line in the help. `required` and `repeated` only change the usage line. A command
+    that needs an option checks for the option itself, since its message can say more.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class Call:
         self._all_options = options
 
     def get(self, index: int, default: str = "") -> str:
-        """Return a positional argument, `default` if the call has fewer."""
+        """Return a positional argument, `default` if the call has fewer arguments."""
         return self.positional[index] if index < len(self.positional) else default
 
     def every(self, option: str) -> list[str]:
@@ -82,7 +80,10 @@ class Call:
         return [value for name, value in self._all_options if name == option]
 
     def seconds(self, option: str, default: float) -> float:
-        """Return an option's number of seconds. Raise BadInput if it is not one."""
+        """Return an option's number of seconds.
+
+        Raise BadInput if the value is not a number of seconds.
+        """
         text = self.options.get(option)
         return default if text is None else parse_wait(text, option)
 
@@ -104,7 +105,7 @@ class Call:
     def answer(self, fields: Mapping[str, Any]) -> bool:
         """Print the answer as JSON if the caller asked for JSON.
 
-        Return whether it did.
+        Return whether the caller did.
         """
         if self.json:
             print_json(fields)
@@ -119,11 +120,11 @@ def print_json(fields: Mapping[str, Any]) -> None:
 class Command:
     """A command: its arguments, its help, and the function that runs it.
 
-    `positional` arguments must be given, `optional` ones may follow, and after them any
-    number of those called `repeated`. With a `command_line` of "required" or
-    "optional", the words after `--` are a command line. `details` stand before the
-    options in the help and `notes` after them: texts are paragraphs, dicts are tables.
-    `exit_codes` names those that not every command has.
+    `positional` arguments must be given, `optional` arguments may follow, and after
+    them any number of arguments called `repeated`. With a `command_line` of "required"
+    or "optional", the words after `--` are a command line. `details` stand before the
+    options in the help and `notes` after them: strings are paragraphs, dicts are
+    tables. `exit_codes` are the codes that not every command has.
     """
 
     def __init__(
@@ -221,7 +222,10 @@ class Command:
 
 
 def parse_meta(text: str | None) -> dict[str, Any] | None:
-    """Return the object that --meta gives, None if it was not given. Raise BadInput."""
+    """Return the object in --meta, None if --meta was not given.
+
+    Raise BadInput if the value is invalid.
+    """
     if text is None:
         return None
     try:

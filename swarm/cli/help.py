@@ -84,7 +84,7 @@ def _parts(parts: Sequence[str | Mapping[str, str]], columns: int) -> list[str]:
 
 
 def _table(rows: Mapping[str, str], columns: int, least: int = 0) -> list[str]:
-    """Return two columns: terms on the left, as wide as the longest that fits, and
+    """Return two columns: terms on the left, as wide as the longest term that fits, and
     texts.
     """
     longest = max([least, *(len(term) for term in rows if len(term) <= _MAX_TERM)])

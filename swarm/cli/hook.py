@@ -2,7 +2,7 @@
 
 A hook must never stop an agent. Errors are printed on standard error, and the agent
 goes on. No event takes longer than the agent allows. No error exits with 2, because
-agents read 2 as an order to block: `cli.main` takes care of that.
+agents read 2 as an order to block: `cli.main` changes the exit code 2.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _answer(event: HookEvent, given: str | None) -> Answer | None:
 
 
 def _in_time(event: HookEvent, work: Callable[[], Answer | None]) -> Answer | None:
-    """Return what `work` returns.
+    """Return the result of `work`.
 
-    Raise StoreError if it takes too long: a disk or a store that does not answer must
-    not keep the agent waiting.
+    Raise StoreError if `work` takes too long: a disk or a store that does not answer
+    must not delay the agent.
     """
     from swarm.system.background import BackgroundCall
 

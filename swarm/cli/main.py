@@ -86,14 +86,13 @@ def main(argv: Sequence[str]) -> int:
     store, rest = _split_store(argv)
     code = _run_guarded(store, rest)
     is_hook = "hook" in (store, *rest[:1])
-    # agents read 2 as "block", which a mistake must not say
+    # agents read 2 as "block", and a mistake must not block an agent
     return 1 if code == 2 and is_hook else code
 
 
 def _split_store(argv: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return a --store that stands before the command, and the rest of the words.
-
-    The store is None if there is none, and "" if its value is missing.
+    """Return the value of a --store that stands before the command, and the rest of the
+    words. The value is None without such an option, and "" if the option has no value.
     """
     name, equals, url = argv[0].partition("=") if argv else ("", "", "")
     if name != "--store":
@@ -191,7 +190,10 @@ def _run_command(title: str, command: Command, args: Sequence[str]) -> int:
 
 
 def _choose_store(url: str) -> None:
-    """Use this store in this process and in those that it starts. Raise BadInput."""
+    """Use this store in this process and in the processes that it starts.
+
+    Raise BadInput if the address is invalid.
+    """
     from swarm.stores.default import choose_store
 
     if not url:
@@ -224,5 +226,5 @@ def _report(text: str, code: int, argv: Sequence[str]) -> int:
 
 
 def _before_text(args: Sequence[str]) -> Sequence[str]:
-    """Return the words before `--`. Those after it are never options of swarm."""
+    """Return the words before `--`. Words after `--` are never options of swarm."""
     return args[: args.index("--")] if "--" in args else args

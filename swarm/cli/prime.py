@@ -1,4 +1,4 @@
-"""`swarm prime`: print what an agent needs to know now."""
+"""`swarm prime`: print the brief of an agent."""
 
 from __future__ import annotations
 

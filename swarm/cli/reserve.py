@@ -151,11 +151,10 @@ def _check(call: Call, reservations: Reservations) -> int:
 
 
 def _task(call: Call, worker: str) -> tuple[str, int | None]:
-    """Return the task that a reservation is for with its token, "" and None if there is
-    no task.
+    """Return the task of a reservation and its token, "" and None if there is no task.
 
-    It is the task of --task, else the assigned task, else the only task of the worker.
-    Raise BadInput if the worker has several.
+    The task is the value of --task, else the assigned task, else the only task of the
+    worker. Raise BadInput if the worker has several tasks.
     """
     task = call.options.get("--task") or settings.task()
     if task:

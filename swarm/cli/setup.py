@@ -1,4 +1,4 @@
-"""`swarm setup`: tell Claude Code or Codex about swarm, and undo that."""
+"""`swarm setup`: tell Claude Code or Codex about swarm, and remove this setup again."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ def _agent_files(agent: str, call: Call) -> AgentFiles:
 
 
 def _project() -> str:
-    """Return the checkout around the working directory, or the directory if it is in
-    none.
+    """Return the checkout around the working directory.
+
+    Outside a checkout, return the working directory.
     """
     directory = _here()
     if not directory:

@@ -52,7 +52,8 @@ def check(call: Call, mutex: SprintMutex) -> Answer:
 def run(call: Call) -> int:
     """Run a command as the sprint.
 
-    The lock is bound to the process of the command. It stays if only `run` is killed.
+    The lock is bound to the process of the command. The lock stays if only `run` is
+    killed.
     """
     from swarm.system import job_control
     from swarm.system.child import GatedProcess
@@ -70,7 +71,7 @@ def run(call: Call) -> int:
         return job_control.Foreground(child).run(call.command_line) or 0
     except BadInput as error:
         if (code := child.poll()) is not None:
-            return code  # it was ended before it could start its command
+            return code  # the process was ended before it could start its command
         _print(call, _refusal("acquire", error))
         return BadInput.exit_code
     except CannotRun as error:
@@ -87,7 +88,10 @@ def run(call: Call) -> int:
 
 
 def _answering(mode: str, operate: Callable[[Call, SprintMutex], Answer]) -> Callable[[Call], int]:
-    """Return a command that prints its answer. Input that breaks a rule has one too."""
+    """Return a command that prints its answer.
+
+    Input that breaks a rule has an answer too.
+    """
 
     def run(call: Call) -> int:
         mutex = None
@@ -129,7 +133,7 @@ def _print(call: Call, answer: Answer) -> None:
         if not call.answer(answer):
             output.out(yaml_codec.dumps(answer))
     except BrokenPipeError:
-        pass  # the exit code says it too
+        pass  # the exit code says the same
     _print_warnings(answer)
 
 
@@ -158,7 +162,10 @@ def _ask(question: str) -> bool:
 
 
 def _shell() -> int:
-    """Return the calling process: the lock is bound to it unless --pid names another."""
+    """Return the calling process.
+
+    The lock is bound to this process unless --pid names another.
+    """
     parent = os.getppid()
     if parent == 0:
         raise BadInput(

@@ -1,7 +1,7 @@
 """Start the command `swarm`, and end its process.
 
-Agents call it hundreds of times, and most of such a call is Python's own work before
-and after the command. So the process ends at once, without destroying its objects
+Agents call the command hundreds of times, and Python's own work before and after it
+takes most of the time. So the process ends at once, without destroying its objects
 first. Only the command does this: a program that imports swarm ends as usual.
 """
 
@@ -18,7 +18,7 @@ if sys.version_info < (3, 11):
 if sys.platform == "win32":
     sys.exit("Error: swarm does not run on Windows: it needs a POSIX filesystem. Use WSL.")
 
-import posix as os  # its calls; importing os would cost a command a tenth of its time
+import posix as os  # importing os would cost a command a tenth of its time
 
 
 def start() -> None:
@@ -50,14 +50,15 @@ def _end(code: int) -> None:
         sys.exit(code)
     try:
         sys.stdout.flush()  # swarm writes past it, but other code may have printed
-    except (AttributeError, OSError, ValueError):  # closed, or no reader: Python handles it
+    except (AttributeError, OSError, ValueError):  # closed, or no reader: Python handles this error
         sys.exit(code)
     os._exit(code)
 
 
 def _is_observed() -> bool:
-    """Return whether a debugger or profiler looks on; from Python 3.12 on it may do so
-    through `sys.monitoring`.
+    """Return whether a debugger or profiler is active.
+
+    From Python 3.12 on, it may use `sys.monitoring`.
     """
     monitoring = getattr(sys, "monitoring", None)
     return bool(

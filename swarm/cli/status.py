@@ -1,4 +1,6 @@
-"""`swarm status`: show problems, who works on what, and the queue; once, or live."""
+"""`swarm status`: show problems, each worker with its task, and the queue; once, or
+live.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def _watch_live(viewer: Viewer, first: Board) -> None:
 
 
 def _watch_changes(call: Call, viewer: Viewer) -> None:
-    """Print the board each time that it has changed, for a file or a program."""
+    """Print the board after each change, for a file or a program."""
     last: object = None
     away = output.warn_every_minute()
     while True:

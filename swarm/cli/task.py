@@ -224,7 +224,9 @@ def _waits(task: Task) -> str:
 
 
 def _rows(task: Task) -> dict[str, str]:
-    """Return each field of a task but its prompt, as text, "" if it is empty."""
+    """Return each field of a task except its prompt, as a string, "" for an empty
+    field.
+    """
     rows: dict[str, str] = {}
     for field in TASK_FIELDS:
         value = getattr(task.spec, field.name)
@@ -281,7 +283,7 @@ def _explained_worker(call: Call) -> Iterator[str]:
 
 
 def _token(call: Call) -> int | None:
-    """Return the token of --token, else SWARM_TOKEN if this task is the assigned one,
+    """Return the token of --token, else SWARM_TOKEN if this task is the assigned task,
     else None.
     """
     text = call.options.get("--token")

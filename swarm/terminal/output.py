@@ -1,7 +1,7 @@
 """Standard output, standard error and standard input: UTF-8 in any locale, colour on a
 terminal only.
 
-Only commands write to them.
+Only commands write to these streams.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def out(text: str | bytes) -> None:
 
 
 def err(text: str) -> None:
-    """Write a message to standard error. Write nothing if it is closed."""
+    """Write a message to standard error. Write nothing if standard error is closed."""
     try:
         _write(2, text)
     except OSError:
@@ -33,9 +33,9 @@ def err(text: str) -> None:
 
 
 def transient(text: str) -> None:
-    """Show a line on the terminal that the next one replaces.
+    """Show a line on the terminal; the next line replaces it.
 
-    Write nothing elsewhere.
+    Write nothing without a terminal.
     """
     if os.isatty(2):
         err(f"\r\x1b[K{text}")
@@ -49,7 +49,7 @@ def error(text: str) -> None:
 def warn_every_minute() -> Callable[[Exception], None]:
     """Return a function that prints an error as a warning, at most once a minute.
 
-    A command that waits for a store to come back calls it at each attempt.
+    A command that waits for a store calls this function at each attempt.
     """
     warned_at: float | None = None
 
@@ -70,8 +70,9 @@ def paint(text: str, colour: str, stream: int = 1) -> str:
 
 
 def columns() -> int:
-    """Return the width of the terminal: COLUMNS if it is set, 80 where there is no
-    terminal.
+    """Return the width of the terminal:
+
+    COLUMNS if this variable is set, 80 without a terminal.
     """
     if chosen := settings.columns():
         return chosen

@@ -11,8 +11,8 @@ from swarm.terminal import output
 
 def is_possible() -> bool:
     """Return whether a user can answer: standard input and standard error are a
-    terminal, and this process is in its foreground. In the background, reading would
-    stop the process.
+    terminal, and this process is in the foreground of the terminal. In the background,
+    reading would stop the process.
     """
     try:
         return os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
@@ -23,8 +23,8 @@ def is_possible() -> bool:
 def ask(prompt: str, seconds: float) -> bool:
     """Ask a question and return whether the user answers `y` within so many seconds.
 
-    Text that was typed before the question does not count. Ctrl-C is a no, and so is a
-    terminal that closes.
+    Text that was typed before the question does not count. Ctrl-C means no, and so does
+    a terminal that closes.
     """
     import termios
 

@@ -1,8 +1,8 @@
 """A screen that is redrawn in place while a `with` block runs.
 
-However the block ends, by an error, Ctrl-C, SIGTERM or SIGHUP, the terminal is as
-before. So it is while Ctrl-Z stops the process. Only SIGKILL leaves the terminal as it
-is.
+After the block, the terminal is as before, even after an error, Ctrl-C, SIGTERM or
+SIGHUP, and while Ctrl-Z stops the process. Only SIGKILL leaves the screen on the
+terminal.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LiveScreen:
         return (columns or 80) - 1, lines or 24  # a terminal without a known size reports 0
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw the lines over the last ones, in one write.
+        """Draw the lines over the previous lines, in one write.
 
         Clearing the screen first would flicker.
         """
@@ -94,7 +94,7 @@ class LiveScreen:
             sys.exit(self._exit_code)
 
     def _resized(self, *_: object) -> None:
-        # elsewhere it could interrupt a read; the next drawing asks for the size anyway
+        # elsewhere the signal could interrupt a read; the next drawing asks for the size
         if self._pausing:
             self._pausing = False
             raise _Resized
@@ -109,5 +109,5 @@ class LiveScreen:
 class _Resized(BaseException):
     """Ends a pause.
 
-    It is no Exception, so that no handler on the way takes it for a failure.
+    This class is no Exception, so that no handler takes it for a failure.
     """

@@ -13,9 +13,9 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return as much of the text as fits into the columns.
+    """Return as much of the string as fits into the columns.
 
-    An ellipsis ends a text that was cut.
+    An ellipsis ends a string that was cut.
     """
     if width(text) <= columns:
         return text
@@ -29,11 +29,10 @@ def cut(text: str, columns: int) -> str:
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return a text of at most so many characters.
+    """Return a string of at most so many characters.
 
-    An ellipsis ends a text that was cut.
-
-    It limits the size of data, where `cut` limits the width on a terminal.
+    An ellipsis ends a string that was cut. This function limits the size of data, while
+    `cut` limits the width on a terminal.
     """
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
@@ -77,6 +76,6 @@ def shown(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as one word of a shell command."""
+    """Return a string as one word of a shell command."""
     plain = text.replace("-", "").replace("_", "").replace(".", "")
     return text if plain.isascii() and plain.isalnum() else "'" + text.replace("'", "'\\''") + "'"

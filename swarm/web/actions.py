@@ -1,8 +1,6 @@
-"""Carry out what a person may do from the page: release a lock, retry a task, cancel a
-task.
-
-Each action is logged with the name of the person, as the commands log it. A lock is
-released only if it is still the one that the page showed.
+"""The actions that a user may take from the page: release a lock, retry a task, cancel
+a task. Each action is logged with the name of the user, as the commands log it. A lock
+is released only if the page showed this very lock.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from swarm.web.answers import MAX_BY, MAX_REASON, MAX_WORKER, Cancel, Done, Rele
 class Actions:
     """The actions on one store. Threads may share the object.
 
-    `person` is the name in the log, unless a request gives another.
+    `person` is the user's name in the log, unless a request has another name.
     """
 
     def __init__(self, store: Store, person: str) -> None:
@@ -35,7 +33,7 @@ class Actions:
     def release(self, task: str, body: bytes) -> Done:
         """Release the lock that the page showed.
 
-        Raise NotYours if it has changed since.
+        Raise NotYours if the lock has changed since.
         """
         fields = _fields(body, Release)
         worker, token = fields.get("worker"), fields.get("token")
@@ -85,7 +83,7 @@ class Actions:
 def _fields(body: bytes, shape: type) -> dict[str, Any]:
     """Return the fields of a body.
 
-    Raise BadInput for one that `shape` does not declare.
+    Raise BadInput for a field that `shape` does not declare.
     """
     known = shape.__annotations__
     try:

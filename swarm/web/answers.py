@@ -1,7 +1,8 @@
 """The shapes of the JSON API: answers and request bodies, each declared once.
 
-The other modules build these dictionaries, and mypy checks that they do. `openapi`
-derives the published schemas from them. The class names are the names of the schemas.
+The other modules build these dictionaries, and mypy checks their shape. `openapi`
+derives the published schemas from these classes. The class names are the names of the
+schemas.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ TaskState = Annotated[str, {"enum": list(STATES)}]
 
 
 class LogPosition(TypedDict):
-    """Where the board's knowledge of the status log ends, and how many lines it has."""
+    """The cursor up to which the board has read the status log, and the number of lines
+    read.
+    """
 
     cursor: str
     records: Count
@@ -46,7 +49,7 @@ class LogPosition(TypedDict):
 
 
 class Board(TypedDict):
-    """The board. Its lists are bounded; `totals` says how long they are in full."""
+    """The board. Its lists are cut; `totals` has their full lengths."""
 
     schema_version: SchemaVersion
     generated_at: str
@@ -61,7 +64,10 @@ class Board(TypedDict):
 
 
 class Record(TypedDict):
-    """A status record. `meta` is None if there is none, or it is too long."""
+    """A status record.
+
+    `meta` is None if the record has no `meta`, or if it is too long.
+    """
 
     timestamp: str
     type: str
@@ -72,7 +78,10 @@ class Record(TypedDict):
 
 
 class Snapshot(TypedDict):
-    """Everything a page needs to begin. It goes on with the events after `event_id`."""
+    """The data with which a page begins.
+
+    The page goes on with the events after `event_id`.
+    """
 
     schema_version: SchemaVersion
     event_id: str
@@ -85,7 +94,7 @@ class Snapshot(TypedDict):
 
 
 class TaskRow(TypedDict):
-    """A task in a list. `after` is the number of tasks that must be done before it."""
+    """A task in a list. `after` is the number of tasks that must be done first."""
 
     id: str
     state: TaskState
@@ -102,7 +111,7 @@ class TaskRow(TypedDict):
 
 
 class Tasks(TypedDict):
-    """Some tasks. `next` is where the next page begins, None at the end."""
+    """Some tasks. `next` is the `after` of the next page, None at the end."""
 
     tasks: list[TaskRow]
     next: str | None
@@ -112,9 +121,8 @@ class Tasks(TypedDict):
 class TaskHistory(TypedDict):
     """One task and the status records about it.
 
-    `complete` is false if older ones were left out.
-
-    `task` is `Task.fields()` of `swarm.queue.task`, except that `command` is text.
+    `complete` is false if older records were left out. `task` is `Task.fields()` of
+    `swarm.queue.task`, except that `command` is one string.
     """
 
     task: Annotated[dict[str, Any], Task]
@@ -125,7 +133,7 @@ class TaskHistory(TypedDict):
 
 
 class Records(TypedDict):
-    """Matching status records. `cursor` is where to go on.
+    """Matching status records. `cursor` is the position after the last record.
 
     `complete` is false if older records were not searched, or more may follow `cursor`.
     """
@@ -141,7 +149,7 @@ class Health(TypedDict):
 
 
 class Done(TypedDict):
-    """An action was carried out, in whose name."""
+    """The answer to an action: the action, its task, and the name of the user (`by`)."""
 
     done: Literal["released", "retried", "cancelled"]
     task_id: str

@@ -203,9 +203,9 @@ class WebApp:
         return _json(await self._thread(lambda: choose(actions)(name, body)))
 
     async def _thread(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, without blocking the event loop.
+        """Return the result of `work`, without blocking the event loop.
 
-        The end of the program does not wait for it: the store may never answer.
+        The program can end while `work` still runs, since the store may never answer.
         """
         async with self._threads:
             call = BackgroundCall(work, "request").start()
@@ -230,7 +230,10 @@ def _file(name: str, kind: str) -> Callable[[Request], Any]:
 
 
 def _only(request: Request, *known: str) -> dict[str, str]:
-    """Return the parameters. Raise BadInput if one is unknown or given twice."""
+    """Return the parameters.
+
+    Raise BadInput if a parameter is unknown or given twice.
+    """
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) < len(pairs):
@@ -244,7 +247,7 @@ def _only(request: Request, *known: str) -> dict[str, str]:
 
 
 def _name(request: Request) -> str:
-    """Return the task that the path names. Raise NoTask if that is no valid name."""
+    """Return the task that the path names. Raise NoTask if the name is invalid."""
     try:
         return check_name(request.path_params["task"], "task_id")
     except BadInput as error:

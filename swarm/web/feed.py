@@ -1,7 +1,7 @@
 """Poll the store once for all open pages, and pass the changes on to their streams.
 
 One thread reads the store. Each change becomes a numbered event. The feed holds the
-latest events; a stream knows only the number that it has reached. So memory is bounded,
+latest events; a stream stores only the number of its last event. So memory is bounded,
 however many pages are open and however slowly they read. A stream that is too far
 behind gets the event `reset`, and its page begins again. A store that cannot be read is
 an event too.
@@ -31,7 +31,7 @@ from swarm.web.payloads import board_fields, fingerprint, record_row, task_row, 
 
 MAX_RECORDS = 1000  # status records that a page begins with
 _MIN_INTERVAL = 0.2  # seconds at least between two reads of the store
-_POLL_INTERVAL = 1.0  # seconds at most between them: an expired lease writes no record
+_POLL_INTERVAL = 1.0  # seconds at most between two reads: an expired lease writes no record
 _LARGE_BOARD = 60  # rows from which on a board is large
 _LARGE_BOARD_INTERVAL = 0.9  # seconds at least between two large boards
 _REFRESH_INTERVAL = 10.0  # seconds until a board is sent again in which only time has passed
@@ -49,7 +49,8 @@ class Snapshot:
     """The result of one read of the store. It is never changed.
 
     `board` is None before the first read. `store_error` says why the store could not be
-    read, "" if it could. Then the rest is of the last read that succeeded.
+    read, "" if it could be read. After a failure, all other fields are of the last read
+    that succeeded.
     """
 
     board: Board | None = None
@@ -67,8 +68,8 @@ class Snapshot:
 class NewRecords(NamedTuple):
     """The status records since the last read.
 
-    `skipped`: how many older ones of them were left out. `replaced`: the log is another
-    one, so no earlier record counts any more.
+    `skipped`: the number of older records that were left out. `replaced`: another log
+    has replaced the log, so no earlier record counts any more.
     """
 
     rows: list[Record]
@@ -77,7 +78,7 @@ class NewRecords(NamedTuple):
 
 
 class TaskChanges(NamedTuple):
-    """All tasks, the changed ones, and whether some are gone."""
+    """All tasks, the changed tasks, and whether some tasks are gone."""
 
     tasks: Mapping[str, TaskRow]
     changed: list[TaskRow]
@@ -116,7 +117,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the streams and the thread, without waiting for them."""
+        """End the streams and the thread. Do not wait until they have ended."""
         self.stopped = True
         self._end.set()
         self._wake_streams()
@@ -124,8 +125,8 @@ class Feed:
     def now(self) -> str:
         """Return the time of the store's clock, without asking the store.
 
-        It is the time of the last board plus the time since. Raise StoreError if there
-        is none.
+        The result is the time of the last board plus the time since then. Raise
+        StoreError if there is no board.
         """
         board = require_board(self.snapshot)
         return to_iso(
@@ -137,7 +138,7 @@ class Feed:
     def number_of(self, event_id: str) -> int | None:
         """Return the number of an event.
 
-        Return None if the events after it are not known any more.
+        Return None if the feed has dropped events after this one.
         """
         feed_id, _, number = event_id.partition(".")
         if feed_id != self._feed_id or not (
@@ -153,7 +154,7 @@ class Feed:
     def after(self, number: int) -> tuple[bytes, int]:
         """Return some events after this number, and the number of the last of them.
 
-        Return a `reset` if they are not known any more.
+        Return a `reset` if the feed has dropped some of these events.
         """
         if number == self._number:
             return b"", number
@@ -185,7 +186,7 @@ class Feed:
                 self._end.wait(max(0.0, _MIN_INTERVAL - (time.monotonic() - begun)))
                 if not self._end.is_set():
                     viewer.wait(_POLL_INTERVAL)
-            # also a fault of ours: without this thread the page would stand still
+            # even a fault of swarm: without this thread the page would stand still
             except Exception as error:
                 self._set_store_error(
                     str(error)
@@ -217,9 +218,9 @@ class Feed:
     def _board_events(self, board: Board, begun: float) -> list[Event]:
         """Return the board as an event, if it is due.
 
-        A changed board is due at once; a large one is delayed. An unchanged board is
-        due now and then, since its ages grow, and after an error, since pages must
-        learn that it is over.
+        A changed board is due at once, but a large board is delayed. An unchanged board
+        is due now and then, since its ages grow, and after an error, since pages must
+        learn that the error is over.
         """
         current = fingerprint(board)
         rows = len(board.problems) + len(board.workers) + len(board.locks)
@@ -291,7 +292,7 @@ class Feed:
     def _publish(self, events: list[Event], snapshot: Snapshot) -> None:
         """Add the events and set the snapshot, in one step of the event loop.
 
-        So a page that reads the snapshot misses no event and gets none twice.
+        So a page that reads the snapshot misses no event and gets no event twice.
         """
         encoded = []
         number = self._number

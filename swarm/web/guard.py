@@ -2,10 +2,10 @@
 answers.
 
 A request must name a host of this server: a foreign name that leads here is an attack
-(DNS rebinding). It must not come from a page of another site. If the policy has a
-token, the request must carry it, as `Authorization: Bearer` or in a cookie. The address
-with `?token=` sets that cookie. Every answer tells the browser to run this server's own
-files only.
+(DNS rebinding). A request must not come from a page of another site. If the policy has
+a token, the request must carry the token, as `Authorization: Bearer` or in a cookie.
+The address with `?token=` sets this cookie. Every answer tells the browser to run this
+server's own files only.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def authority(host: str, port: int) -> str:
 class AccessPolicy:
     """Which host names and which token the server accepts.
 
-    `host` is what the user asked for, `address` what the socket is bound to. `token` is
-    "" if none is needed. `more` are further names, each with a port, or without if any
-    port will do.
+    `host` is the name that the user gave, `address` the address that the socket is
+    bound to. `token` is "" if no token is needed. `more` are further names, each with a
+    port, or without a port if any port is accepted.
     """
 
     def __init__(

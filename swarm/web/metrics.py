@@ -21,7 +21,8 @@ Metric = tuple[str, str, str, list[Sample]]  # name, type, help text, samples
 def exposition(feed: Feed) -> str:
     """Return all metrics as text.
 
-    While the store cannot be read, `swarm_up` is 0 and the rest is of the last read.
+    While the store cannot be read, `swarm_up` is 0 and all other metrics are of the
+    last read.
     """
     snapshot, board = feed.snapshot, feed.snapshot.board
     is_up = board is not None and not snapshot.store_error

@@ -18,7 +18,7 @@ MAX_LIMIT = 1000  # tasks or records in one answer
 MAX_PARAMETER = 400  # characters of a parameter
 ACTION_HEADER = "x-swarm-action"
 
-# record classes, with what their annotations do not say
+# record classes, with facts that their annotations do not say
 _SCHEMAS: dict[type, dict[str, Schema]] = {
     Problem: {"kind": {"enum": list(KINDS)}, "fix": {"description": "a command"}},
     ActiveTask: {},
@@ -62,7 +62,7 @@ def description() -> Schema:
 
 def _task() -> Schema:
     """Return the schema of one task in full: the declared fields, with the command as
-    text.
+    one string.
     """
     properties: Schema = {**task_schema(STATES), "command": {"type": ["string", "null"]}}
     return {

@@ -1,8 +1,8 @@
 """Build the data that the page and the JSON API show, within bounds.
 
-Text is passed on as agents wrote it, cut to a length that a person reads in a list. The
-page shows it and never executes it. Other programs may write fields of any type into
-the log; here every field gets the type that the API promises.
+Text is passed on as agents wrote it, cut to a length that a user reads in a list. The
+page shows this text and never executes it. Other programs may write fields of any type
+into the log; here every field gets the type that the API promises.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def board_fields(board: boards.Board) -> Board:
 
 
 def fingerprint(board: boards.Board) -> object:
-    """Return a value that differs between two boards if more than time has passed."""
+    """Return a value that differs between two boards if more than the time has changed."""
     locks = [(h.task_id, h.status, h.worker, h.token, h.heartbeat_at) for h in board.locks]
     seen = board.seen[: MAX_ROWS["seen"]]
     return board.fingerprint(), locks, seen, board.records, board.damaged
@@ -106,13 +106,13 @@ def record_matches(row: Record, *, task: str, kind: str, worker: str, words: str
 
 
 def has_words(words: str, *texts: str) -> bool:
-    """Return whether each word occurs in one of the texts. Case does not matter."""
+    """Return whether each word occurs in one of the strings. Case does not matter."""
     whole = "\n".join(texts).casefold()
     return all(word in whole for word in words.casefold().split())
 
 
 def cut(value: Any, most: int = MAX_TEXT) -> Any:
-    """Cut text to `most` characters. Return any other value unchanged."""
+    """Cut a string to `most` characters. Return a value of another type unchanged."""
     return shorten(value, most) if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
 """Answer the questions of the JSON API: tasks, one task with its history, status
 records.
 
-Every answer is bounded and says where it stopped.
+Every answer is bounded, and has the position at which it stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_HISTORY = 200  # records
 def tasks(rows: Mapping[str, TaskRow], *, state: str, words: str, after: str, limit: int) -> Tasks:
     """Return matching tasks after the task `after`, in the order they were added.
 
-    Raise NoTask.
+    Raise NoTask if there is no task `after`.
     """
     wanted = list(rows.values())
     if after:
@@ -75,7 +75,7 @@ def task(store: Store, queue: TaskQueue, task_id: str) -> TaskHistory:
 def records(store: Store, *, after: str | None, limit: int, **wanted: str) -> Records:
     """Return matching records: the latest, or those after a cursor.
 
-    Raise NoTask if that is invalid.
+    Raise NoTask if the cursor is invalid.
     """
     if after is None:
         return _latest(store, limit, wanted)
@@ -128,7 +128,8 @@ def _matching(lines: list[bytes], wanted: Mapping[str, str]) -> list[Record]:
 def _history(store: Store, task_id: str) -> list[Record]:
     """Return the status records of a task, in order of time.
 
-    Two facts are in the queue's log alone: when the task was added, and who retried it.
+    Two facts are in the queue's log alone: when the task was added, and which user
+    retried it.
     """
     found = [record_row(record) for _, record in StatusLog(store).query(task_id)]
     for line in store.search(TASKS, *search_texts(task_id)):

@@ -1,6 +1,6 @@
 """Serve the page on a bound socket until Ctrl-C or SIGTERM.
 
-Open streams are ended without waiting. Requests are not logged, since the first one
+Open streams are ended without waiting. Requests are not logged, since the first request
 carries the token.
 """
 
@@ -67,7 +67,7 @@ def serve(
     actions: Actions | None,
     up: Callable[[], object],
 ) -> None:
-    """Serve until a signal ends it. Call `up` once the server answers."""
+    """Serve until a signal ends the server. Call `up` once the server answers."""
     asyncio.run(_serve(store, listening, policy, actions, up))
 
 

@@ -8,7 +8,7 @@ from swarm.web.feed import Feed
 from swarm.web.guard import Message, Receive, Scope, Send
 
 MAX_STREAMS = 256
-# seconds without an event until a `ping` is sent; app.js waits SILENCE_LIMIT for it
+# seconds without an event until a `ping`; app.js waits SILENCE_LIMIT for the ping
 _PING_INTERVAL = 15.0
 _SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 
@@ -16,8 +16,8 @@ _SEND_TIMEOUT = 20.0  # seconds for a page to read what it was sent
 class EventStream:
     """An ASGI response with the events after the event id `after`.
 
-    For "" it has the events from now on. For an id that is not known any more it begins
-    with `reset`.
+    With "", the stream has the events from now on. With an id that the feed has
+    dropped, the stream begins with `reset`.
     """
 
     def __init__(self, feed: Feed, after: str) -> None:

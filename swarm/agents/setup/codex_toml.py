@@ -28,7 +28,9 @@ _OWN_TABLE = re.compile(r"""["']?mcp_servers["']?[ \t]*\.[ \t]*["']?swarm["']?([
 
 
 def put(text: str | None, server: Mapping[str, object], name: str) -> str:
-    """Return the text with the server. None stands for a file that does not exist.
+    """Return the text with the server.
+
+    The text None stands for a file that does not exist.
 
     Raise BadInput if there is another server of that name.
     """
@@ -58,7 +60,7 @@ def put(text: str | None, server: Mapping[str, object], name: str) -> str:
 def remove(text: str, name: str) -> str | None:
     """Return the text without swarm's server.
 
-    Return None if the file was made for it and has nothing else.
+    Return None if swarm made the file and nothing else is in it.
     """
     before = _parse(text, name)
     present = _server(before)
@@ -84,13 +86,13 @@ def _server(value: dict[str, Any]) -> Any:
 
 
 class _Float(str):
-    """A float as text, so that it is written as it was read, and nan equals itself."""
+    """A float as a string, so that it is written as it was read, and nan equals itself."""
 
     __slots__ = ()
 
 
 def _merged(ours: object, present: object) -> list[object]:
-    """Return swarm's values and those that the user added."""
+    """Return swarm's values and the values that the user added."""
     first = list(ours) if isinstance(ours, list) else []
     return [
         *first,

@@ -4,7 +4,7 @@ share:
     {"hooks": {EVENT: [{"matcher": TOOLS, "hooks": [{"type": "command", "command": …, "timeout": SECONDS}]}]}}
 
 A handler is swarm's if its command is `swarm hook`, however swarm is started. Handlers
-of other programs stay, also those in the same group.
+of other programs stay, even in the same group.
 """
 
 from __future__ import annotations
@@ -85,6 +85,6 @@ def _is_own(handler: Any) -> bool:
     command = handler.get("command") if isinstance(handler, dict) else None
     try:
         words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:  # an open quote: swarm did not write that
+    except ValueError:  # an open quote: swarm did not write this command
         return False
     return is_own(words[:-3] if words[-3:] == _NEVER_EXIT_2 else words, "hook")

@@ -1,9 +1,9 @@
-"""Insert entries into a JSON file of another program, and remove them, as text.
+"""Insert entries into the text of another program's JSON file, and remove them again.
 
 Every other byte of the file stays. An inserted entry follows the file's own line ends
 and indentation. Removing an entry also removes the lists and objects that are empty
-without it, up to the whole text. So a list or object that was already empty before an
-insertion does not come back.
+without this entry, up to the whole text. So a list or object that was already empty
+before an insertion does not come back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _scan = json.JSONDecoder().raw_decode
 def parse(text: str, name: str) -> Any:
     """Return the object in `text`.
 
-    Raise BadInput, with file and line, if it is not a JSON object.
+    Raise BadInput, with file and line, if `text` is not a JSON object.
     """
     try:
         value = json.loads(text.removeprefix(_BOM))

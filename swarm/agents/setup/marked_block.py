@@ -2,8 +2,8 @@
 file.
 
 Removing the block restores the text as it was before. If the last line of the file has
-no line end, the block gets none either. That shows how much was added, and
-distinguishes an empty file from one that was made for the block.
+no line end, the last line of the block has none either. This shows how much was added,
+and distinguishes an empty file from a file that was made for the block.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ TOML = Marks(
 
 
 def find(text: str, marks: Marks, name: str) -> Block | None:
-    """Return the block, None if there is none.
+    """Return the block, None if there is no block.
 
-    Raise BadInput if a marker line is alone or there twice.
+    Raise BadInput if a marker line has no partner or occurs twice.
     """
     begins = list(re.finditer(rf"^{re.escape(marks.begins)}[^\n]*?(\r?\n|\Z)", text, re.MULTILINE))
     ends = list(re.finditer(rf"^{re.escape(marks.end)}(?=\r?$)", text, re.MULTILINE))
@@ -84,7 +84,7 @@ def put(text: str | None, body: str, marks: Marks, name: str) -> str:
 def remove(text: str, marks: Marks, name: str) -> str | None:
     """Return the text without the block.
 
-    Return None if the file was made for it and has nothing else.
+    Return None if the file was made for the block and nothing else is in it.
     """
     found = find(text, marks, name)
     if found is None:

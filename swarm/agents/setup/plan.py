@@ -6,7 +6,7 @@
     codex   project  .codex/hooks.json       .codex/config.toml         AGENTS.md             .agents/skills/swarm/SKILL.md
             user     ~/.codex/hooks.json     ~/.codex/config.toml       ~/.codex/AGENTS.md    ~/.agents/skills/swarm/SKILL.md
 
-Nothing is written here. The skill is added only if the user asks for it.
+This module writes nothing. The skill is added only if the user asks for it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SKILL_MARK = "source: swarm-coordination"  # in the frontmatter of swarm's own 
 class AgentFiles(NamedTuple):
     """The files of an agent, as absolute paths.
 
-    They are below `root`, unless the user has moved the agent's settings.
+    All files are below `root`, unless the user has moved the agent's settings.
     """
 
     root: str
@@ -92,7 +92,7 @@ def agent_files(agent: str, *, project: str = "", config: str = "") -> AgentFile
 
 
 def changes(agent: str, files: AgentFiles, command: Sequence[str], *, skill: bool) -> list[Change]:
-    """Return the changes after which the agent knows swarm, which `command` starts."""
+    """Return the changes that set up the agent for swarm. `command` starts swarm."""
     server: dict[str, object] = {"command": command[0], "args": [*command[1:], "mcp"]}
 
     def put_hooks(text: str | None, name: str) -> str:

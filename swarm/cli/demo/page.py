@@ -1,4 +1,7 @@
-"""The live page of the demo: `swarm web` on the demo's directory, until the demo ends."""
+"""The live page of the demo:
+
+`swarm web` on the demo's directory, until the demo ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from swarm.terminal import output
 class DemoPage:
     """A running `swarm web` for a state directory.
 
-    Raise StoreError with advice if it cannot start.
+    Raise StoreError with advice if the page cannot start.
     """
 
     def __init__(self, state: str) -> None:
@@ -38,7 +41,7 @@ class DemoPage:
         self.url = str(answer["url"])
 
     def invite(self) -> None:
-        """Print the address. On a terminal, wait until the user has opened it."""
+        """Print the address. On a terminal, wait until the user has opened the page."""
         if os.isatty(0) and os.isatty(2):
             _ask(f"Open {self.url} and press Enter here.")
         else:

@@ -36,7 +36,7 @@ ASKS = "drop-old-table"  # the agent of this task asks the user
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TIMEOUT = 60.0  # seconds; a demo that takes longer has failed
 _ANSWER_AFTER = 1.5  # seconds that the user seems to think
-_TTL = 5  # seconds; only where a dead process cannot be seen does the takeover wait for it
+_TTL = 5  # seconds; the takeover waits for it only where a dead process cannot be seen
 
 TASKS = [
     TaskSpec("schema", "Design the tables", priority=9),
@@ -257,9 +257,8 @@ class _Demo:
         return text, heir != self._victim and second > first
 
     def _states(self, task: str) -> list[str]:
-        """Return the states that swarm itself logged for a task.
-
-        Those of its agent do not count.
+        """Return the states that swarm itself logged for a task, without the states
+        that its agent printed.
         """
         mine = [record for record in self._records if record["task_id"] == task]
         return [record["state"] for record in mine if not events.is_from_agent(record)]

@@ -1,7 +1,7 @@
 """The output of the demo: the live view with the newest records below it, or plain
 lines.
 
-Lines are printed where there is no terminal. After the live view they are printed too,
+Lines are printed where there is no terminal. They are also printed after the live view,
 so that they stay on the screen.
 """
 
@@ -33,7 +33,7 @@ _MIN_LINES, _MIN_COLUMNS = 18, 60  # of a terminal for the live view
 
 
 class DemoScreen(Protocol):
-    """Shows what happens in the demo."""
+    """Shows the events of the demo."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
