@@ -54,7 +54,7 @@ class Rules(NamedTuple):
     """The bounds of a scenario.
 
     - `scratches`: how many scratch directories a process may make. It is not followed
-      further when others have revoked more.
+      further when others have revoked more. The newcomer of each state has no bound.
     - `tokens`: whether tokens take steps. Without them each process gets its own token
       at the right moment.
     - `backwards`: where two processes meet, the later one goes first instead of the
@@ -173,7 +173,9 @@ class Processes:
         return spot
 
     def _run(self, process: int, operation: int, memory: Memory, history: History) -> _Run:
-        run = _Run(process, memory, history, self._rules)
+        is_newcomer = process == len(self.scripts) - 1  # alone, so it needs no bound
+        rules = self._rules._replace(scratches=9) if is_newcomer else self._rules
+        run = _Run(process, memory, history, rules)
         store = _Store(self._swap, self._counters, run)
         lock = None
         try:
