@@ -1,7 +1,7 @@
 """Records whose fields are their annotations, like frozen dataclasses.
 
-Commands use them at every start, where importing `dataclasses` would take longer than
-the command.
+Commands use these records at every start. Importing `dataclasses` would take longer
+than the command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REQUIRED = object()
 
 
 class Field:
-    """A field in a class body: its default, REQUIRED if it has none.
+    """A field in a class body, with its default; REQUIRED means no default.
 
     A subclass may add facts.
     """
@@ -37,7 +37,7 @@ class FrozenRecord:
     copied for each record.
     """
 
-    _names = tuple[str, ...]()  # not annotated: only fields are
+    _names = tuple[str, ...]()  # not annotated, since only fields are annotated
     _defaults = dict[str, object]()  # noqa: RUF012  (each subclass has its own)
 
     def __init_subclass__(cls) -> None:

@@ -2,14 +2,14 @@
 command's start-up time.
 
 Writing uses the separators ", " and ": ", and escapes lone surrogates and all
-characters that some reader takes as a line break. So a record is one line of valid
+characters that some readers take as a line break. So a record is one line of valid
 UTF-8. Reading accepts any JSON, and unless `strict` also `NaN` and raw control
 characters in strings.
 
-The fast path uses the C half of `json`, the module `_json`. It is private to the
-interpreter and changes between versions. Where it is missing or behaves in another way,
-the public module `json` does the same work, with the same values and errors. Only the
-depth at which a text counts as nested too deeply depends on the interpreter.
+The fast path uses the C half of `json`, the module `_json`. This module is private to
+the interpreter and changes between versions. If it is missing or behaves in another
+way, the public module `json` does the same work, with the same values and errors. Only
+the depth at which a value counts as nested too deeply depends on the interpreter.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _NESTED = (*_OBJECTS, list, tuple)
 def dumps(value: object, *, own: bool = False) -> str:
     """Return the value as one line of JSON.
 
-    `own`: swarm made the value, and its keys are text.
+    `own`: swarm made the value, so its keys are strings and need no check.
 
     Raise BadInput for a value that JSON does not have: NaN, a set, a key that is not
-    text.
+    a string.
     """
     try:
         if not own:
@@ -68,7 +68,7 @@ def dumps(value: object, *, own: bool = False) -> str:
 
 
 def loads(data: bytes | str, *, strict: bool = False) -> Any:
-    """Return the value of one JSON text. Raise ValueError if it is not one."""
+    """Return the value of one JSON text. Raise ValueError for any other string."""
     text = data if isinstance(data, str) else data.decode()
     text = text.removeprefix("\ufeff").strip(_SPACE)
     scan = _scan_strict if strict else _scan
@@ -91,14 +91,14 @@ def loads(data: bytes | str, *, strict: bool = False) -> Any:
 
 
 def _check_keys(value: object) -> None:
-    """Raise BadInput for a key that is not text.
+    """Raise BadInput for a key that is not a string.
 
-    The encoder would turn a number into text.
+    The encoder would turn a number into a string.
     """
     if isinstance(value, _OBJECTS):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be text.")
+                raise BadInput(f"the key {key!r} cannot be written as JSON: keys must be strings.")
             if isinstance(item, _NESTED):
                 _check_keys(item)
     elif isinstance(value, _NESTED):
@@ -136,8 +136,9 @@ class _Strict(_Lenient):
 
 
 def _make_scanner(context: _Lenient) -> Scanner:
-    """Return the C scanner if it understands the context and a small example, else one
-    that is made of public parts.
+    """Return the C scanner if it understands the context and a small example.
+
+    Else return a scanner that is made of public parts.
     """
     # a debug build aborts where others raise the SystemError that `loads` expects
     if hasattr(sys, "gettotalrefcount"):
@@ -145,7 +146,7 @@ def _make_scanner(context: _Lenient) -> Scanner:
     try:
         from _json import make_scanner
 
-        # it takes any object with these attributes
+        # the C scanner takes any object with these attributes
         scan: Scanner = make_scanner(context)  # type: ignore[arg-type]
         if scan('[{"a": 1.5}]', 0) != ([{"a": 1.5}], 12):
             raise ValueError("another result than expected")
@@ -190,8 +191,9 @@ def _make_public_scanner(context: _Lenient) -> Scanner:
 
 
 def _make_encoder() -> Encoder:
-    """Return the C encoder if it writes a small example as expected, else the public
-    one.
+    """Return the C encoder if it writes a small example as expected.
+
+    Else return the public encoder.
     """
     try:
         from _json import encode_basestring, make_encoder

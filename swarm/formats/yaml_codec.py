@@ -1,10 +1,11 @@
 """Write YAML that all readers understand in the same way, and read YAML of other
 writers.
 
-Writing makes block mappings and lists. Each text is in double quotes and escaped as in
-JSON, because a plain word to one reader is a number, a date or a boolean to another.
-Reading returns all scalars as texts. Plain lines of `key: value`, as users and shell
-scripts write them, are read here. For anything else PyYAML is loaded, the extra `yaml`.
+Writing makes block mappings and lists. Each string is in double quotes and escaped as
+in JSON. Without quotes, a plain word to one reader is a number, a date or a boolean to
+another reader. Reading returns all scalars as strings. This module reads plain lines of
+`key: value`, as users and shell scripts write them. PyYAML, the extra `yaml`, reads
+anything else.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 # JSON may contain these characters, YAML may not
 _NOT_IN_YAML = {0xFEFF: "\\ufeff", 0xFFFE: "\\ufffe", 0xFFFF: "\\uffff"}
-_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # of YAML 1.1, beside the newline
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029")  # the line breaks of YAML 1.1, beside the newline
 _MAX_KEY = 1024  # characters, a limit of YAML
-_MAPPING_SIGNS = frozenset(":?{")  # every mapping has one of them
+_MAPPING_SIGNS = frozenset(":?{")  # every mapping has one of these characters
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-: ")
 
 
@@ -39,9 +40,9 @@ def dumps(value: Mapping[str, object]) -> str:
 
 
 def read_mapping(text: str) -> dict[str, str | None]:
-    """Return the scalars of a mapping as texts, None for any other value.
+    """Return the scalars of a mapping as strings, None for any other value.
 
-    Raise NotYaml.
+    Raise NotYaml if the text is not YAML, or not a mapping.
     """
     if not all(map(_is_printable, text)):
         raise NotYaml("it contains characters that YAML does not have")
@@ -58,8 +59,8 @@ def read_mapping(text: str) -> dict[str, str | None]:
 def pyyaml_missing(what: str, readable: str) -> StoreError:
     """Return the error where PyYAML is missing.
 
-    It says that `what` needs PyYAML, how to install it, and that `readable` can be read
-    without it.
+    The error says that `what` needs PyYAML, and how to install PyYAML. It also says
+    that `readable` can be read without PyYAML.
     """
     import sys
 
@@ -86,7 +87,7 @@ def _scalar(value: object) -> str:
 
 
 def _is_printable(character: str) -> bool:
-    """Return whether YAML allows the character in a text."""
+    """Return whether YAML allows the character in a string."""
     return (
         " " <= character <= "~"
         or character in "\t\n\r\x85"
@@ -161,7 +162,8 @@ def _read_any(text: str) -> dict[str, str | None]:
     except ImportError:
         raise pyyaml_missing("reading it", "plain `key: value` lines") from None
     try:
-        found = yaml.load(text, Loader=yaml.BaseLoader)  # it makes only texts; noqa: S506
+        # BaseLoader makes only strings.
+        found = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise NotYaml("it is not YAML") from error
     if not isinstance(found, dict):
@@ -170,7 +172,8 @@ def _read_any(text: str) -> dict[str, str | None]:
 
 
 def _whole(text: str) -> str:
-    """Join the two halves by which JSON, which is YAML too, escapes a character beyond
-    U+FFFF.
+    """Join the two halves of an escaped character beyond U+FFFF.
+
+    JSON escapes such a character in two halves, and JSON is YAML too.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

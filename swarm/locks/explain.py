@@ -36,7 +36,7 @@ def holder_text(task: str, lock: Lock, *, is_held: bool, clock: Clock) -> str:
 
 
 def ways_to_free(task: str, status: LockStatus) -> list[str]:
-    """Return every way in which the task becomes free, a sentence each."""
+    """Return one sentence for every way in which the task becomes free."""
     if not status.exists:
         return ["It is free. The first worker to acquire it gets it."]
     if not status.is_held:

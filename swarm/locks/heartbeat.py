@@ -1,6 +1,6 @@
 """How often a lock is refreshed.
 
-This is a module of its own, so that a hook can ask without importing the locks.
+A hook imports this module alone, without the other modules of locks.
 """
 
 from __future__ import annotations

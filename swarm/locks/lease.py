@@ -3,12 +3,13 @@
 The contract:
 
 - **Lost before others take over.** The lease counts from the clock reading in the
-  lock's record, and ends a margin before others may take the lock over. From then on it
-  is lost, whether or not the store can be reached.
+  lock's record, and ends a margin before others may take the lock over. From then on
+  the lease is lost, whether or not the store can be reached.
 - **Reported once.** `on_lost` is called, or `check()` raises LockLost. If neither has
   happened when the block ends, `stop()` raises LockLost.
-- **Never delayed by the store.** Calls to the store run in threads for which the lease
-  need not wait. A heartbeat whose answer comes too late is undone.
+- **Never delayed by the store.** Calls to the store run in threads of their own, and
+  the lease does not wait for these threads. A heartbeat whose answer comes too late is
+  undone.
 - **Of one process.** A forked child has no lease: `check()` raises LockLost there, and
   `stop()` does nothing.
 """
@@ -28,7 +29,7 @@ from swarm.locks.table import LockTable
 from swarm.system.background import BackgroundCall
 from swarm.system.timer import Handle
 
-# The holder counts its lease as over a margin before others do: this part of the ttl.
+# The holder's lease ends a margin before others may take over: this part of the ttl.
 _MARGIN_FRACTION = 0.05
 _MAX_MARGIN = 1.0  # seconds
 # Seconds. A longer wait could outlast the lease after the machine was suspended.
@@ -39,9 +40,10 @@ R = TypeVar("R")
 
 
 class Lease:
-    """A task's lock, held by this process from `start()` to `stop()`. Use it once.
+    """A task's lock, held by this process from `start()` to `stop()`. Use a lease once.
 
-    `token` is the fencing token: pass it on with every write that is made for the task.
+    `token` is the fencing token: pass the token on with every write that is made for
+    the task.
     """
 
     def __init__(
@@ -59,9 +61,9 @@ class Lease:
         """Prepare a lease; `start()` acquires the lock.
 
         `group` is a process group that works for the holder: the lock is not free
-        before it has ended. `wait`: how many seconds to wait for the lock. `on_lost` is
-        called once, in the thread that finds the lease lost. `taken` is the lock if
-        this process has acquired it already.
+        before the group has ended. `wait`: how many seconds to wait for the lock.
+        `on_lost` is called once, in the thread that finds the lease lost. `taken` is
+        the lock if this process has acquired the lock already.
         """
         self.task_id = task_id
         self.worker = worker
@@ -81,28 +83,29 @@ class Lease:
         self._is_detached = False
         self._stopping = threading.Event()
         self._guard = threading.Lock()
-        self._first_beat: Handle | None = None  # most leases end before it
+        self._first_beat: Handle | None = None  # most leases end before the first heartbeat
         self._thread: threading.Thread | None = None
 
     @property
     def token(self) -> int:
         if self._lock is None or self._lock.token is None:
             raise RuntimeError(
-                "the lease has not begun: use it in a with statement, or call start()"
+                "the lease has not begun: use the lease in a with statement, or call start()"
             )
         return self._lock.token
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the lease is lost without a heartbeat; 0 if it is lost."""
+        """Seconds until the lease is lost without a heartbeat; 0 for a lost lease."""
         return 0.0 if self._lost or self._pid != os.getpid() else max(0.0, self._time_left())
 
     @property
     def seconds_to_stop(self) -> float:
-        """Seconds that processes of the holder have to stop in, once the lease is lost.
+        """Seconds in which the holder's processes must stop, once the lease is lost.
 
-        They end half a margin before others may take over. Infinity if the loss was
-        noticed too late for that: another worker may hold the lock already.
+        The time ends half a margin before others may take the lock over. The result is
+        infinity if that time was over before the loss was noticed: another worker may
+        hold the lock already.
         """
         if self._was_noticed_late:
             return math.inf
@@ -121,10 +124,10 @@ class Lease:
         self.stop(failing=kind is not None)
 
     def start(self) -> Self:
-        """Acquire the lock, unless it was passed as `taken`, and start to refresh it.
+        """Acquire the lock, unless it was passed as `taken`. Start to refresh the lock.
 
-        Raise LockHeld if another worker holds it. Raise RuntimeError for a lease that
-        was started before.
+        Raise LockHeld if another worker holds the lock. Raise RuntimeError for a lease
+        that was started before.
         """
         if self._first_beat is not None:
             raise RuntimeError("a lease is used once: call hold() again")
@@ -142,9 +145,9 @@ class Lease:
     def stop(self, *, failing: bool = False) -> None:
         """End the heartbeats, and release the lock unless the lease is detached.
 
-        Raise LockLost if the lease was lost and that was not reported yet. Raise
-        StoreError if the lock could not be released. `failing`: another exception is on
-        its way, so raise neither.
+        Raise LockLost if the lease was lost and the loss was not reported yet. Raise
+        StoreError if the lock could not be released. `failing`: raise neither error,
+        because another exception is being raised.
         """
         if os.getpid() != self._pid:
             return
@@ -171,7 +174,7 @@ class Lease:
     def check(self) -> None:
         """Raise LockLost if the lease is lost.
 
-        Read the lock, and so notice a change that no heartbeat has noticed yet.
+        Read the lock: it may have changed since the last heartbeat.
         """
         if os.getpid() != self._pid:
             raise LockLost(
@@ -185,10 +188,10 @@ class Lease:
             raise self._lost
 
     def detach(self) -> None:
-        """Do not release the lock in `stop()`: another process releases it or works on.
+        """Let `stop()` keep the lock, because another process continues the work.
 
-        The lock is then free when that process and this one have ended, or when its ttl
-        is over.
+        That process may release the lock. Otherwise the lock is free when that process
+        and this process have ended, or when the ttl is over.
         """
         self._is_detached = True
 
@@ -200,7 +203,7 @@ class Lease:
     def _begin(self, lock: Lock) -> None:
         """Count the lease from this state of the lock.
 
-        A user may have edited its ttl.
+        A user may have edited the ttl of the lock.
         """
         self._lock = lock
         ttl = self.ttl = lock.ttl or self.ttl
@@ -208,7 +211,7 @@ class Lease:
         self._deadline = self._began + ttl - min(_MAX_MARGIN, ttl * _MARGIN_FRACTION)
 
     def _give_up(self) -> None:
-        """Stop and release while another exception is on its way.
+        """Stop and release while another exception is being raised.
 
         Ignore errors of the store.
         """
@@ -224,7 +227,7 @@ class Lease:
     def _start_thread(self) -> None:
         """Start the thread that sends heartbeats.
 
-        The timer calls this when the first one is due.
+        The timer calls this method when the first heartbeat is due.
         """
         with self._guard:
             if self._stopping.is_set():
@@ -246,7 +249,7 @@ class Lease:
     def _cancel_first_beat(self) -> threading.Thread | None:
         """Cancel the start of the heartbeat thread.
 
-        Return the thread if it was started before.
+        Return the thread if the thread was started already.
         """
         if self._first_beat is not None:
             self._first_beat.cancel()
@@ -256,8 +259,8 @@ class Lease:
     def _send_heartbeats(self) -> None:
         """Refresh the lock until the lease is stopped or lost.
 
-        The pause counts from the time that is written in the lock, not from the answer,
-        which may have come late.
+        The pause counts from the time that is written in the lock. The answer of the
+        store may have come much later.
         """
         is_retry = False
         while not self._stopping.wait(self._pause(is_retry)):
@@ -286,7 +289,7 @@ class Lease:
 
         Return False if the lease was lost before the answer came. Raise StoreError if
         the store failed, or no thread could be started. Raise LockLost if the lock is
-        another's.
+        another worker's.
         """
         if self._time_left() <= 0:
             return False
@@ -307,8 +310,8 @@ class Lease:
     def _release_after_takeover_time(self, _: Lock) -> None:
         """Release a lock that was refreshed too late.
 
-        Otherwise it would stay held until its TTL ends. Wait until others could have
-        taken it over: processes of the holder may still be stopping.
+        Otherwise the lock would stay held until its TTL ends. Wait first until others
+        could have taken the lock over: processes of the holder may still be stopping.
         """
         time.sleep(max(0.0, self._takeover_time() - self._table.clock.steady()))
         self._table.release(self.task_id, self.worker, self.token)
@@ -318,21 +321,21 @@ class Lease:
     def _compare_with_store(self) -> None:
         """Read the lock.
 
-        Lose the lease if the lock is another's, or the time is over.
+        Lose the lease if the lock is another worker's, or if the time is over.
         """
         try:
-            call = _start_call(lambda: self._table.status(self.task_id), f"look at {self.task_id}")
+            call = _start_call(
+                lambda: self._table.status(self.task_id), f"reading the lock of {self.task_id}"
+            )
             status = call.result() if self._ends_in_time(call) else None
         except StoreError:
             status = None
         if self._time_left() <= 0:
             self._lose(self._ran_out())
         elif status is None or status.is_held_by(self.worker, self.token):
-            return  # without an answer: no other worker can have taken it over yet
+            return  # no answer: no other worker can have taken the lock over yet
         elif status.lock is not None and status.lock.belongs_to(self.worker, self.token):
-            self._lose(
-                f"the lock for {self.task_id} was edited, and has expired by its new content."
-            )
+            self._lose(f"the lock for {self.task_id} was edited, and the edited lock has expired.")
         else:
             self._lose(f"the lock for {self.task_id} was removed, or taken by another worker.")
 
@@ -362,7 +365,8 @@ class Lease:
 
     def _ran_out(self) -> str:
         return (
-            f"the lease of {self.task_id} ran out: it could not be refreshed in {self.ttl} seconds."
+            f"the lease of {self.task_id} ran out: the lock could not be refreshed "
+            f"in {self.ttl} seconds."
         )
 
     # Times ----------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Task locks for Python programs: acquire, refresh and release them as one worker.
 
 Without a store, `TaskLockManager` uses the state directory that the environment names,
-and reads the environment at each call. It recognises a lock that it acquired by the
-token. Once another process has taken that lock over, `release_lock` and
-`update_heartbeat` return False, even if that process uses the same worker name.
+and reads the environment at each call. The manager recognises the locks that it has
+acquired by their tokens. Once another process has taken that lock over, `release_lock`
+and `update_heartbeat` return False, even if that process uses the same worker name.
 """
 
 import os
@@ -40,7 +40,7 @@ __all__ = [
 class LockInfo:
     """A lock, as its record says.
 
-    `ttl` is None for a lock without one. `token` is None for a record without one.
+    `ttl` is None for a lock that never expires. `token` is None if the record has none.
     """
 
     worker_id: str
@@ -70,7 +70,7 @@ class TaskLockManager:
     def acquire_lock(self, task_id: str, ttl: float | None = None) -> bool:
         """Acquire the lock if it is free or expired.
 
-        Return False at once if any worker holds it, this one included.
+        Return False at once if any worker holds the lock, even this worker.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl)
@@ -82,7 +82,10 @@ class TaskLockManager:
         return True
 
     def release_lock(self, task_id: str) -> bool:
-        """Release the lock. Return False if this worker does not hold it (any more)."""
+        """Release the lock.
+
+        Return False if this worker does not hold the lock (any more).
+        """
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
         try:
@@ -97,8 +100,8 @@ class TaskLockManager:
     def update_heartbeat(self, task_id: str) -> bool:
         """Start the lease of the lock again.
 
-        Return False if this worker does not hold it (any more). Stop working on the
-        task then.
+        Return False if this worker does not hold the lock (any more). The worker must
+        then stop working on the task.
         """
         check_name(task_id, "task_id")
         known = self._locks.get(task_id)
@@ -108,19 +111,19 @@ class TaskLockManager:
             )
         except LockLost:
             return False
-        # Another thread may have released it meanwhile.
+        # Another thread may have released the lock meanwhile.
         if known and self._locks.get(task_id) is known:
             self._locks[task_id] = lock
         return True
 
     def is_locked(self, task_id: str) -> bool:
-        """Return whether any worker holds the task now, by a lock that counts."""
+        """Return whether any worker holds the task now, with a lock that counts."""
         return self._table().status(check_name(task_id, "task_id")).is_held
 
     def get_lock_info(self, task_id: str) -> LockInfo | None:
         """Return the task's lock, even if it has expired.
 
-        Return None if there is none, or if its record is invalid.
+        Return None if there is no lock, or if its record is invalid.
         """
         lock = self._table().status(check_name(task_id, "task_id")).lock
         return _info(lock) if lock else None
@@ -149,10 +152,10 @@ class TaskLockManager:
     ) -> Lease:
         """Return a context manager that holds the task while its block runs.
 
-        It sends heartbeats by itself and releases the lock at the end. `on_lost` is
-        called once if the lease is lost: by the heartbeat thread, by `check()`, or at
-        the end of the block. Entering it raises LockHeld if another worker still holds
-        the task after `wait` seconds.
+        The context manager sends heartbeats and releases the lock at the end. `on_lost`
+        is called once if the lease is lost: by the heartbeat thread, by `check()`, or
+        at the end of the block. Entering the block raises LockHeld if another worker
+        still holds the task after `wait` seconds.
         """
         check_name(task_id, "task_id")
         ttl = self._get_ttl() if ttl is None else check_ttl(ttl, fractions=True)
@@ -164,7 +167,7 @@ class TaskLockManager:
     def token(self, task_id: str) -> int | None:
         """Return the fencing token of the lock that this object acquired for the task.
 
-        Return None if it acquired none.
+        Return None if this object acquired no lock for the task.
         """
         lock = self._locks.get(task_id)
         return lock.token if lock else None

@@ -1,13 +1,13 @@
-"""Path patterns: which files one names, and whether two name a file in common.
+"""Path patterns: which files a pattern names, and whether two patterns overlap.
 
-In a pattern, `**` matches any number of directories, `*` any text within a name, and
-`?` one character of a name. Every other character matches itself, also a
-bracket: they are common in file names. A pattern names what it matches and everything
-below: `src/api` and `src/api/**` are the same.
+In a pattern, `**` matches any number of directories, `*` any characters within a name,
+and `?` one character of a name. Every other character matches itself, even a bracket,
+since brackets are common in file names. A pattern names the paths that it matches and
+everything below them: `src/api` and `src/api/**` are the same.
 
 A path starts at the root of its project, so that agents in different checkouts mean the
-same file. A path in another checkout starts at the root of that one. A path outside of
-every checkout is absolute.
+same file. A path in another checkout starts at the root of that checkout. A path
+outside of every checkout is absolute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROOT_MARKER = ".git"  # in a project's root: a directory, or a file in a worktr
 def project_root(start: str) -> str:
     """Return the root of the project that a directory is in.
 
-    Return the directory itself if it is in none.
+    Return the directory itself if it is in no project.
     """
     start = os.path.abspath(start)
     return next(_projects_around(start), start)
@@ -47,9 +47,9 @@ def in_project(path: str, root: str, directory: str) -> str:
 def names_of(path: str, root: str, directory: str) -> list[str]:
     """Return every path that names a file, from the roots of projects.
 
-    They are the path as written and the one that symlinks lead to. Each starts at
-    `root`, and at the root of every project around it: a worker of such a project may
-    have reserved it from there.
+    The file has the path as written and the path that symlinks lead to. Return each
+    path from `root`, and from the root of every project around `root`: a worker of such
+    a project may have reserved the file from there.
     """
     path = os.path.join(directory, os.path.expanduser(path))
     real = os.path.realpath(path)
@@ -63,11 +63,14 @@ def names_of(path: str, root: str, directory: str) -> list[str]:
 
 
 def checked_pattern(text: str, root: str, directory: str) -> str:
-    """Return the stored form of a pattern that a user typed. Raise BadInput."""
+    """Return the stored form of a pattern that a user typed.
+
+    Raise BadInput for an invalid pattern.
+    """
     if not text.strip():
         raise BadInput("a pattern is empty. Name a file, or several, such as 'src/api/**'.")
     if "\0" in text:
-        raise BadInput("a pattern contains a NUL character. Paths cannot.")
+        raise BadInput("a pattern contains a NUL character. No path can contain a NUL character.")
     opening, closing = text.find("{"), text.rfind("}")
     if 0 <= opening < text.find(",") < closing and not os.path.lexists(
         os.path.join(directory, text)
@@ -120,7 +123,7 @@ def _projects_around(directory: str) -> Iterator[str]:
 
 
 def lock_name(pattern: str) -> str:
-    """Return the name of a pattern's record. `pattern_of` reverses it."""
+    """Return the name of a pattern's record. `pattern_of` is the inverse function."""
     return check_name(_as_name(pattern), "pattern")
 
 
@@ -134,10 +137,10 @@ def pattern_of(name: str) -> str:
 def overlap(one: str, other: str) -> bool:
     """Return whether there can be a file that both patterns name.
 
-    A path is a pattern too.
+    Either argument may be a plain path, since a path is a pattern too.
     """
     if one.startswith("/") != other.startswith("/"):
-        return False  # one is in the project, the other outside
+        return False  # one pattern is in the project, the other is outside
     return _meet(
         _parts(one),
         _parts(other),
@@ -149,7 +152,7 @@ def overlap(one: str, other: str) -> bool:
 def _parts(pattern: str) -> tuple[str, ...]:
     """Return the names in a pattern, and `**` for everything below.
 
-    Those of an absolute path begin with an empty name.
+    The names of an absolute path begin with an empty name.
     """
     return (*pattern.split("/"), _ANY_DEPTH)
 
@@ -184,7 +187,7 @@ def _meet(
 
 
 def _past_gaps(reached: set[int], other: Sequence[str], gap: str) -> set[int]:
-    """Add the indexes after gaps: a gap may also match nothing."""
+    """Add the indexes after gaps, since a gap may match no element."""
     found = set(reached)
     for start in reached:
         end = start

@@ -1,9 +1,10 @@
 """The record of one reservation, as a store keeps it.
 
-The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. It
-names the pattern, the worker and, if the worker reserved it for a task, that task and
-the token of the worker's claim. Its `lease` has the form of a lock. So the rules for
-times, heartbeats and ended processes are those of locks.
+The record of a pattern is under `paths/NAME`, where NAME is `lock_name(pattern)`. The
+record names the pattern and the worker. If the worker reserved the pattern for a task,
+the record also names that task and the token of the worker's claim. The field `lease`
+has the form of a lock. So the rules of locks apply to times, heartbeats and ended
+processes.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from swarm.locks.expiry import new_lock, refreshed
 from swarm.locks.record import Lock, from_fields
 from swarm.system.clock import Clock
 
-ASKING = "asking"  # its worker has not looked at the other reservations yet
+ASKING = "asking"  # the worker has not read the other reservations yet
 HELD = "held"
 
 
 @dataclass(frozen=True)
 class ReservationRecord:
-    """A reservation. `task` is "" and `token` None where it was not made for a task.
+    """A reservation. `task` is "" and `token` None if it was not made for a task.
 
-    `request` is a random text that a request keeps from ASKING to HELD. It makes the
-    record of one request differ from that of any other.
+    `request` is a random string that a request keeps from ASKING to HELD. So the
+    records of two requests always differ.
     """
 
     pattern: str
@@ -60,9 +61,9 @@ class ReservationRecord:
 class Terms:
     """The terms on which a worker wants a pattern.
 
-    Either `task` and `token` name its claim, and the reservation ends with that claim.
-    Or the reservation has a lease of `ttl` seconds. It then also ends with `process`,
-    the identity of a process, where that is not empty.
+    Either `task` and `token` name the worker's claim, and the reservation ends with
+    that claim. Or the reservation has a lease of `ttl` seconds. Such a reservation also
+    ends with `process`, the identity of a process, unless `process` is empty.
     """
 
     pattern: str
@@ -75,7 +76,7 @@ class Terms:
     def record(self, phase: str, request: str, clock: Clock, since: str = "") -> ReservationRecord:
         """Return a record on these terms with a lease that begins now.
 
-        `since`: when the worker reserved it first.
+        `since`: when the worker first reserved the pattern.
         """
         lease = new_lock(self.pattern, self.worker, self.ttl, None, clock, self.process)
         if since:
@@ -86,7 +87,7 @@ class Terms:
 def decode(data: bytes, pattern: str) -> ReservationRecord | None:
     """Return the record of a pattern.
 
-    Return None for an invalid one, or one of another pattern.
+    Return None for an invalid record, or for the record of another pattern.
     """
     try:
         fields = json_codec.loads(data)

@@ -1,25 +1,25 @@
-"""Reserved files: path patterns that one worker may edit and others may not.
+"""Reserved files: the path patterns whose files only one worker may edit.
 
 No two workers hold patterns that have a file in common. To reserve, a worker
 
-1. writes a record that says it is asking,
-2. looks at the records of all other patterns,
-3. replaces its record by one that says it holds the pattern, if its record is
-   unchanged.
+1. writes a record which says that the worker asks for the pattern,
+2. reads the records of all other patterns,
+3. replaces its record, if unchanged, by a record which says that the worker holds the
+   pattern.
 
-Of two workers that ask at once, the later one to write sees the record of the other. At
-least one of them gives way. A worker that holds a pattern never gives way to one that
-asks.
+Of two workers that ask at once, the worker that writes later sees the record of the
+other worker. At least one of the two gives way. A worker that holds a pattern never
+gives way to a worker that asks.
 
 A record that does not count any more is removed before it is ignored. So a worker that
 was suspended between the steps 1 and 3 finds its record gone and starts again.
 
-A reservation for a task lasts as long as the claim of that task. It ends without any
-further call when the task is done, released or taken over. A reservation without a task
-has a lease of its own, and ends with its agent at the latest.
+A reservation for a task lasts as long as the claim of that task. The reservation ends
+without any further call when the task is done, released or taken over. A reservation
+without a task has a lease of its own, and ends with its agent at the latest.
 
-Reservations bind workers that ask: `swarm hook` asks before each edit. They cannot stop
-a program that writes without asking.
+Reservations bind workers that ask: `swarm hook` asks before each edit. Reservations
+cannot stop a program that writes without asking.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Reservation:
     """A pattern and the worker that holds it.
 
     `task_id` is "" and `token` None for a reservation with a lease of its own. Only
-    such a one has an `expires_at`.
+    such a reservation has an `expires_at`.
     """
 
     pattern: str
@@ -71,7 +71,7 @@ class Reservation:
 class _Entry:
     """The bytes under one key, as they were read.
 
-    They are invalid unless this is a `_Valid`.
+    Bytes that form a valid record are a `_Valid`.
     """
 
     key: str
@@ -84,7 +84,7 @@ class _Entry:
 
     @property
     def worker(self) -> str:
-        """The worker that the record names, "" if it is invalid."""
+        """The worker that the record names, "" for an invalid record."""
         return ""
 
 
@@ -111,7 +111,7 @@ class Reservations:
         """Reserve a pattern for as long as the worker holds the task.
 
         Raise LockHeld if another worker holds an overlapping pattern. Raise LockLost if
-        the worker does not hold the task, or not with this token.
+        the worker does not hold the task with this token.
         """
         lock = self._task_lock(worker, task_id, token)
         return self._reserve(Terms(pattern, worker, task=task_id, token=lock.token))
@@ -123,8 +123,8 @@ class Reservations:
 
         A second call for the same pattern starts the lease again.
 
-        `process` is the identity of a process: the reservation ends with it. Raise
-        LockHeld if another worker holds an overlapping pattern.
+        `process` is the identity of a process: the reservation ends with the process.
+        Raise LockHeld if another worker holds an overlapping pattern.
         """
         return self._reserve(Terms(pattern, worker, ttl=ttl, process=process))
 
@@ -136,7 +136,7 @@ class Reservations:
                 self._replace(entry, entry.record.refreshed(self._clock))
 
     def release(self, worker: str, pattern: str | None = None) -> list[Reservation]:
-        """Release one pattern, or all that the worker holds.
+        """Release one pattern, or all patterns that the worker holds.
 
         Return the released reservations.
 
@@ -178,11 +178,10 @@ class Reservations:
         )
 
     def _find_own(self, terms: Terms) -> _Valid | None:
-        """Return the record of this very pattern if it is the worker's.
+        """Return the worker's record of this very pattern.
 
-        Return None if there is none.
-
-        Raise LockHeld if it is another worker's.
+        Return None if the pattern has no record. Raise LockHeld if the record is
+        another worker's.
         """
         entry = self._read_counting(_key(terms.pattern))
         if entry is None:
@@ -226,8 +225,8 @@ class Reservations:
     def _check_others(self, pattern: str, worker: str) -> None:
         """Raise LockHeld if another worker's pattern overlaps.
 
-        Of two workers that ask at the same time, the one whose pattern sorts last gives
-        way at once. The other one waits for that.
+        Of two workers that ask at the same time, the worker whose pattern sorts last
+        gives way at once. The other worker waits until that has happened.
         """
         deadline = time.monotonic() + _RIVAL_TIMEOUT
         while rival := self._rival(pattern, worker):
@@ -254,7 +253,7 @@ class Reservations:
         return (entry for entry in self._alive(wanted) if entry.record.phase == HELD)
 
     def _alive(self, wanted: Callable[[str], bool] = lambda pattern: True) -> Iterator[_Valid]:
-        """Iterate over the valid records that count, of the wanted patterns."""
+        """Iterate over the records of the wanted patterns that are valid and count."""
         for key in self._store.keys(NAMESPACE):
             if wanted(_pattern(key)):
                 entry = self._read(key)
@@ -262,7 +261,10 @@ class Reservations:
                     yield entry
 
     def _read_counting(self, key: str) -> _Entry | None:
-        """Return the record under a key if it counts. Remove one that does not."""
+        """Return the record under a key if it counts.
+
+        Remove a record that does not count.
+        """
         while (entry := self._read(key)) and entry.is_over:
             self._retry_while_busy(self._store.remove, key, entry.data)
         return entry
@@ -280,9 +282,10 @@ class Reservations:
         )
 
     def _has_task(self, record: ReservationRecord) -> bool:
-        """Return whether the worker still has the task that it reserved for.
+        """Return whether the worker still holds the task that it reserved the pattern
+        for.
 
-        True if it was for none.
+        Return True for a reservation without a task.
         """
         return not record.task or self._tasks.status(record.task).is_held_by(
             record.worker, record.token
@@ -292,7 +295,10 @@ class Reservations:
         return self._retry_while_busy(self._store.replace, entry.key, entry.data, record.encode())
 
     def _withdraw(self, record: ReservationRecord) -> None:
-        """Remove the record of a request, in either phase, unless that fails."""
+        """Remove the record of a request, in either phase.
+
+        Ignore errors of the store.
+        """
         key = _key(record.pattern)
         try:
             while (
@@ -302,7 +308,7 @@ class Reservations:
                 if self._retry_while_busy(self._store.remove, key, entry.data):
                     return
         except StoreError:
-            pass  # it ends with its lease, its process or its task
+            pass  # the record ends with its lease, its process or its task
 
     def _retry_while_busy(self, change: Callable[[*Args], bool], *args: *Args) -> bool:
         return retry_while_busy(self._clock, _BUSY_TIMEOUT, change, *args)
@@ -313,7 +319,8 @@ class Reservations:
         if lock is None or not status.is_held_by(worker, lock.token if token is None else token):
             holder = f"{status.holder} holds it" if lock and status.is_held else "it is free"
             raise LockLost(
-                task_id, f"{worker} does not hold the task {task_id}: {holder}. Stop working on it."
+                task_id,
+                f"{worker} does not hold the task {task_id}: {holder}. Stop working on the task.",
             )
         return lock
 

@@ -1,12 +1,12 @@
 """Acquire, refresh and release locks on any store.
 
-All rules about who may do what with a lock are here.  `locks.manager`, the commands and
-the queue use them.
+This module decides which worker may do what with a lock.  `locks.manager`, the commands
+and the queue use it.
 
-A task never has two holders: a lock is created only if there is none, and an expired
-lock is replaced only if it still is the record that was judged.  Tokens grow: a token is
-taken after the lock to be replaced was read, and compared again after a new lock was
-created.
+A task never has two holders: a lock is created only if the task has no lock, and an
+expired lock is replaced only if its record is still the record that was judged.  Tokens
+grow: a token is taken after the lock to be replaced was read, and compared again after
+a new lock was created.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LockTable:
         group: int = 0,
         wait: float = 0.0,
     ) -> Lock:
-        """Acquire the lock, if need be after up to `wait` seconds. Raise LockHeld.
+        """Acquire the lock. Raise LockHeld if it is not free within `wait` seconds.
 
         A `bound` lock is free as soon as this process and all processes of `group` have
         ended.
@@ -74,10 +74,12 @@ class LockTable:
     def release(
         self, task: str, worker: str, token: int | None = None, *, known: Lock | None = None
     ) -> Lock:
-        """Release the lock and return it as it was. Raise NotYours.
+        """Release the lock, and return the lock as it was.
 
-        `known`, here and below: the lock as this process wrote it last.  If the store
-        still has exactly that, the lock is not read.
+        Raise NotYours if it is not held by this worker.
+
+        `known` is the lock as this process wrote it last.  If the store still has
+        exactly that record, the lock is not read.
         """
         while True:
             data, lock = self._own(task, worker, token, NotYours, known)
@@ -94,9 +96,9 @@ class LockTable:
         group: int = 0,
         known: Lock | None = None,
     ) -> Lock:
-        """Start the lease again and return the new lock. Raise LockLost.
+        """Start the lease again, and return the new lock. Raise LockLost if it is lost.
 
-        From now on `group` works for the holder too.
+        `group` is a process group that works for the holder from now on.
         """
         while True:
             data, lock = self._own(task, worker, token, LockLost, known)
@@ -106,10 +108,13 @@ class LockTable:
             known = None
 
     def break_lock(self, task: str, seen: tuple[str, int | None] | None = None) -> Lock | None:
-        """Free the task, also from another holder. Return its lock, None if it was unreadable.
+        """Free the task, even if another worker holds it.
 
-        With `seen` (worker and token; "" and None for an unreadable lock) break only
-        that lock, not one that was acquired later.  Raise NotYours.
+        Return the lock that was broken.
+
+        Return None for an unreadable lock.  `seen` is the worker and the token of the
+        lock to break; "" and None for an unreadable lock.  Raise NotYours if the lock
+        is not as `seen` says: it was acquired later.
         """
         while True:
             data = self.store.read(self._key(task))
@@ -119,13 +124,16 @@ class LockTable:
             now = (lock.worker, lock.token) if lock else ("", None)
             if seen not in (None, now):
                 held = f"held by {now[0]} with token {now[1]}" if lock else "unreadable"
-                text = f"the lock for {task} has changed: it is {held} now. Look again."
+                text = f"the lock for {task} has changed: it is {held} now. Check it again."
                 raise NotYours(task, text)
             if self._retried(self.store.remove, self._key(task), data):
                 return lock
 
     def status(self, task: str) -> LockStatus:
-        """Return the lock and whether it counts. Raise StoreError if that is unknown."""
+        """Return the lock and whether it counts.
+
+        Raise StoreError if it cannot be read.
+        """
         data = self.store.read(self._key(task))
         return LockStatus(FREE) if data is None else self._judged(task, data)
 
@@ -144,7 +152,7 @@ class LockTable:
     def await_change(self, task: str, timeout: float) -> None:
         """Wait until the lock may be free or has changed, or until the timeout.
 
-        Return at once if there is no lock.  It may return early.
+        Return at once if there is no lock.  The method may return early.
         """
         data = self.store.read(self._key(task))
         if data is None:
@@ -184,7 +192,7 @@ class LockTable:
             return self._settle_token(lock) if self._write(task, data, holder, lock) else None
         except LockHeld:
             raise
-        except BaseException:  # the caller will not know that it has the lock
+        except BaseException:  # the caller will not learn that it has the lock
             self._undo(lock)
             raise
 
@@ -198,7 +206,9 @@ class LockTable:
             raise LockHeld(task, holder, text) from None
 
     def _settle_token(self, lock: Lock) -> Lock:
-        """Take a later token if other workers may have taken one before this was written."""
+        """Take a later token if others may have taken a token before the lock was
+        written.
+        """
         key = self._key(lock.task_id)
         if self.store.token_bound(key) == lock.token:
             return lock
@@ -213,7 +223,9 @@ class LockTable:
         raise LockHeld(lock.task_id, "", text)
 
     def _undo(self, lock: Lock) -> None:
-        """Remove a lock that may have been written, on the way out with another error."""
+        """Remove a lock that may have been written, while another error is being
+        raised.
+        """
         try:
             self._retried(self.store.remove, self._key(lock.task_id), lock.encode())
         except StoreError:
@@ -227,7 +239,10 @@ class LockTable:
         error: type[NotYours | LockLost],
         known: Lock | None,
     ) -> tuple[bytes, Lock]:
-        """Return the record and its lock if it is this worker's. Else raise `error`."""
+        """Return the record and its lock.
+
+        Raise `error` if the lock is not this worker's.
+        """
         if known:
             return known.encode(), known
         data = self.store.read(self._key(task))
@@ -253,7 +268,7 @@ class LockTable:
         return retry_while_busy(self.clock, _BUSY_TIMEOUT, change, *args)
 
     def _identity(self, group: int) -> dict[str, object]:
-        """Return the identity of this process, which differs in a forked child."""
+        """Return the identity of this process. A forked child has another identity."""
         pid, namespace, who = self._identity_of
         if (pid, namespace) != (os.getpid(), process.namespace("pid")):
             who = process.identity()

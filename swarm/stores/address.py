@@ -1,11 +1,11 @@
-"""The address of a store on a server: its parts, and how it is shown without secrets.
+"""The address of a store on a server: its parts, and its form without secrets.
 
     postgresql://user@host:5432/database?swarm=team_a&timeout=5
     redis://host:6379/0          etcd://h1:2379,h2:2379,h3:2379
 
-Two options are swarm's own. `swarm` keeps several swarms on one server apart.
-`timeout` is for how many seconds a command tries to reach the server. All other options
-are for the client of the server.
+Two options are swarm's own. `swarm` keeps several swarms on one server apart. `timeout`
+is the number of seconds for which a command tries to reach the server. All other
+options are for the client of the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HIDDEN = "…"
 
 
 class Address:
-    """A URL in its parts. `shown` is its text for users, without secrets."""
+    """A URL in its parts. `shown` is the URL as users see it, without secrets."""
 
     def __init__(self, url: str) -> None:
         self.scheme, _, rest = url.partition("://")
@@ -72,7 +72,7 @@ class Address:
         return f"{scheme}://{f'{login}@' if login else ''}{self.hosts}{self.path}{query}"
 
     def hosts_and_ports(self, port: int) -> list[tuple[str, int]]:
-        """Return every host with its port, `port` if it has none.
+        """Return every host with its port. A host without a port gets `port`.
 
         Raise BadInput for a bad port.
         """

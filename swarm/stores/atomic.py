@@ -1,4 +1,4 @@
-"""Verbs that follow from one atomic compare-and-swap of the engine."""
+"""Methods of a store that are made from one atomic compare-and-swap of the engine."""
 
 import math
 from collections.abc import Iterator
@@ -50,7 +50,9 @@ class AtomicStore:
         raise NotImplementedError
 
     def _swap(self, key: str, old: bytes | None, new: bytes | None) -> bool:
-        """Change the record from `old` to `new`, and return whether it was `old`.
+        """Change the record from `old` to `new`.
+
+        Return False if the record was not `old`.
 
         None stands for no record.
         """

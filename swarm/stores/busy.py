@@ -22,7 +22,10 @@ _PAUSE = 0.002  # seconds
 def retry_while_busy(
     clock: Clock, timeout: float, change: Callable[[*Args], bool], *args: *Args
 ) -> bool:
-    """Call `change` until it does not raise Busy. Raise Busy after `timeout` seconds."""
+    """Call `change` until it does not raise Busy.
+
+    Raise Busy after `timeout` seconds.
+    """
     deadline = None
     while True:
         try:
@@ -32,4 +35,5 @@ def retry_while_busy(
             deadline = deadline or now + timeout
             if now > deadline:
                 raise
-            time.sleep(_PAUSE * (0.5 + os.urandom(1)[0] / 256))  # two that meet must part
+            # Two processes that meet must not retry at the same moments.
+            time.sleep(_PAUSE * (0.5 + os.urandom(1)[0] / 256))

@@ -1,7 +1,7 @@
 """A cache of data that was costly to compute and can be computed again.
 
-A store on a server uses a cache on the machine that computed the data. The server would
-have to hold and send as much for it as for the log it was computed from.
+A store on a server uses a cache on the machine that computed the data. A cache on the
+server would cost as much storage and traffic as the log that the data come from.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class MemoryCache:
 class FileCache:
     """A cache of files in the directory `.cache` of a state directory.
 
-    `whose` is the address of a store on a server, which gets entries of its own. ""
-    stands for the store in the state directory itself.
+    `whose` is the address of a store on a server: each server store has entries of its
+    own. "" stands for the store in the state directory itself.
     """
 
     DIRECTORY = ".cache"
@@ -54,9 +54,9 @@ class FileCache:
         self._prefix = f"{_hash(whose)}." if whose else ""
 
     def put(self, name: str, data: bytes) -> None:
-        """Store the entry, unless another process is storing it.
+        """Store the entry, unless another process is storing the entry.
 
-        Raise StoreError on failure.
+        Raise StoreError if the entry cannot be stored.
         """
         try:
             self._write(*self._paths(name), data)
@@ -64,9 +64,9 @@ class FileCache:
             raise self._directory.as_store_error(error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Return the entry; None if there is none.
+        """Return the entry; None if there is no entry.
 
-        Raise StoreError if it cannot be read.
+        Raise StoreError if the entry cannot be read.
         """
         try:
             return self._filesystem.read(self._paths(name)[0])
@@ -76,7 +76,7 @@ class FileCache:
             raise self._directory.as_store_error(error) from error
 
     def drop(self, name: str) -> None:
-        """Remove the entry if there is one. Raise StoreError on failure."""
+        """Remove the entry, if any. Raise StoreError if it cannot be removed."""
         try:
             os.unlink(self._paths(name)[0])
         except FileNotFoundError:
@@ -98,7 +98,7 @@ class FileCache:
         os.rename(draft, path)
 
     def _paths(self, name: str) -> tuple[str, str]:
-        """Return the path of an entry, and of the draft that is renamed to it."""
+        """Return the path of an entry, and the path of its draft before the rename."""
         self._directory.refuse_links(self._folder)
         path = f"{self._folder}/{self._prefix}{name}"
         return path, f"{path}{self.DRAFT_SUFFIX}"

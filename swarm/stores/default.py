@@ -1,4 +1,4 @@
-"""The store that a program was given, or the one that the environment names.
+"""The store that a program was given, or the store that the environment names.
 
 The environment is read again at each call. A change of a SWARM_* variable takes effect
 in a process that is already running.
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class DefaultStore:
-    """The store `given`, or else the one that the environment names at the moment.
+    """The store `given`, or else the store that the environment names at the moment.
 
-    Opening creates nothing. `prepare` creates the state directory if that is the store.
+    Opening creates nothing. `prepare` creates the state directory if the state
+    directory is the store.
     """
 
     def __init__(self, given: Store | None = None) -> None:
@@ -38,7 +39,9 @@ class DefaultStore:
         return self._named_store(url) if url else self._file_store()
 
     def prepare(self, namespace: str = "") -> None:
-        """Create the state directory, and a namespace in it, if it is the store."""
+        """Create a namespace in the state directory, if the state directory is the
+        store.
+        """
         if self._given is None and not store_url():
             self._file_store().prepare(namespace)
 
@@ -46,7 +49,7 @@ class DefaultStore:
         if url.startswith("memory:"):
             raise BadInput(
                 "SWARM_STORE names a store in memory, which ends with each process. "
-                "Set it to a directory or to the URL of a server."
+                "Set SWARM_STORE to a directory or to the URL of a server."
             )
         chosen = (url, settings.log_max_bytes(), settings.durable())
         if self._named is None or self._named[0] != chosen:
@@ -88,7 +91,7 @@ def store_url() -> str:
 def parse_store(text: str, what: str) -> str:
     """Return a URL as it is, and a directory as an absolute path.
 
-    Raise BadInput for a text that is neither. An incomplete server address must not be
+    Raise BadInput for any other string. An incomplete server address must not be
     used as a directory: each machine would then have a store of its own.
     """
     if "://" in text:
@@ -103,13 +106,13 @@ def parse_store(text: str, what: str) -> str:
 
 
 def choose_store(url: str) -> None:
-    """Use the store of --store in this process, and in all that it starts."""
+    """Use the store of --store in this process, and in all processes that it starts."""
     from os import environ
 
     from swarm.stores.address import refuse_secret
 
     refuse_secret(url, "--store")
-    # absolute: a started process may have another directory
+    # absolute: a started process may have another working directory
     environ["SWARM_STORE"] = parse_store(url, "--store")
 
 

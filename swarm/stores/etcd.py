@@ -1,13 +1,13 @@
 """The store on etcd: records and lines of logs are keys.
 
-Each change is one transaction. The cluster carries it out as one atomic step, and
-confirms it when a majority of members has the change on disk. All keys begin with
-`NAME/`, where NAME is the name of the swarm.
+Each change is one transaction. The cluster carries a transaction out as one atomic
+step. The cluster confirms a change when a majority of members has the change on disk.
+All keys begin with `NAME/`, where NAME is the name of the swarm.
 
 etcd stores all old values of a key until they are compacted. Without auto-compaction
 (`--auto-compaction-retention`), heartbeats fill its database in the end, and etcd then
-refuses writes. The time is that of the member that answers, in whole seconds. See
-docs/reference/stores.md.
+refuses writes. Times come from the clock of the member that answers, in whole seconds.
+See docs/reference/stores.md.
 """
 
 import json
@@ -41,10 +41,10 @@ from swarm.stores.server.cursors import Position
 from swarm.stores.server.session_pool import SESSION_TTL, ConnectionLost, Session
 from swarm.system.clock import Clock
 
-# bytes; a longer record is compared by its revision, since the old and the new one may
-# not fit into one request
+# bytes; a longer record is compared by its revision, since the old and the new record
+# may not fit into one request
 _LONG_RECORD = 1 << 16
-_NONCE = 12  # bytes before every line, by which its writer recognises it
+_NONCE = 12  # bytes before every line, by which its writer recognises the line
 _CLEANUP_SHARE = 1 / 50  # of all new connections: these delete old sessions
 _MAX_BACKOFF = 0.02  # seconds of random back-off after losing an append twice
 
@@ -182,7 +182,10 @@ class EtcdStore(ServerStore[Connection]):
         return self._ask(get(key, end, **options))
 
     def _ask_on(self, connection: Connection, request: Json) -> Json:
-        """Return the answer to a request, and learn the time from it."""
+        """Send a request and return its answer.
+
+        Set the server clock from the answer's date.
+        """
         before = self._server_clock.steady()
         answer = connection.ask(request)
         if connection.member != self._timed_by:
@@ -225,8 +228,8 @@ class EtcdStore(ServerStore[Connection]):
                     session.last_answer = answer
                 elif again:
                     raise StoreError(
-                        f"{self.address.shown} no longer knows whether {key} was changed. Look "
-                        f"before you repeat it."
+                        f"{self.address.shown} no longer knows whether {key} was changed. Check "
+                        f"the record before you repeat the command."
                     )
                 else:  # the server deleted the session
                     _renew_session(session, always=True)
@@ -237,9 +240,9 @@ class EtcdStore(ServerStore[Connection]):
     def _try_swap(
         self, session: Session[Connection], condition: Json, record: str, new: bytes | None
     ) -> bytes:
-        """Send the request, if the session's last answer is still the known one.
+        """Send the request, if the session's last answer is still the known answer.
 
-        Return the session's last answer after that.
+        Return the session's last answer after the request.
         """
         name, incarnation = self._name("session", session.name), self._incarnation
         change = delete(record) if new is None else put(record, new)
@@ -277,10 +280,10 @@ class EtcdStore(ServerStore[Connection]):
         *,
         look: bool,
     ) -> tuple[bool, int, bytes | None]:
-        """Add a line after line `last`, if that is the last one.
+        """Add a line after line `last`, if `last` is the last line.
 
-        Return whether it was added, and the number of the last line. If not added, and
-        with `look`, return also the line after `last`.
+        Return whether the line was added, and the number of the last line. If the line
+        was not added, and with `look`, return also the line after `last`.
         """
         head, line = self._name("head", log), self._line(log, last + 1)
         request = transaction(
@@ -308,7 +311,7 @@ class EtcdStore(ServerStore[Connection]):
     def _ask_in(self, incarnation: str, request: Json) -> Json:
         """Return the answer to a `get` in this incarnation.
 
-        Raise StoreReplaced in another.
+        Raise StoreReplaced if the swarm has another incarnation.
         """
 
         def asked(session: Session[Connection]) -> Json:
@@ -323,9 +326,9 @@ class EtcdStore(ServerStore[Connection]):
         return self._pool.call(asked)
 
     def _wait_while(self, name: str, is_unchanged: Callable[[], bool], seconds: float) -> None:
-        """Wait for a change of a key, as long as `is_unchanged`.
+        """Wait for a change of a key, as long as `is_unchanged` returns True.
 
-        It may return early.
+        The method may return early.
         """
         deadline = time.monotonic() + seconds
 
@@ -361,7 +364,7 @@ class EtcdStore(ServerStore[Connection]):
     def _name(self, *parts: str) -> str:
         return "/".join((self.address.swarm, *parts))
 
-    # The swarm on the server ------------------------------------------------------------
+    # The swarm on the server ----------------------------------------------------------
 
     def _handshake(self, connection: Connection) -> None:
         self._open_swarm(connection)
@@ -374,7 +377,7 @@ class EtcdStore(ServerStore[Connection]):
     def _open_swarm(self, connection: Connection) -> None:
         """Create the swarm if it is missing.
 
-        Raise StoreError if it is not swarm's.
+        Raise StoreError if the keys are not swarm's.
         """
         name = self._name("meta")
         meta = value(self._ask_on(connection, get(name)))
@@ -402,13 +405,13 @@ class EtcdStore(ServerStore[Connection]):
 
 
 class _EndWatch(Exception):
-    """End a call and close its connection, which only sends events now."""
+    """End a call and close its connection, since the connection only sends events now."""
 
 
 class _SwarmGone(ConnectionLost):
     """The swarm has another incarnation or is gone, and nothing was changed.
 
-    The next connection opens it again.
+    The next connection opens the swarm again.
     """
 
 
@@ -418,9 +421,10 @@ def _is_still(key: str, known: bytes) -> Json:
 
 
 def _renew_session(session: Session[Connection], *, always: bool = False) -> None:
-    """Begin a new session if it is more than an hour old, or `always`.
+    """Begin a new session if the session is more than an hour old, or if `always`.
 
-    Its name begins with the hour, so that old sessions can be deleted by their names.
+    The name of a session begins with the hour, so that old sessions can be deleted by
+    their names.
     """
     begun, _, _ = session.name.rpartition("/")
     if always or not begun or not 0 <= _hour(session.connection) - int(begun) <= 1:

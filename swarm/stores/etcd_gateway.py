@@ -1,7 +1,8 @@
 """A client for etcd's JSON gateway, with the standard library alone.
 
-The gateway offers the v3 API over HTTP/1.1. It sends keys and values as base64, and
-64-bit numbers as text. It leaves out fields that are false, zero or empty.
+The gateway offers the v3 API over HTTP/1.1. The gateway sends keys and values as
+base64, and 64-bit numbers as strings. It leaves out fields that are false, zero or
+empty.
 
 A member that is down, silent or without a leader raises ConnectionLost, and the next
 connection tries another member. A refusal that stays raises a StoreError with advice.
@@ -37,7 +38,7 @@ _FILES = {"cacert": "ETCDCTL_CACERT", "cert": "ETCDCTL_CERT", "key": "ETCDCTL_KE
 # permission denied, resource exhausted, failed precondition, out of range,
 # unimplemented, unauthenticated.
 _PERMANENT = {3, 5, 6, 7, 8, 9, 11, 12, 16}
-_TEMPORARY = "too many requests"  # has a code of a refusal that stays, and does not stay
+_TEMPORARY = "too many requests"  # refusals that do not stay, although their code says so
 _AUTH_OFF = "authentication is not enabled"
 # errors of a login token that is missing or too old
 _TOKEN_ERRORS = ("invalid auth token", "auth store is old", "user name is empty")
@@ -89,7 +90,8 @@ class Gateway:
     def connect(self, timeout: float, handshake: Callable[[Connection], object]) -> Connection:
         """Connect to the first member with which `handshake` succeeds.
 
-        Begin with the member that answered last. Raise ConnectionLost if all fail.
+        Begin with the member that answered last. Raise ConnectionLost if no member
+        answers.
         """
         reasons = []
         first, count = self._first, len(self.members)
@@ -168,7 +170,7 @@ class Connection:
     def watch(self, key: str) -> None:
         """Ask for an event at each change of a key.
 
-        The connection has no other use then.
+        After this call the connection can only wait for events.
         """
         self._stream = self._send("watch", {"create_request": _keys(key)})
         try:
@@ -355,7 +357,7 @@ def always_false(key: str) -> Json:
 
 
 def entries(answer: Json) -> list[Entry]:
-    """Return what a `get` found, alone or as a part of a transaction."""
+    """Return the entries that a `get` found, alone or as a part of a transaction."""
     kvs = answer.get("response_range", answer).get("kvs", ())
     return [
         Entry(

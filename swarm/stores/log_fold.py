@@ -1,10 +1,9 @@
-"""The state that follows from reading a log line by line, and a snapshot of it between
-processes.
+"""The state that follows from reading a log line by line, and its saved snapshot.
 
 The log is the truth. A snapshot holds a state and its position in the log, so that the
 next process starts there and not at the beginning. A snapshot may be missing, old or
 damaged: then the next process reads more, and finds the same state. Only lines change a
-state, in their order, so all processes that have read equally far have the same one.
+state, in their order. So all processes that have read equally far have the same state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ else:  # importing `typing` would take longer than the command that needs this m
 
 
 class Fold(Protocol):
-    """A state that lines change. A new one has seen no line."""
+    """A state that lines change. A new state has seen no line."""
 
     VERSION: int
     """The version of `dump`. A snapshot of another version is not loaded."""
@@ -39,7 +38,7 @@ class Fold(Protocol):
     def apply(self, line: bytes) -> bool:
         """Apply one line.
 
-        Return whether it changed the state; an invalid line does not.
+        Return whether the line changed the state. An invalid line changes nothing.
         """
 
     def dump(self) -> Any:
@@ -48,7 +47,7 @@ class Fold(Protocol):
     def load(self, data: Any) -> None:
         """Take over the state that `dump` returned.
 
-        Raise any error but a SwarmError for other data.
+        For other data, raise any error that is not a SwarmError.
         """
 
     def __len__(self) -> int:
@@ -58,7 +57,7 @@ class Fold(Protocol):
 class LogFold(Generic[F]):
     """The state of one log, as far as this object has read it.
 
-    Not for two threads at once.
+    Two threads must not use the object at once.
     """
 
     SNAPSHOT_EVERY = 2000  # lines, at least
@@ -73,7 +72,7 @@ class LogFold(Generic[F]):
         self._started = False
 
     def read(self, progress: Callable[[int], object] = lambda count: None) -> None:
-        """Apply all lines that are new.
+        """Apply all new lines.
 
         Call `progress` with the number of lines read so far.
         """
@@ -85,9 +84,9 @@ class LogFold(Generic[F]):
         self._count(read)
 
     def append(self, line: bytes) -> bool:
-        """Append a line, and apply all new lines up to it.
+        """Append a line, and apply all new lines up to that line.
 
-        Return whether it changed the state.
+        Return whether the line changed the state.
         """
         self._store.append(self._log, line)
         self._start()
@@ -103,14 +102,14 @@ class LogFold(Generic[F]):
         raise StoreError(text)
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the log has more lines than were read.
+        """Wait until the log has a line that was not read yet.
 
         Return False if time is up.
         """
         return self._store.wait(self._log, self.cursor, timeout)
 
     def _apply_new(self) -> Iterator[int]:
-        """Apply new lines in batches. Yield the number of lines in each."""
+        """Apply new lines in batches. Yield the number of lines in each batch."""
         while lines := self._next_lines():
             self._apply(lines)
             yield len(lines)
@@ -120,9 +119,9 @@ class LogFold(Generic[F]):
             self.state.apply(line)
 
     def _next_lines(self) -> list[bytes]:
-        """Return the next lines, none at the end.
+        """Return the next lines; an empty list at the end of the log.
 
-        Start again if another log has taken the place of this one.
+        Start again if the log was replaced by another log.
         """
         lines, after = self._store.read_log(self._log, self.cursor)
         if after != self.cursor and not self._store.continues(self.cursor, after):
@@ -145,7 +144,7 @@ class LogFold(Generic[F]):
     def _count(self, lines: int) -> None:
         """Count lines that were applied.
 
-        Save a snapshot when reading them again would cost more than saving.
+        Save a snapshot when reading these lines again would cost more than saving.
         """
         self._unsaved += lines
         if self._unsaved >= max(self.SNAPSHOT_EVERY, len(self.state) // 2):
@@ -171,7 +170,7 @@ class LogFold(Generic[F]):
             if self._store.continues(cursor, self._store.read_log(self._log, cursor, 0)[1]):
                 self.state, self.cursor = state, cursor
         except Exception:
-            return  # damaged, or of another program: the log has everything
+            return  # the snapshot is damaged, or another program's: the log has everything
         finally:
             if collecting:
                 gc.enable()
@@ -179,7 +178,7 @@ class LogFold(Generic[F]):
     def _save(self) -> None:
         """Save a snapshot.
 
-        The store drops it if another process is saving one at this moment.
+        The store drops the snapshot if another process is saving one at this moment.
         """
         try:
             saved = {

@@ -1,6 +1,6 @@
 """The store in memory, for one process with any number of threads.
 
-It serves tests, and programs whose workers are all threads of one process.
+This store is for tests, and for programs whose workers are threads of one process.
 """
 
 import threading
@@ -19,7 +19,7 @@ class MemoryStore(AtomicStore):
         self.clock = clock or Clock()
         self._changed = threading.Condition()
         self._records: dict[str, bytes] = {}
-        self._tokens: dict[str, int] = {}  # by key: the last one
+        self._tokens: dict[str, int] = {}  # by key: the last token
         self._floors: dict[str, int] = {}  # by namespace: every later token is larger
         self._logs: dict[str, list[bytes]] = {}
 
@@ -116,5 +116,7 @@ class MemoryStore(AtomicStore):
 
 def _parse_cursor(cursor: str) -> int:
     if not (cursor or "0").isascii() or not (cursor or "0").isdigit():
-        raise BadInput(f"{cursor[:80]!r} is not a cursor. Use one that swarm printed, such as 12.")
+        raise BadInput(
+            f"{cursor[:80]!r} is not a cursor. Use a cursor that swarm printed, such as 12."
+        )
     return int(cursor or "0")

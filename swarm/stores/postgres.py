@@ -1,10 +1,10 @@
 """The store on PostgreSQL: records and lines of logs are rows.
 
 Each change is one call of a function, which is one transaction. All data lie in one
-schema, named after the swarm. How safe a confirmed change is depends on the
-server's settings. Without fsync, a crash may lose it. A failover to a standby that is
-not synchronous may lose it too. A pooler in front of the server must pool sessions. See
-docs/reference/stores.md.
+schema, named after the swarm. The safety of a confirmed change depends on the server's
+settings. Without fsync, a crash may lose a confirmed change. A failover to a standby
+that is not synchronous may lose a confirmed change too. A pooler in front of the server
+must pool sessions. See docs/reference/stores.md.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class PostgresStore(ServerStore[Connection]):
     def _change(self, function: str, channel: str, *args: object) -> tuple[str, str]:
         """Run a function, and return the incarnation and its answer.
 
-        The server runs it once, however often it is sent.
+        The server runs the function once, however often the request is sent.
         """
 
         def sent(session: Session[Connection]) -> tuple[str, str]:
@@ -322,12 +322,13 @@ class PostgresStore(ServerStore[Connection]):
     def _wait_for(
         self, channel: str, timeout: float, is_over: Callable[[Connection], bool]
     ) -> bool:
-        """Wait until `is_over`, and return whether it is. It may return False early."""
+        """Wait until `is_over` returns True. Return False if time is up, or earlier."""
 
         def waited(session: Session[Connection]) -> bool:
             connection = session.connection
             connection.notifications.clear()
-            ask(connection, f"listen {channel}")  # first: a change after the look is then notified
+            # Listen first: the server then notifies of a change after `is_over`.
+            ask(connection, f"listen {channel}")
             over = is_over(connection) or (
                 connection.wait_notification(min(timeout, self._max_wait)) and is_over(connection)
             )
@@ -385,7 +386,10 @@ class PostgresStore(ServerStore[Connection]):
         raise ConnectionLost("; ".join(reasons))
 
     def _open_swarm(self, connection: Connection) -> None:
-        """Create the schema if it is missing. Raise StoreError if it is not swarm's."""
+        """Create the schema if it is missing.
+
+        Raise StoreError for another program's schema.
+        """
         what = f"the schema {self.address.swarm}"
         # the server stops a statement before its client gives up
         limit = int(connection.limit * 900)

@@ -1,8 +1,8 @@
 """A connection to PostgreSQL with a time limit for each answer, and notifications.
 
-It uses no private part of psycopg. It overrides the public `Connection.wait`, through
-which psycopg sends every exchange with the server. If a later psycopg bypassed `wait`,
-the tests with a silent server would fail.
+This module uses no private part of psycopg. The class overrides the public method
+`Connection.wait`, through which psycopg sends every exchange with the server. If a
+later psycopg bypassed `wait`, the tests with a silent server would fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _TEMPORARY = (
     *("08", "57P", "57014", "25006", "25P0", "40", "55P03", "53300"),
     *("3F000", "42P01", "42883", REPLACED),
 )
-_PREPARE_AFTER = 5  # uses of a statement; from then on the server need not parse it again
+_PREPARE_AFTER = (
+    5  # uses of a statement; from then on the server need not parse the statement again
+)
 
 Row = tuple[Any, ...]
 RV = TypeVar("RV")
@@ -68,7 +70,7 @@ class Connection(psycopg.Connection[Row]):
             return answer
 
     def wait_notification(self, seconds: float) -> bool:
-        """Wait for a notification, and return whether there is one."""
+        """Wait for a notification, and return whether a notification came."""
         deadline = time.monotonic() + seconds
         try:
             while not self.notifications and self.pgconn.notifies() is None:
@@ -81,7 +83,10 @@ class Connection(psycopg.Connection[Row]):
 
 
 def connect(attempt: ConnDict, timeout: float, *, limit: float) -> Connection:
-    """Connect to one host within `timeout` seconds. Raise ConnectionLost on failure."""
+    """Connect to one host within `timeout` seconds.
+
+    Raise ConnectionLost if that fails.
+    """
     deadline = time.monotonic() + timeout
     pgconn = pq.PGconn.connect_start(make_conninfo("", **attempt).encode())
     connection = Connection(pgconn, limit)
@@ -142,7 +147,7 @@ def message_of(error: psycopg.Error) -> str:
 def abort(connection: Connection) -> None:
     """Close the connection; at once if an answer is missing.
 
-    Data that are not sent yet then never arrive.
+    If an answer is missing, data that are not sent yet never arrive.
     """
     try:
         if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
@@ -154,7 +159,10 @@ def abort(connection: Connection) -> None:
 
 
 def _ready(fileno: int, wanted: int, seconds: float) -> int:
-    """Wait for the socket, and return for which of `wanted` it is ready; 0: none."""
+    """Wait for the socket.
+
+    Return the events of `wanted` for which it is ready, or 0.
+    """
     poll = select.poll()
     reading = select.POLLIN if wanted & Wait.R else 0
     writing = select.POLLOUT if wanted & Wait.W else 0

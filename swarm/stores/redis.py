@@ -55,7 +55,7 @@ redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. answer, 'EX', ARGV[3])
 return answer
 """
 # KEYS: …, record, index, channel.
-# ARGV: …, key, whether there is an old record, old, whether there is a new one, new.
+# ARGV: …, key, whether there is an old record, old, whether there is a new record, new.
 _SWAP = f"""{_BEGIN}
 local found = redis.call('GET', KEYS[3])
 local answer = '0'
@@ -138,7 +138,7 @@ class RedisStore(ServerStore[Connection]):
 
         def subscribed(session: Session[Connection]) -> None:
             _ask(session.connection, "SUBSCRIBE", channel)
-            if self.read(key) == data:  # by another session: this one is subscribed
+            if self.read(key) == data:  # by another session: this session is subscribed
                 _wait_message(session.connection, min(timeout, self._max_wait))
             _unsubscribe(session.connection, channel)
 
@@ -223,7 +223,7 @@ class RedisStore(ServerStore[Connection]):
     def _change(self, script: str, keys: list[str], args: list[object]) -> tuple[str, bytes]:
         """Run a script, and return the incarnation and its answer.
 
-        The server runs it once, however often it is sent.
+        The server runs the script once, however often the request is sent.
         """
 
         def sent(session: Session[Connection]) -> tuple[str, bytes]:
@@ -245,7 +245,8 @@ class RedisStore(ServerStore[Connection]):
     def _ask_with_incarnation(self, *command: object) -> tuple[str, Any]:
         """Return the incarnation, and the answer to a command.
 
-        The incarnation is asked second: it is the one of the answer, or a later one.
+        The incarnation is asked second. So it is the incarnation of the answer, or a
+        later incarnation.
         """
 
         def asked(session: Session[Connection]) -> tuple[str, Any]:
@@ -282,7 +283,7 @@ class RedisStore(ServerStore[Connection]):
     def _open_swarm(self, connection: Connection) -> None:
         """Create the swarm if it is missing.
 
-        Raise StoreError if it is not swarm's.
+        Raise StoreError if the keys are not swarm's.
         """
         meta = self._name("meta")
         try:
@@ -299,7 +300,7 @@ class RedisStore(ServerStore[Connection]):
 
 
 class _EndSubscription(Exception):
-    """End a call and close its connection, which is still subscribed."""
+    """End a call and close its connection, since the connection is still subscribed."""
 
 
 def _connection_settings(address: Address) -> tuple[type[Connection], dict[str, Any]]:
@@ -379,7 +380,7 @@ def _wait_message(connection: Connection, timeout: float) -> None:
 
 
 def _unsubscribe(connection: Connection, channel: str) -> None:
-    """Read all messages, so that none is mistaken for an answer later."""
+    """Read all messages, so that no message is mistaken for an answer later."""
     try:
         message = _ask(connection, "UNSUBSCRIBE", channel)
         while message[0] != b"unsubscribe":
@@ -391,7 +392,7 @@ def _unsubscribe(connection: Connection, channel: str) -> None:
 def _abort(connection: Connection) -> None:
     """Close the connection at once, so that unsent data never arrive.
 
-    The socket is private to redis-py. If it has another name there, close the
+    The socket is private to redis-py. If redis-py has another name for it, close the
     connection in the usual way. A request that was sent may then be carried out later:
     at most once, and only until the session's next request.
     """

@@ -1,6 +1,6 @@
 """The drivers of stores, and the schemes of the URLs that they open.
 
-A driver is imported when its URL is opened. So its client is needed only then.
+A driver is imported when its URL is opened. A driver that is not used needs no client.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def open_store(
 
 
 def driver_of(scheme: str) -> ServerDriver:
-    """Return the driver for the URLs of a scheme. Raise BadInput if there is none."""
+    """Return the driver for the URLs of a scheme. Raise BadInput for another scheme."""
     for driver in SERVER_DRIVERS:
         if scheme in driver.schemes:
             return driver

@@ -15,7 +15,8 @@ _PARENT, _SESSION, _TERMINAL = 1, 3, 4
 class Parentage(NamedTuple):
     """A process and its parent.
 
-    `leads_terminal`: it leads the session of a terminal, as a login shell does.
+    `leads_terminal`: the process leads the session of a terminal, as a login shell
+    does.
     """
 
     name: str
@@ -24,7 +25,7 @@ class Parentage(NamedTuple):
 
 
 def parentage(pid: int) -> Parentage | None:
-    """Look up a process of this pid namespace. Return None if it is unknown."""
+    """Look up a process of this pid namespace. Return None for an unknown process."""
     if pid <= 0:
         return None
     text = process.stat_text(pid)

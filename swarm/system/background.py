@@ -2,17 +2,18 @@
 
 The contract:
 
-- **Result.** `result()` waits for the end, then returns what the call returned or
-  raises what it raised, `SystemExit` and `KeyboardInterrupt` included. It may be called
-  again, from any thread.
+- **Result.** `result()` waits for the end of the call. Then it returns the value of the
+  call or raises the call's exception, even `SystemExit` and `KeyboardInterrupt`. Any
+  thread may call `result()`, more than once.
 - **Timeout.** `wait(timeout)` and `wait_async(timeout)` return whether the call has
   ended. A timeout changes nothing else: the caller may wait again, or abandon the call.
 - **Exceptions.** An exception that no caller asks for is dropped without a message.
-- **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. It can
-  ask `is_abandoned`. If it returns a value, now or later, `undo` is called with that
-  value, exactly once and never in the caller's thread. Errors of `undo` are dropped.
-- **End of the program.** The thread is a daemon: the interpreter does not wait for it.
-  A forked child does not have the thread, so there the call never ends.
+- **Abandoned calls.** Python cannot stop a thread, so an abandoned call goes on. The
+  call can check `is_abandoned`. If the call returns a value, now or later, `undo` is
+  called with that value, exactly once and never in the caller's thread. Errors of
+  `undo` are dropped.
+- **End of the program.** The thread is a daemon: the interpreter does not wait for the
+  thread. A forked child does not have the thread, so there the call never ends.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class BackgroundCall(Generic[R]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the call has ended, at most `timeout` seconds.
 
-        Return whether it has.
+        Return whether the call has ended.
         """
         return self._ended.wait(timeout)
 
@@ -84,7 +85,7 @@ class BackgroundCall(Generic[R]):
     def abandon(self) -> None:
         """Stop waiting for the call for good.
 
-        A result that it has, or will have, is undone.
+        The result of the call is undone, even if the call has ended already.
         """
         with self._guard:
             if self._abandoned:

@@ -1,12 +1,12 @@
-"""A child process that waits for its command, so that its pid is known before it acts.
+"""A child process whose pid is known before its command runs.
 
-`GatedProcess` creates the process. `exec` sends it a command and an environment through
-a pipe, and it becomes the command. If the parent dies before that, the pipe closes and
-the process ends without having done anything.
+`GatedProcess` creates the process. `exec` sends a command and an environment to the
+process through a pipe, and the process becomes the command. If the parent dies before
+that, the pipe closes and the process ends without having done anything.
 
-The process may lead a process group. Then signals go to the whole group, and `end`
-leaves no process of it. A process that made a group or a session of its own is not
-touched, such as a daemon or a job of an interactive shell.
+The process may lead a process group. Then signals go to the whole group, and `end` ends
+every process of the group. A process that has made a group or a session of its own is
+not touched, such as a daemon or a job of an interactive shell.
 
 A GatedProcess may be created and used in any thread, by one thread at a time.
 """
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     Streams = tuple[int, int, int]
 
 _UNKNOWN_EXIT_CODE = 255  # another part of the program has reaped the process
-# seconds; a process that survives it hangs in the kernel, or is another user's
+# seconds; a process that survives SIGKILL hangs in the kernel, or is another user's
 _SIGKILL_TIMEOUT = 5.0
-_MIN_PAUSE, _MAX_PAUSE = 0.001, 0.1  # seconds between looks at a process that is ending
+_MIN_PAUSE, _MAX_PAUSE = 0.001, 0.1  # seconds between two checks of a process that is ending
 
 
 class GatedProcess:
     """A process that waits to become a command.
 
     `ended_by` is the signal that ended the command, or 0. `stopped_by` is the signal
-    that stopped it; the caller sets it back to 0.
+    that stopped the command; the caller sets `stopped_by` back to 0.
     """
 
     def __init__(
@@ -57,16 +57,17 @@ class GatedProcess:
     ) -> None:
         """Create the process.
 
-        `group`: it leads a process group of its own. `die_with_parent`: on Linux the
-        kernel kills it when the thread that created it ends, also by a kill. The
-        descriptors become its standard streams. Raises CannotRun.
+        `group`: the process leads a process group of its own. `die_with_parent`: on
+        Linux the kernel kills the process when the thread that created it ends, even by
+        a kill. The descriptors become the standard streams of the process. Raise
+        CannotRun if no process can be created.
         """
         self.leads_group = group
         self.stopped_by = self.ended_by = 0
         self._code: int | None = None
         self._has_command = self._over = False
         self._command_pipe = self._error_pipe = -1
-        # as some daemons leave it: the exit code would be lost
+        # some daemons ignore SIGCHLD: the exit code would be lost
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             try:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -100,10 +101,10 @@ class GatedProcess:
                     os.close(fd)
         if group:
             try:
-                # the child does it too: the first call wins, and both may rely on it
+                # the child makes this call too: parent and child both rely on the group
                 os.setpgid(self.pid, self.pid)
             except OSError:
-                pass  # it has ended, or was spawned as a leader
+                pass  # the child has ended, or was spawned as a leader
 
     def __enter__(self) -> Self:
         return self
@@ -112,9 +113,10 @@ class GatedProcess:
         self.discard()
 
     def exec(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Let the process become the command, by default with our environment.
+        """Let the process become the command, by default with this process's
+        environment.
 
-        Raises CannotRun; then the process has ended.
+        Raise CannotRun if that fails: then the process has ended.
         """
         data = marshal.dumps(
             _message(command, settings.environment() if environment is None else environment)
@@ -161,7 +163,7 @@ class GatedProcess:
     def send(self, number: int) -> None:
         """Send a signal to the process or its group.
 
-        Do nothing if there is no such process, or if we may not signal it.
+        Do nothing if the process is gone, or if this user may not signal it.
         """
         if self._over or (self._code is not None and not self.leads_group):
             return  # the kernel may have given the pid to another process
@@ -174,16 +176,16 @@ class GatedProcess:
             pass
 
     def terminate(self) -> None:
-        """Send SIGTERM, and SIGCONT so that a stopped process receives it."""
+        """Send SIGTERM, then SIGCONT, so that even a stopped process receives SIGTERM."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
     def end(self, grace: float, at_most: Callable[[], float] = lambda: math.inf) -> bool:
         """End the process and its group: SIGTERM, and SIGKILL after `grace` seconds.
 
-        `at_most` returns how many seconds are left in any case. It is called again and
-        again, and may bring SIGKILL forward. Return False if a process is left that
-        cannot be killed, such as another user's.
+        `at_most` returns the seconds until SIGKILL at the latest. It is called
+        repeatedly, so it may bring SIGKILL forward. Return False if a process is left
+        that cannot be killed, such as another user's.
         """
         if self.is_over():
             return True
@@ -194,13 +196,14 @@ class GatedProcess:
         return self._wait_until_over(_SIGKILL_TIMEOUT, lambda: math.inf)
 
     def discard(self) -> None:
-        """End the process if it still waits.
+        """End the process if it still waits for its command.
 
-        Do nothing if it has received its command.
+        Do nothing if the process has received its command.
         """
         self._close_pipes()
         if not self._has_command and self._code is None:
-            self.send(signal.SIGKILL)  # it would end by itself, but not while it is stopped
+            # A waiting process ends by itself, but not while it is stopped.
+            self.send(signal.SIGKILL)
             self._reap()
 
     def _wait_until_over(self, timeout: float, at_most: Callable[[], float]) -> bool:

@@ -2,13 +2,13 @@
 
 A process of one thread forks, and its child calls these functions. A process of several
 threads must not run Python in a forked child, since another thread may have held a lock
-at that moment. It starts this file as a program instead:
+at that moment. A process of several threads starts this file as a program instead:
 
     python3 -I -S child_side.py COMMAND_FD ERROR_FD PARENT [SIGNAL…]
 
 The child reads its command from COMMAND_FD and reports an error number to ERROR_FD.
-PARENT is the pid of the parent that the child dies with, or 0. The signals are the mask
-that the command gets. Streams and process group are set already.
+The child dies with the process PARENT, unless PARENT is 0. The signals are blocked in
+the command. Streams and process group are set already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def binding(parent: int) -> Callable[[], None] | None:
-    """Return the call that binds a child to its parent, or None if there is none.
+    """Return the call that binds a child to its parent, None if the system has none.
 
     The kernel then kills the child when the parent's thread ends. Look the call up
     before a fork: loading a library may need a lock that another thread holds. Only
@@ -52,13 +52,16 @@ def binding(parent: int) -> Callable[[], None] | None:
 
 
 def prepare(*, bind_to_parent: Callable[[], None] | None, mask: Collection[int]) -> None:
-    """Bind the child to its parent if asked, and reset signal handlers and mask."""
+    """Bind the child to its parent, if any. Reset signal handlers and signal mask."""
     if bind_to_parent:
         bind_to_parent()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):  # the parent's handler, or this interpreter's
             signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores these signals; the command must not ignore them
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -89,13 +92,13 @@ def _is_ours(fd: int) -> bool:
     try:
         return not os.get_inheritable(fd)
     except OSError:
-        return False  # the descriptor that listed them is closed by now
+        return False  # the descriptor that listed the others is closed by now
 
 
 def wait_and_exec(command_fd: int, error_fd: int) -> None:
     """Read paths, arguments and environment from `command_fd`, and become the command.
 
-    If that fails, write the error number to `error_fd`.
+    If the command cannot be run, write the error number to `error_fd`.
     """
     message = b""
     while block := os.read(command_fd, 1 << 16):
@@ -108,7 +111,7 @@ def wait_and_exec(command_fd: int, error_fd: int) -> None:
     for path in paths:
         try:
             os.execve(path, command, environment)
-        # as a shell does: try the next, and report the first error but "not found"
+        # as a shell does: try the next path, and report the first error but "not found"
         except OSError as error:
             last = error.errno or last
             first_real = first_real or (0 if last in (errno.ENOENT, errno.ENOTDIR) else last)

@@ -3,7 +3,7 @@
 `now()` is the wall clock, for people and for records of other programs; it may jump.
 `steady()` never jumps and counts the time that the machine was suspended. A `stamp()`
 is a steady reading with the identity of its clock: boot and time namespace. Readings
-compare only within one identity; `since()` returns None for any other. A system without
+of different identities cannot be compared: `since()` returns None. A system without
 a boot id (any but Linux) has no stamps, and the wall clock decides.
 """
 
@@ -37,9 +37,9 @@ class Clock:
         return time.time()
 
     def latest(self) -> float:
-        """Return a moment that is no earlier than the shared clock.
+        """Return a moment that is no earlier than the clock that machines share.
 
-        Without one: `now`.
+        Return `now` on a clock that is not shared.
         """
         return self.now()
 
@@ -53,12 +53,12 @@ class Clock:
     def identity(self) -> tuple[str, str]:
         """Return boot and time namespace.
 
-        Steady readings compare only if both are equal.
+        Two steady readings can be compared only if both identities are equal.
         """
         # By pid: a child forked after unshare(CLONE_NEWTIME) is in another time
         # namespace.
         if self._cached_identity is None or self._cached_identity[0] != os.getpid():
-            from swarm.system import process  # commands of the log never need it
+            from swarm.system import process  # commands of the log never need the module
 
             self._cached_identity = (os.getpid(), process.boot_id(), process.namespace("time"))
         return self._cached_identity[1:]
@@ -70,7 +70,7 @@ class Clock:
         )
 
     def written(self, moment: float) -> str:
-        """Return the same as `to_iso`, but faster for a second that was written before."""
+        """Return the result of `to_iso`, faster for a second that was written before."""
         second, rest = divmod(round(moment * 1_000_000) // 1000, 1000)
         text = self._seconds.get(second)
         if text is None:
@@ -80,7 +80,7 @@ class Clock:
         return f"{text}{rest:03}Z"
 
     def since(self, stamp: Mapping[str, object]) -> float | None:
-        """Return the seconds since a stamp, None if it is from another clock."""
+        """Return the seconds since a stamp, None for a stamp of another clock."""
         at = stamp.get("at")
         if not isinstance(at, float):
             return None
@@ -99,7 +99,10 @@ def to_iso(moment: float) -> str:
 
 
 def from_iso(text: object) -> float | None:
-    """Read an ISO 8601 text, as UTC if it has no zone. Return None if it is none."""
+    """Read an ISO 8601 string, as UTC without a zone.
+
+    Return None for another string.
+    """
     if not isinstance(text, str) or not text:
         return None
     if len(text) == 24 and text[23] == "Z" and text[10] == "T":

@@ -1,7 +1,7 @@
 """Waiting until a directory or a file changes: by inotify, else by polling.
 
-Events are hints. A caller sets the watch up first, then looks for itself, waits, and
-looks again after every wake-up.
+Events are hints. A caller first sets up the watch, then reads the directory or file,
+waits, and reads again after every wake-up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
-POLL_INTERVAL = 0.05  # seconds between looks where inotify is not available
+POLL_INTERVAL = 0.05  # seconds between two checks where inotify is not available
 MAX_IDLE = 8  # descriptors a pool keeps; the kernel allows a user 128 by default
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0xC0, 0x100, 0x200
 _DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW = 0x400, 0x800, 0x8000, 0x4000
@@ -55,30 +55,30 @@ class InotifyPool:
         return Watch(path, self)
 
     def take(self) -> Inotify | None:
-        """Return an idle descriptor or a new one; None if there can be none."""
+        """Return an idle descriptor or a new descriptor; None if none can be opened."""
         while self._idle:
             try:
                 inotify = self._idle.pop()
             except IndexError:
-                break  # another thread took the last one
+                break  # another thread took the last descriptor
             if inotify.pid == os.getpid():
                 return inotify
         return Inotify.open()
 
     def put_back(self, inotify: Inotify) -> None:
-        """Keep a descriptor for the next wait, or close it if there are enough."""
+        """Keep a descriptor for the next wait, or close it if the pool is full."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(inotify)
         else:
             inotify.close()
 
     def close(self) -> None:
-        """Close the idle descriptors. A later wait opens a new one."""
+        """Close the idle descriptors. A later wait opens a new descriptor."""
         _close_all(self._idle)
 
 
 class Watch:
-    """Watches a directory or a file during a `with` block. The path need not exist.
+    """A watch of a directory or a file during a `with` block. The path need not exist.
 
     Each waiter has its own watch.
     """
@@ -134,7 +134,9 @@ class Inotify:
         return cls(fd, libc) if fd >= 0 else None
 
     def watch(self, path: str) -> bool:
-        """Watch this path instead of the one before. Return False if it does not exist.
+        """Watch this path instead of the path before.
+
+        Return False if it does not exist.
 
         Events that were not read yet are dropped.
         """
@@ -148,13 +150,13 @@ class Inotify:
         return watched >= 0
 
     def is_ready(self, timeout: float) -> bool:
-        """Wait for an event. Return whether there is one."""
+        """Wait for an event. Return whether an event came."""
         return bool(self._ready.poll(timeout * 1000))
 
     def saw_event(self, wanted: str) -> bool:
         """Read events.
 
-        Return whether one concerns the name, or may have been missed.
+        Return True if an event concerns the name, or if events may have been missed.
         """
         data = os.read(self._fd, _READ_SIZE)
         if os.fsencode(wanted) + b"\0" in data:
@@ -170,7 +172,7 @@ class Inotify:
     def close(self) -> None:
         """Close the descriptor.
 
-        Do nothing in a forked child: there its number may be another file's.
+        Do nothing in a forked child: there the number may be another file's.
         """
         if self._fd >= 0 and self.pid == os.getpid():
             os.close(self._fd)
@@ -180,7 +182,7 @@ class Inotify:
 def watch_files(paths: Sequence[str]) -> int:
     """Return a descriptor that is readable once one of these files was written to.
 
-    The caller closes it. Return -1 if there can be none.
+    The caller closes the descriptor. Return -1 if no descriptor can be opened.
     """
     libc = _libc()
     fd = _open_descriptor(libc)
@@ -196,7 +198,7 @@ def _close_all(idle: list[Inotify]) -> None:
         try:
             inotify = idle.pop()
         except IndexError:
-            return  # another thread took the last one
+            return  # another thread took the last descriptor
         inotify.close()
 
 

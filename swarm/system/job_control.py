@@ -1,17 +1,18 @@
-"""A command in the foreground: it gets the signals and the terminal of this process.
+"""A command in the foreground, with the signals and the terminal of this process.
 
 Signals that would end this process are passed on to the command, and this process waits
-until the command has ended. From `hold_signals` on they are blocked here, so that no
-signal comes between the end of the command and the caller's clean-up.
+until the command has ended. From `hold_signals` on this process blocks these signals,
+so that no signal comes between the end of the command and the caller's clean-up.
 
-A command that leads a process group gets the terminal if this process has it. Then it
-can prompt and draw, and Ctrl-C and Ctrl-Z reach the command alone. It gets the terminal
-at once if standard output is the terminal. Otherwise this process may be part of a
-pipeline whose other end needs the terminal, and the command gets it when it asks.
+A command that leads a process group gets the terminal if this process has the terminal.
+Then the command can prompt and draw, and Ctrl-C and Ctrl-Z reach the command alone. The
+command gets the terminal at once if standard output is the terminal. Otherwise this
+process may be part of a pipeline whose other end needs the terminal, and the command
+gets the terminal when it asks.
 
 When the terminal stops the command, this process stops too, with its whole group, as a
 shell's job does. When this process is continued, it continues the command. A command
-that shares the group of this process gets from the terminal what this process gets.
+that shares the group of this process gets the same signals from the terminal.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _PASSED_ON = (
 )
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 _NEEDS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
-_TYPED = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to its whole foreground group
+# A terminal sends these signals to its whole foreground group.
+_TYPED = (signal.SIGINT, signal.SIGQUIT)
 _FROM_TERMINAL = 0x80  # SI_KERNEL
 
 
@@ -71,7 +73,7 @@ def wake() -> None:
 
 
 class Foreground:
-    """Runs a child in the foreground. For the main thread alone."""
+    """Run a child in the foreground. Only the main thread may do this."""
 
     def __init__(self, child: GatedProcess) -> None:
         self._child = child
@@ -90,8 +92,8 @@ class Foreground:
         """Start the command, wait until it has ended, and return its exit code.
 
         Return None if `must_stop` returned True: then the command was ended, or was not
-        started. What is left of its group is ended with `grace` and `at_most`, see
-        `GatedProcess.end`. Raises CannotRun.
+        started. The rest of its group is ended with `grace` and `at_most`, see
+        `GatedProcess.end`. Raise CannotRun if the command cannot be run.
         """
         child, terminal = self._child, self._terminal
         awaited = {*_PASSED_ON, signal.SIGCHLD, *(_JOB_CONTROL if child.leads_group else ())}
@@ -108,7 +110,8 @@ class Foreground:
                     terminal.lend()
                     child.send(signal.SIGCONT)
             if code is None or child.leads_group:
-                child.end(grace, at_most)  # while it has the terminal: it may want to restore it
+                # The command still has the terminal, since it may want to restore the modes.
+                child.end(grace, at_most)
             return code
         finally:
             terminal.reclaim(restore_modes=child.ended_by != 0)
@@ -126,13 +129,14 @@ class Foreground:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _stop_too(self) -> bool:
-        """Stop this process because the command was stopped, until it is continued.
+        """Stop this process, because the command was stopped, until a SIGCONT comes.
 
-        Return whether the command shall be continued.
+        Return whether the caller must continue the command.
         """
         number, self._child.stopped_by = self._child.stopped_by, 0
         if not self._terminal.exists or (number == signal.SIGSTOP and not self._terminal.is_lent):
-            return False  # the terminal did not stop it: the process that did will continue it
+            # The terminal did not stop the command: the process that did will continue it.
+            return False
         if number in _NEEDS_TERMINAL and self._terminal.is_ours():
             return True
         self._terminal.reclaim()
@@ -142,14 +146,14 @@ class Foreground:
         os.killpg(0, number if number in stops else signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP, signal.SIGTTOU})
         if number in _NEEDS_TERMINAL and signal.SIGCONT not in signal.sigpending():
-            # we were not stopped: it would wait for the terminal for ever
+            # this process was not stopped: the command would wait for the terminal for ever
             self._child.send(signal.SIGHUP)
         return True
 
     def _pass_on(self, awaited: set[signal.Signals]) -> bool:
-        """Wait for a signal and pass it on, unless the child has received it already.
+        """Wait for a signal. Pass it on, unless the child has received it already.
 
-        Return whether it was SIGCONT.
+        Return whether the signal was SIGCONT.
         """
         if hasattr(signal, "sigwaitinfo"):
             found = signal.sigwaitinfo(awaited)
@@ -164,7 +168,7 @@ class Foreground:
 
 
 class _Terminal:
-    """The controlling terminal, if there is one, and the process group it is lent to."""
+    """The controlling terminal, if any, and the process group that it is lent to."""
 
     def __init__(self, group: int) -> None:
         self._group = group
@@ -185,7 +189,7 @@ class _Terminal:
         return self._holder() == os.getpgrp()
 
     def lend(self) -> None:
-        """Make the command's group the foreground group, if ours is."""
+        """Make the command's group the foreground group, if this process's group is."""
         if self.is_ours():
             import termios
 
@@ -197,7 +201,8 @@ class _Terminal:
                 pass  # the window was closed
 
     def reclaim(self, *, restore_modes: bool = False) -> None:
-        """Make our group the foreground group again, unless a third group is now.
+        """Make this process's group the foreground group again, unless a third group
+        is.
 
         `restore_modes`: also restore the terminal modes from before.
         """

@@ -1,4 +1,4 @@
-"""The command line that starts this very swarm, and how to recognise it."""
+"""The command line that starts this very swarm, and how to recognise such a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION_TIMEOUT = 20.0  # seconds for a command that prints its version
 class OwnCommand(NamedTuple):
     """A command line.
 
-    `warning` says where it does not work, "" if it works everywhere.
+    `warning` says where the command does not work; "" if it works everywhere.
     """
 
     words: tuple[str, ...]
@@ -61,7 +61,9 @@ def swarm_command(*args: str) -> list[str]:
 
 
 def environment_with(state_dir: str) -> dict[str, str]:
-    """Return our environment with this state directory as swarm's only variable."""
+    """Return this process's environment, with this state directory as only variable of
+    swarm.
+    """
     kept = {
         name: value
         for name, value in settings.environment().items()

@@ -1,8 +1,9 @@
 """The identity of a process, and whether that very process has provably ended.
 
-A pid alone lies: the kernel reuses it, and it means another process in another pid
-namespace or on another machine. An identity therefore also names host, boot, namespace
-and start time. It may name the process group of the command that works for the process.
+A pid alone proves nothing: the kernel reuses pids, and the same pid is another process
+in another pid namespace or on another machine. An identity therefore also names host,
+boot, namespace and start time. An identity may name the process group of the command
+that works for the process.
 
 `has_ended` is true only if the identity proves that the process has ended and that its
 group is empty. If something cannot be looked up, the process counts as alive.
@@ -23,7 +24,9 @@ ALIVE = "alive"
 GONE = "gone"
 REUSED = "reused"  # its pid belongs to another process now
 RESTARTED = "restarted"  # its machine was started again since
-ELSEWHERE = "elsewhere"  # it belongs to another machine or pid namespace, and cannot be looked up
+ELSEWHERE = (
+    "elsewhere"  # the process belongs to another machine or pid namespace, and cannot be looked up
+)
 UNKNOWN = "unknown"  # the system does not say
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -32,9 +35,9 @@ _STATE, _GROUP, _THREADS, _START_TICKS = 0, 2, 17, 19
 
 
 def identity(pid: int = 0) -> dict[str, object]:
-    """Return the identity of a process, by default this one.
+    """Return the identity of a process, by default of this process.
 
-    Store it beside a clock stamp, which adds boot and time namespace.
+    Store the identity beside a clock stamp, which adds boot and time namespace.
     """
     stat = _stat_of(pid) if pid else _stat("self")
     return {
@@ -47,7 +50,9 @@ def identity(pid: int = 0) -> dict[str, object]:
 
 
 def age() -> float:
-    """Return the age of this process in seconds, to a hundredth; 0 if it is unknown."""
+    """Return the age of this process in seconds, to a hundredth; 0 if the age is
+    unknown.
+    """
     stat = _stat("self")
     if not stat:
         return 0.0
@@ -74,11 +79,11 @@ def has_one_thread() -> bool:
 def has_ended(
     who: Mapping[str, object], boot: str, time_ns: str, *, boot_change_proves_it: bool = True
 ) -> bool:
-    """Return whether the process and its `group`, if it names one, have provably ended.
+    """Return whether the process and its `group`, if any, have provably ended.
 
     `boot` and `time_ns` are the caller's. `boot_change_proves_it`: another boot of a
-    machine with our name proves it. Pass False where several machines meet: clones of
-    one machine have the same name.
+    machine with this machine's name proves the end. Pass False if several machines use
+    the store: clones of one machine have the same name.
     """
     pid, its_boot = who.get("pid"), who.get("boot")
     if (
@@ -96,7 +101,9 @@ def has_ended(
 
 
 def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
-    """Return what became of a process: one of the words above.
+    """Return the state of a process:
+
+    ALIVE, GONE, REUSED, RESTARTED, ELSEWHERE or UNKNOWN.
 
     `boot` and `time_ns` are the caller's. An identity that is only a pid is looked up
     on this machine, now.
@@ -121,7 +128,7 @@ def probe(who: Mapping[str, object], boot: str, time_ns: str) -> str:
     except ProcessLookupError:
         return GONE
     except PermissionError:
-        pass  # it exists and is another user's
+        pass  # the process exists and is another user's
     except (OSError, OverflowError):
         return UNKNOWN
     stat = _stat_of(pid)
@@ -147,7 +154,7 @@ def group_has_ended(group: object) -> bool:
         pass  # a process of another user is left
     except (OSError, OverflowError):
         return False
-    # Only dead processes that were not reaped may be left. Two looks are needed: during
+    # Only dead processes that were not reaped may be left. Two checks are needed: during
     # the first, a process may fork another and end.
     dead = _all_dead(group)
     return dead is not None and dead == _all_dead(group)
@@ -156,7 +163,7 @@ def group_has_ended(group: object) -> bool:
 def boot_id() -> str:
     """Return the identity of this boot of this machine, "" if the system has none.
 
-    Raises StoreError if it cannot be read now.
+    Raise StoreError if the identity cannot be read now.
     """
     try:
         return _load(_BOOT_ID).strip()
@@ -172,7 +179,7 @@ def boot_id() -> str:
 
 
 def namespace(kind: str) -> str:
-    """Return the identity of this process's namespace of a kind, "" if it is unknown."""
+    """Return the identity of this process's namespace of a kind; "" if unknown."""
     try:
         return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
@@ -180,10 +187,10 @@ def namespace(kind: str) -> str:
 
 
 def stat_text(pid: int) -> str:
-    """Return /proc/PID/stat of a process, "" if it is unknown.
+    """Return the content of /proc/PID/stat, "" if it is unknown.
 
-    It is unknown if /proc shows another pid namespace: there the pid is another
-    process's.
+    The content is unknown if /proc shows another pid namespace: there the pid is
+    another process's.
     """
     return _read(f"/proc/{pid}/stat") if _proc_is_ours() else ""
 
@@ -211,7 +218,7 @@ def _split(stat: str) -> list[str]:
 def _is_dead(stat: list[str]) -> bool:
     """Return whether a process is dead and not reaped.
 
-    With more threads only its first one is.
+    A process with more threads is alive, even if its first thread is dead.
     """
     return stat[_STATE] in "ZX" and int(stat[_THREADS]) <= 1
 
@@ -219,7 +226,7 @@ def _is_dead(stat: list[str]) -> bool:
 def _all_dead(group: int) -> list[str] | None:
     """Return the pids of a group's dead processes.
 
-    Return None if a process of the group lives or may be hidden from us.
+    Return None if a process of the group lives, or may be hidden from this process.
     """
     dead = []
     try:
@@ -232,7 +239,7 @@ def _all_dead(group: int) -> list[str] | None:
             try:
                 stat = _split(_load(f"/proc/{pid}/stat"))
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended and was reaped
+                continue  # the process has ended and was reaped
             if stat[_GROUP] == str(group):
                 if not _is_dead(stat):
                     return None

@@ -7,8 +7,8 @@ from threading import Thread
 def start_without_signals(thread: Thread) -> None:
     """Start a thread that blocks all signals.
 
-    A signal that it took would not end the wait of the thread that handles signals.
-    Raises RuntimeError if no thread can be started.
+    A signal taken by this thread would not wake the thread that handles signals. Raise
+    RuntimeError if no thread can be started.
     """
     before = pthread_sigmask(SIG_BLOCK, valid_signals())
     try:

@@ -1,6 +1,6 @@
 """Deferred calls on one shared thread: a call cancelled in time costs no thread.
 
-A call should be short, because the other calls wait for it. The thread blocks all
+A call should be short, because the other calls wait for its end. The thread blocks all
 signals, does not keep the program alive, and ends after a time without work. A forked
 child inherits no calls and may schedule its own.
 """
@@ -19,7 +19,7 @@ _MIN_PURGE_SIZE = 64  # entries of the schedule below which cancelled calls are 
 
 
 class Handle:
-    """A call that is scheduled. `call` is None once it was cancelled."""
+    """A scheduled call. `call` is None after `cancel`."""
 
     __slots__ = ("call",)
 
@@ -27,12 +27,12 @@ class Handle:
         self.call: Callable[[], object] | None = call
 
     def cancel(self) -> None:
-        """Drop the call, unless the thread is making it right now."""
+        """Drop the call, unless the thread is making the call right now."""
         self.call = None
 
 
 class Timer:
-    """Makes calls after a delay. Threads may share it."""
+    """A timer that makes calls after a delay. Threads may share a timer."""
 
     def __init__(self) -> None:
         self._schedule = _Schedule()
@@ -40,10 +40,10 @@ class Timer:
     def call_later(self, seconds: float, call: Callable[[], object]) -> Handle:
         """Make the call in so many seconds, or as soon as possible after that.
 
-        Raises RuntimeError if no thread can be started.
+        Raise RuntimeError if no thread can be started.
         """
         if self._schedule.pid != os.getpid():
-            # in a forked child the thread is gone, and it may have held the lock
+            # in a forked child the thread is gone, and may have held the lock
             self._schedule = _Schedule()
         return self._schedule.add(monotonic() + seconds, call)
 

@@ -28,8 +28,8 @@ class AgentStatus(StrEnum):
 class AgentPane:
     """An agent as tmux shows it now.
 
-    `name` is "master" or "worker-3". `command` is what runs in the foreground of its
-    pane. An agent that is GONE has no pane and no pid.
+    `name` is "master" or "worker-3". `command` is the command in the foreground of
+    the pane. An agent that is GONE has no pane and no pid.
     """
 
     name: str
@@ -54,7 +54,7 @@ def agent_in(pane: Pane) -> AgentPane:
     """Return the agent of a pane."""
     code = int(pane.dead_status) if pane.dead_status.isdigit() else None
     number = _signal_number(pane.dead_signal)
-    # tmux calls a pane dead once its terminal is closed. Its process may live on.
+    # tmux calls a pane dead once its terminal is closed. The process of the pane may live on.
     alive = not pane.dead or (
         code is None and number is None and process.probe({"pid": pane.pid}, "", "") != process.GONE
     )
@@ -67,7 +67,7 @@ def agent_in(pane: Pane) -> AgentPane:
 
 
 def agent_name(name: str | int) -> str:
-    """Return the name for "master", "worker-3", "3" or 3. Raises BadInput."""
+    """Return the name for "master", "worker-3", "3" or 3. Raise BadInput for others."""
     text = str(name)
     wanted = f"worker-{text}" if text.isascii() and text.isdigit() else text
     if isinstance(name, bool) or not NAME.fullmatch(wanted):

@@ -1,13 +1,13 @@
 """A swarm in a terminal: a master and workers, each in a tmux pane.
 
-A pane belongs to the swarm if it was created here: it has its agent's name and its own
-id as pane options, both set before its command starts. No other pane is listed, written
-to, read, restarted or closed, not even one that the user split off beside them. The
-session and its server end with their last pane, so they stay while the user has a pane
-there.
+A pane belongs to the swarm if this module created the pane. Such a pane has its agent's
+name and its own id as pane options, both set before its command starts. No other pane
+is listed, written to, read, restarted or closed, not even a pane that the user split
+off. The session and its server end with their last pane, so they stay while the user
+has a pane there.
 
-The status of an agent is what tmux knows of its process. Whether an agent makes
-progress is in the status log.
+The status of an agent is what tmux knows of its process. The status log shows whether
+an agent makes progress.
 """
 
 from __future__ import annotations
@@ -68,18 +68,21 @@ class StartReport:
 
 @dataclass(frozen=True)
 class StoppedAgent:
-    """An agent when its pane was closed. `killed`: it did not end in time by itself."""
+    """An agent when its pane was closed.
+
+    `killed`: the agent did not end in time by itself.
+    """
 
     agent: AgentPane
     killed: bool
 
 
 class TmuxSwarmManager:
-    """Starts, shows and stops the agents of a state directory.
+    """Start, show and stop the agents of a state directory.
 
     The default is the state directory of the environment.
 
-    Every method raises TmuxSwarmError if tmux cannot be run or refuses.
+    Every method raises TmuxSwarmError if tmux cannot be run or refuses a command.
     """
 
     def __init__(self, state_dir: str | None = None) -> None:
@@ -106,7 +109,7 @@ class TmuxSwarmManager:
     ) -> StartReport:
         """Make the master and workers 1 to `workers` run, in the working directory.
 
-        Start agents that are missing or have ended, and leave running ones alone.
+        Start agents that are missing or have ended, and leave running agents alone.
         `agent` is the command line for the tasks of workers (`--exec`).
         `worker_command` and `master_command` replace swarm's own commands.
         """
@@ -129,7 +132,7 @@ class TmuxSwarmManager:
         return StartReport(**{key: tuple(names) for key, names in done.items()})
 
     def agents(self) -> list[AgentPane]:
-        """Return the agents, the master first. Return none if no swarm is up."""
+        """Return the agents, the master first; an empty list if no swarm is up."""
         found = {pane.agent: agent_in(pane) for pane in self._panes() if pane.agent}
         for name in self._recorded():
             found.setdefault(name, AgentPane(name, AgentStatus.GONE))
@@ -138,7 +141,7 @@ class TmuxSwarmManager:
     def agent(self, name: str | int) -> AgentPane:
         """Return one agent: "master", "worker-3", "3" or 3.
 
-        Raises AgentUnavailable if no agent of that name was started.
+        Raise AgentUnavailable if no agent of that name was started.
         """
         wanted = agent_name(name)
         known = self.agents()
@@ -155,7 +158,8 @@ class TmuxSwarmManager:
         """Type text into an agent's pane, exactly, and then press Enter.
 
         Text may contain newlines and tabs, and no other control characters. Newlines at
-        its end are dropped. An agent that asked for it gets the text as one paste.
+        the end of the text are dropped. An agent that has turned on bracketed paste
+        gets the text as one paste.
         """
         data = encode_input(text)
         agent = self.agent(name)
@@ -189,9 +193,10 @@ class TmuxSwarmManager:
             self._tmux.run(*commands)
 
     def capture(self, name: str | int, lines: int | None = None) -> str:
-        """Return what an agent's pane shows, without colours, also after its end.
+        """Return what an agent's pane shows, without colours, even after the agent's
+        end.
 
-        `lines`: return that many last lines, also lines that have scrolled away. Empty
+        `lines`: return that many last lines, even lines that have scrolled away. Empty
         lines at the end are left out.
         """
         if lines is not None and (
@@ -209,7 +214,7 @@ class TmuxSwarmManager:
             and shown
             and shown[-1].startswith("Pane is dead")
         ):
-            # tmux before 3.3 scrolls by a line for it
+            # tmux before 3.3 scrolls by a line for this message
             shown = self._screen(agent, "-1" if lines is None else "-")[:-1]
         while shown and not shown[-1]:
             shown.pop()
@@ -218,7 +223,8 @@ class TmuxSwarmManager:
     def restart(self, name: str | int, *, force: bool = False, grace: float = GRACE) -> AgentPane:
         """Start an agent that has ended again, with its command, in its pane.
 
-        Raises AgentUnavailable if the agent runs; with `force` it is ended first.
+        Raise AgentUnavailable if the agent runs. With `force`, end a running agent
+        first.
         """
         with self._tmux.alone():
             agent = self.agent(name)
@@ -233,7 +239,7 @@ class TmuxSwarmManager:
             return self.agent(agent.name)
 
     def stop(self, grace: float = GRACE) -> list[StoppedAgent]:
-        """End all agents and close their panes. Return how each one ended.
+        """End all agents and close their panes. Return how each agent ended.
 
         Each agent gets SIGTERM, and SIGKILL if it has not ended `grace` seconds later.
         Return an empty list if no swarm is up.
@@ -249,7 +255,7 @@ class TmuxSwarmManager:
     def attach_command(self) -> list[str]:
         """Return the command line that shows the swarm in a terminal.
 
-        Run it without TMUX in the environment.
+        Run that command without TMUX in the environment.
         """
         for pane in self._panes():
             if pane.agent:
@@ -268,7 +274,7 @@ class TmuxSwarmManager:
         return list_panes(self._tmux)
 
     def _recorded(self) -> list[str]:
-        """Return the names of agents that were started and not stopped since."""
+        """Return the names of the agents that were started and not stopped since."""
         answer = self._tmux.ask(["show-options", "-svq", _AGENTS])
         return [name for name in " ".join(answer or []).split(",") if NAME.fullmatch(name)]
 
@@ -333,7 +339,8 @@ class TmuxSwarmManager:
     def _check_namespace(self) -> None:
         """Refuse to signal agents of another pid namespace.
 
-        In a container that shares our /tmp, their pids belong to other processes.
+        In a container that shares /tmp with the swarm, the agents' pids belong to other
+        processes.
         """
         theirs = "".join(self._tmux.ask(["show-options", "-svq", PID_NAMESPACE]) or [])
         if theirs and theirs != process.namespace("pid"):
@@ -343,7 +350,7 @@ class TmuxSwarmManager:
             )
 
     def _wait_for_end(self, agents: Sequence[AgentPane], timeout: float) -> list[AgentPane]:
-        """Wait for agents to end. Return those that still run when time is up."""
+        """Wait for agents to end. Return the agents that still run when time is up."""
         deadline = time.monotonic() + timeout
         names = {agent.name for agent in agents}
         pause = 0.01
@@ -366,7 +373,7 @@ class TmuxSwarmManager:
         """
         panes = [pane.pane_id for pane in self._panes()]
         if pane_id not in panes:
-            return  # it was closed already
+            return  # the pane was closed already
         self._tmux.run(["kill-pane", "-t", pane_id])
         deadline = time.monotonic() + _SIGKILL_TIMEOUT
         while len(panes) == 1 and time.monotonic() < deadline:
@@ -415,5 +422,5 @@ def _signal(agents: Iterable[AgentPane], number: signal.Signals) -> list[AgentPa
         try:
             (os.killpg if number is signal.SIGKILL else os.kill)(agent.pid, number)
         except (ProcessLookupError, PermissionError):
-            pass  # it has just ended, or its pid is another user's by now
+            pass  # the agent has just ended, or its pid is another user's by now
     return running

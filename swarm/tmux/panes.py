@@ -1,9 +1,9 @@
-"""The panes of a swarm's tmux server: list them, create one, run a command in one.
+"""The panes of a swarm's tmux server: list panes, create a pane, run a command in it.
 
-A new pane is empty at first. It is marked as its agent's and set to stay when its
-command ends; then the command starts. All of that is one tmux command line, so no step
-is left out. At most six panes share a window. A window with a pane of the user's own
-gets no more.
+A new pane is empty at first. swarm marks the pane as its agent's, and sets the pane to
+stay when its command ends. Then the command starts. All of that is one tmux command
+line, so no step is left out. At most six panes share a window. swarm adds no pane to a
+window in which the user has opened one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def list_panes(tmux: TmuxServer) -> list[Pane]:
         if not any(pane.dead and not pane.dead_status and not pane.dead_signal for pane in panes):
             break
         # tmux before 3.5 may miss the end of a child, because libutempter catches the
-        # signal. A second signal makes tmux look.
+        # signal. A second signal makes tmux check its children.
         _nudge(server)
         time.sleep(0.01)
     return panes
@@ -95,7 +95,7 @@ def new_pane(
     tmux.run(
         *make,
         ["set-option", "-p", *at, "remain-on-exit", "on"],
-        # from tmux 3.3 on; its message would scroll a line away
+        # from tmux 3.3 on; tmux's own message would scroll a line away
         ["set-option", "-qp", *at, "remain-on-exit-format", ""],
         ["set-option", "-p", *at, mark, name],
         ["set-option", "-pF", *at, proof, "#{pane_id}"],
@@ -111,7 +111,7 @@ def rerun(
     environment: Mapping[str, str],
     settings: str,
 ) -> None:
-    """Run a command in a pane whose command has ended. tmux refuses if it has not."""
+    """Run a command in a pane. tmux refuses if the pane's last command still runs."""
     tmux.run(
         ["source-file", settings],
         ["respawn-pane", "-t", pane_id, *_environment_options(environment), "--", *command],
@@ -121,8 +121,8 @@ def rerun(
 def setting(name: str, value: str) -> bytes:
     """Return the tmux command that sets a variable for all later panes, or unsets it.
 
-    It belongs in a file: other users can read a command line, and the value may be
-    secret.
+    Put this command in a file: other users can read a command line, and the value may
+    be secret.
     """
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return (
@@ -131,7 +131,7 @@ def setting(name: str, value: str) -> bytes:
 
 
 def start_options(state_dir: str) -> list[list[str]]:
-    """Return the tmux commands for the look and behaviour of a swarm's server."""
+    """Return the tmux commands that set how a swarm's server looks and behaves."""
     name = "#{?@swarm-agent,#{@swarm-agent},#{pane_index}}"
     how = (
         "#{?pane_dead_signal, by signal #{pane_dead_signal},#{?pane_dead_status, with "
@@ -167,7 +167,7 @@ def start_options(state_dir: str) -> list[list[str]]:
 def encode_input(text: str) -> bytes:
     """Encode text for a pane.
 
-    Raises BadInput for text that would not arrive as it is.
+    Raise BadInput for text that would not arrive unchanged.
     """
     if found := re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
         raise BadInput(
@@ -236,7 +236,7 @@ def _nudge(server: int) -> None:
 
 
 def _last_pane_with_space(panes: Sequence[Pane]) -> str:
-    """Return the pane after which another can be placed, "" if there is none."""
+    """Return the pane after which another pane has space, "" if there is no space."""
     windows: dict[str, list[Pane]] = {}
     for pane in panes:
         if pane.session == SESSION:

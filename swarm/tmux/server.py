@@ -1,4 +1,4 @@
-"""The tmux server of one swarm, and the only way to run commands on it.
+"""The tmux server of one swarm, and the only way to run commands on that server.
 
 The socket follows from the state directory alone. Two swarms never meet, one directory
 under two spellings is one swarm, and TMUX, TMUX_TMPDIR and tmux.conf do not matter. The
@@ -24,14 +24,14 @@ from contextlib import contextmanager
 
 from swarm.errors import TmuxSwarmError
 
-MIN_VERSION = (3, 2)  # the first whose new-session takes an environment
+MIN_VERSION = (3, 2)  # the first version whose new-session takes an environment
 ANSWER_TIMEOUT = 15.0  # seconds; tmux answers in milliseconds
 _LOCK_POLL_INTERVAL = 0.02  # seconds
 _NO_CONFIG = "/dev/null"
 
 
 class TmuxServer:
-    """Runs tmux commands on a swarm's own server."""
+    """Run tmux commands on a swarm's own server."""
 
     def __init__(
         self, state_dir: str, *, base: str = "/tmp", timeout: float = ANSWER_TIMEOUT
@@ -42,9 +42,9 @@ class TmuxServer:
         self._timeout = timeout
 
     def run(self, *commands: Sequence[str]) -> list[str]:
-        """Run commands in order, up to the first that fails.
+        """Run commands in order, up to the first command that fails.
 
-        Return the lines they print.
+        Return the lines that the commands print.
         """
         answer = self._call(*commands)
         if answer.returncode or answer.stderr:
@@ -52,7 +52,7 @@ class TmuxServer:
         return _lines(answer.stdout)
 
     def ask(self, *commands: Sequence[str]) -> list[str] | None:
-        """Like `run`, but return None if no server is running: then the swarm is down."""
+        """Do the same as `run`, but return None if no server runs: the swarm is down."""
         answer = self._call(*commands)
         if answer.returncode and _says_no_server(answer.stderr):
             return None
@@ -69,7 +69,7 @@ class TmuxServer:
     def prepare(self) -> None:
         """Make sure that a server can be started here.
 
-        Raises TmuxSwarmError, which names what is missing.
+        Raise TmuxSwarmError if something is missing, and name it.
         """
         answer = " ".join(self.run(["-V"]))
         # "tmux master" has no number to compare
@@ -94,7 +94,7 @@ class TmuxServer:
     def alone(self) -> Iterator[None]:
         """Keep other processes from starting or stopping agents of this swarm.
 
-        If the process dies, the kernel lets the next one in.
+        If the process dies, the kernel admits the next process.
         """
         self.prepare()
         fd = os.open(f"{self.socket}.guard", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -187,7 +187,7 @@ def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _lines(output: str) -> list[str]:
-    """Split output into lines, without the empty ones at the end."""
+    """Split output into lines, without the empty lines at the end."""
     stripped = output.rstrip("\n")
     return stripped.split("\n") if stripped else []
 

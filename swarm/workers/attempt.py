@@ -88,9 +88,9 @@ class Attempt:
     def run(self) -> Task:
         """Make the attempt, record its result, and return the task.
 
-        Raise CannotRun if the agent cannot be run. Raise StoreError if its output cannot
-        be written. Both errors are the worker's fault, so the task is released. Raise
-        StoreError too if the result could not be recorded.
+        Raise CannotRun if the agent cannot be run. Raise StoreError if its output
+        cannot be written. Both errors are the worker's fault, so the task is released.
+        Raise StoreError too if the result could not be recorded.
         """
         with self._wakeup:
             try:

@@ -1,9 +1,10 @@
 """The command of a task: its own, or the worker's agent with the prompt filled in.
 
 An agent is a command line with the placeholders `{prompt}`, `{task_id}`, `{worker}`,
-`{token}` and `{attempt}`. It is split into words before they are filled in, and no
-shell reads them: nothing in a prompt can become another word or another command. The
-prompt is also in SWARM_PROMPT and on standard input.
+`{token}` and `{attempt}`. swarm splits the command line into words first, and then
+fills in the placeholders. No shell reads the result: nothing in a prompt can become
+another word or another command. The prompt is also in SWARM_PROMPT and on standard
+input.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PLACEHOLDERS = re.compile(r"\{(prompt|task_id|worker|token|attempt)\}")
 
 
 def split(agent: str | Sequence[str]) -> list[str]:
-    """Split an agent's command line into words. Raises BadInput."""
+    """Split an agent's command line into words. Raise BadInput if it is invalid."""
     try:
         words = shlex.split(agent) if isinstance(agent, str) else list(agent)
     except ValueError as error:
@@ -43,7 +44,7 @@ def split(agent: str | Sequence[str]) -> list[str]:
 def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
     """Return the command for a claimed task.
 
-    Raises BadInput if there is none, or if it is too long to be run.
+    Raise BadInput if the task has no command, or if its command is too long to be run.
     """
     spec = claim.task.spec
     if isinstance(spec.command, tuple):
@@ -68,11 +69,11 @@ def command_for(claim: Claim, agent: Sequence[str]) -> list[str]:
 def environment_for(claim: Claim) -> dict[str, str]:
     """Return the environment of a task's command.
 
-    A prompt that is too long for a variable is on standard input alone.
+    A prompt that is too long for a variable is only on standard input.
     """
     environment = task_environment(claim.task.id, claim.worker, claim.token)
     environment["SWARM_ATTEMPT"] = str(claim.task.attempts)
-    environment.pop("SWARM_PROMPT", None)  # of a worker that started this one
+    environment.pop("SWARM_PROMPT", None)  # set by a worker that started this worker
     prompt = claim.task.spec.prompt
     if prompt and len(prompt.encode()) + len("SWARM_PROMPT=") <= _MAX_WORD:
         environment["SWARM_PROMPT"] = prompt
@@ -80,7 +81,7 @@ def environment_for(claim: Claim) -> dict[str, str]:
 
 
 def task_environment(task: str, worker: str, token: int) -> dict[str, str]:
-    """Return our environment with task, worker, token and state directory."""
+    """Return this process's environment with task, worker, token and state directory."""
     state_dir = settings.state_dir()[0]
     names = {"SWARM_TASK_ID": task, "SWARM_WORKER": worker, "SWARM_TOKEN": str(token)}
     return {

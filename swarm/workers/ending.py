@@ -9,7 +9,7 @@ _KILL_INTERVAL = 1.0  # seconds until SIGKILL is sent again
 
 
 class Ending:
-    """The signals for an agent, and when each is due.
+    """The signals for an agent, and when each signal is due.
 
     SIGTERM is due at the start and SIGKILL after the grace, then every second.
     """
@@ -32,9 +32,9 @@ class Ending:
         self.kill_at = min(self.kill_at, now + at_most)
 
     def due(self, now: float) -> Signals | None:
-        """Return the signal to send now, None if none is due.
+        """Return the signal to send now, None if no signal is due.
 
-        Call it until it returns None.
+        Call this method until it returns None.
         """
         if self._sigterm_due:
             self._sigterm_due = False

@@ -2,7 +2,8 @@
 
 The agent writes to the files itself, so its output survives the worker. The worker
 reads along, a piece at a time: an agent that writes faster than the worker reads does
-not block the worker. A line such as `[WAIT] which database?` is a marker; see `markers`.
+not block the worker. A line such as `[WAIT] which database?` is a marker; see
+`markers`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class AgentOutput:
                 self._read[fd], self._rest[fd] = far, b""
 
     def last_lines(self, count: int) -> list[str]:
-        """Return the last lines of standard output, then of errors, without empty lines."""
+        """Return the last lines of standard output, then of errors, without empty
+        lines.
+        """
         return [line for fd in (self.stdout, self.stderr) for line in self._last(fd, count)]
 
     def result(self) -> str:

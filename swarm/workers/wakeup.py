@@ -9,14 +9,17 @@ from typing import Self
 
 
 class Wakeup:
-    """Sleeps in one thread. Any thread or signal handler may end the sleep with `wake`.
+    """A sleep of one thread.
 
-    It works within a `with` block. Before and after the block `wake` does nothing.
+    Any thread or signal handler may end the sleep with `wake`.
+
+    Use the object in a `with` block. Before and after the block `wake` does nothing.
     """
 
     def __init__(self) -> None:
         self._read_end = self._write_end = -1
-        self._guard = threading.RLock()  # a signal handler may take it again
+        # Reentrant: a signal handler may take the lock while its own thread has it.
+        self._guard = threading.RLock()
 
     def __enter__(self) -> Self:
         self._read_end, self._write_end = os.pipe()
@@ -30,7 +33,7 @@ class Wakeup:
     def close(self) -> None:
         """Close the pipe.
 
-        A later `wake` must not write to another file of that number.
+        A later `wake` must not write to another file that has the same descriptor.
         """
         with self._guard:
             for fd in (self._read_end, self._write_end):
@@ -39,7 +42,7 @@ class Wakeup:
             self._read_end = self._write_end = -1
 
     def wake(self) -> None:
-        """End the sleep, or the next one if the thread is not asleep."""
+        """End the sleep. If the thread is not asleep, end its next sleep at once."""
         with self._guard:
             if self._write_end >= 0:
                 try:
@@ -64,7 +67,7 @@ class Wakeup:
 
 
 def drain(fd: int) -> None:
-    """Read what is there from a descriptor that does not block."""
+    """Read all available bytes from a descriptor that does not block."""
     try:
         os.read(fd, 65536)
     except BlockingIOError:

@@ -1,8 +1,8 @@
 """A worker: claims tasks one after the other and runs an agent, or the task's command.
 
-Every task is claimed, its lease is renewed while it runs, and its result is recorded
-with its token; see `attempt`. A worker that is stopped releases its task. If a worker
-is killed, its agent dies with it, and the next worker can claim the task.
+The worker claims a task, renews its lease while the task runs, and records the result
+with the token; see `attempt`. A worker that is stopped releases its task. If a worker
+is killed, its agent dies too, and the next worker can claim the task.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from swarm.workers.attempt import DONE, FAILED, LOST, STOPPED, Attempt
 __all__ = ["SmartWorker", "Tally"]
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-BACKOFF = 1.0  # seconds before a second attempt; before every further one twice as long
+BACKOFF = 1.0  # seconds before a second attempt; doubled before each further attempt
 _MAX_BACKOFF = 300.0
-_IDLE_WAIT = 1.0  # seconds between looks at the queue; `stop` in another thread cannot end a wait
-_BUSY_WAIT = 0.5  # the same while other workers have tasks: the death of one is not announced
+# Seconds between two reads of the queue, since `stop` in another thread cannot end a wait.
+_IDLE_WAIT = 1.0
+# The same while other workers have tasks, since no event announces a worker's death.
+_BUSY_WAIT = 0.5
 _STORE_RETRY_INTERVAL = 5.0  # seconds
 _STOP_POLL_INTERVAL = 0.2  # seconds
 
 
 @dataclass
 class Tally:
-    """How many attempts of a worker ended in which way."""
+    """How many attempts of a worker ended as done, failed, stopped or lost."""
 
     done: int = 0
     failed: int = 0
@@ -50,7 +52,7 @@ class SmartWorker:
 
     `agent` is a command line with {prompt} in it, see `command`. Without an agent the
     worker claims only tasks that have a command of their own. `on_event` is called with
-    an event, a task id and a text. `on_line` is called with each line of output.
+    an event, a task id and a string. `on_line` is called with each line of output.
     """
 
     def __init__(
@@ -86,10 +88,10 @@ class SmartWorker:
         self.idle = False
 
     def run(self, *, until_empty: bool = False) -> Tally:
-        """Work until `stop` is called; `until_empty`: or until no task is left to do.
+        """Work until `stop` is called. `until_empty`: or until no task is left to do.
 
-        Raises StoreError if the store cannot be used at the beginning. Later the worker
-        waits until it can.
+        Raise StoreError if the store cannot be used at the beginning. Later the worker
+        waits until the store can be used.
         """
         output.prepare(self._results_dir())
         reached = warned = False
@@ -116,8 +118,8 @@ class SmartWorker:
     def work_on(self, claim: Claim) -> str:
         """Make one attempt at a claimed task: done, failed, stopped or lost.
 
-        Raises CannotRun if the agent cannot be run, and StoreError if its output cannot
-        be written: then the task was released.
+        Raise CannotRun if the agent cannot be run. Raise StoreError if its output
+        cannot be written. Before either error, the task is released.
         """
         self._on_event(
             "start",
@@ -147,9 +149,9 @@ class SmartWorker:
         return attempt.outcome
 
     def stop(self) -> None:
-        """End the work: the running agent is ended and its task released.
+        """End the work: end the running agent, and release its task.
 
-        Another thread or a signal handler may call it.
+        Another thread or a signal handler may call this method.
         """
         self._stopping = True
         attempt = self._attempt

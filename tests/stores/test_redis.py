@@ -146,7 +146,9 @@ class TestLostAnswers:
         self, proxy: Proxy, far: RedisStore, store: RedisStore
     ) -> None:
         proxy.holding = True
-        with pytest.raises(StoreError, match="may have been made: look before you repeat it"):
+        with pytest.raises(
+            StoreError, match="the server may have made it: check before you repeat it"
+        ):
             far.create("locks/a", b"mine")
         proxy.holding = False
         assert not far.remove("locks/a", b"mine"), "there is none yet"

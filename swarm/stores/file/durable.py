@@ -13,7 +13,7 @@ write both at once.  A loss of power between the two may leave an unreadable rec
 lock whose acquisition was never confirmed.
 
 Not synced: scratch directories, intents and everything else in directories with a dot.
-They are of no use after a boot.  Token counters need no sync either, see `tokens`.
+These are of no use after a boot.  Token counters need no sync either, see `tokens`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class DurableFilesystem(Filesystem):
     def __init__(self, root: str) -> None:
         super().__init__()
         self._root = root
-        self._synced: dict[str, tuple[int, int]] = {}  # directory: the version of the root then
+        self._synced: dict[
+            str, tuple[int, int]
+        ] = {}  # by directory: the version of the root at the time of its sync
 
     def link(self, source: str, target: str) -> None:
         link(source, target)
@@ -48,7 +50,7 @@ class DurableFilesystem(Filesystem):
             self._sync_records(folder)
 
     def sync_path(self, path: str) -> None:
-        """Sync a directory and those above it, up to the one that contains the root."""
+        """Sync a directory and its parents, up to the directory that contains the root."""
         self.sync_dir(path)
         while path.startswith(self._root) and (parent := os.path.dirname(path) or ".") != path:
             path = parent
@@ -76,4 +78,4 @@ class DurableFilesystem(Filesystem):
                 self.sync_path(folder)
                 self._synced[folder] = version
         except FileNotFoundError:
-            pass  # a user removed the directory, and with it the record
+            pass  # a user removed the directory together with the record

@@ -1,10 +1,10 @@
 """The directories of a state directory, in one table for everything that checks them.
 
 NAME/             the records of a namespace, such as locks
-.NAME/…           what changes of these records need, see `swap` and `tokens`
+.NAME/…           files for changes of these records, see `swap` and `tokens`
 status.log        the status log; other logs are .LOG/LOG.log
 .LOG/             the parts of a log that were rotated
-.cache/           what can be computed again
+.cache/           data that can be computed again
 results/          the output of agents
 """
 
@@ -26,7 +26,7 @@ PRIVATE_DIRECTORIES = (*SwapDirectory.DIRECTORIES, *TokenCounters.DIRECTORIES)
 def directories(root: str, *, namespaces: Sequence[str], logs: Sequence[str]) -> list[str]:
     """Return every directory that swarm makes below `root`, parents first.
 
-    Namespaces and logs that are on disk are added to those that are named.
+    The result includes namespaces and logs that are on disk and were not named.
     """
     found = list(dict.fromkeys([*namespaces, *_namespaces_on_disk(root)]))
     names = [name for namespace in found for name in _of_namespace(namespace)]
@@ -34,7 +34,7 @@ def directories(root: str, *, namespaces: Sequence[str], logs: Sequence[str]) ->
 
 
 def count_leftovers(root: str) -> int:
-    """Count what crashed processes left, if it is old enough to be removed by swarm."""
+    """Count the leftovers of crashed processes that are old enough for swarm to remove."""
     count = 0
     for namespace in _namespaces_on_disk(root):
         count += sum(map(_is_old, _entry_times(f"{root}/.{namespace}/{SCRATCH}")))

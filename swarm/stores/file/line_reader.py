@@ -1,7 +1,7 @@
-"""Read the lines of an open file to which others append, forwards and backwards.
+"""Read the lines of an open file, forwards and backwards, while processes append.
 
-Each function is given the offset where the file ends for its reader.  It ignores all
-bytes behind that offset, and reads no more of the file than it needs.
+Each function takes the offset at which the file ends for its reader.  The function
+ignores all bytes behind that offset, and reads no more of the file than necessary.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def is_line_start(fd: int, offset: int, end: int) -> bool:
 
 
 def fingerprint(fd: int, end: int) -> str:
-    """Return what tells a file from another one in its path.
+    """Return a string that tells a file from another file in the same path.
 
-    It is computed from the first line, which never changes.
+    The string is computed from the first line, which never changes.
     """
     first = os.pread(fd, min(end, _FINGERPRINT_BYTES), 0).partition(b"\n")[0]
     return f"{int.from_bytes(first, 'big') % _FINGERPRINT_MODULUS:08x}"
@@ -37,22 +37,22 @@ def fingerprint(fd: int, end: int) -> str:
 def whole_lines(fd: int, start: int, end: int, limit: int) -> tuple[list[bytes], int]:
     """Return whole lines from `start` on, and the offset behind them.
 
-    They have about `limit` bytes.  A limit of 0 means one line.
+    The lines have about `limit` bytes.  A limit of 0 means one line.
     """
     block = whole_block(fd, start, end, limit)
     return block.split(b"\n")[:-1], start + len(block)
 
 
 def whole_block(fd: int, start: int, end: int, limit: int) -> bytes:
-    """Return the same lines in one block, each with its newline."""
+    """Return the lines of `whole_lines` in one block, each with its newline."""
     data = _read_at_least_a_line(fd, start, end, limit or _LINE_ESTIMATE)
     return data[: (data.rfind(b"\n") if limit else data.find(b"\n")) + 1]
 
 
 def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield every whole line that contains one of the texts.
+    """Yield every whole line that contains one of the byte strings.
 
-    A block is searched as a whole: lines that contain none of them are never cut out.
+    A block is searched as a whole.  It is not split into lines first.
     """
     contains = _memmem() if end >= _MEMMEM_MIN_BYTES else bytes.__contains__
     start = 0
@@ -77,13 +77,13 @@ def lines_containing(fd: int, end: int, texts: Sequence[bytes]) -> Iterator[byte
 
 
 def _find(data: bytes, text: bytes, start: int, stop: int) -> int:
-    """Return the offset of a text, `stop` if it is not there."""
+    """Return the offset of a byte string, `stop` if the data do not contain it."""
     at = data.find(text, start, stop)
     return at if at >= 0 else stop
 
 
 def _memmem() -> Callable[[bytes, bytes], bool]:
-    """Return a function that says whether data contains a text.
+    """Return a function that says whether data contain a byte string.
 
     Use the search of the C library, which is four times as fast as Python's.
     """
@@ -101,7 +101,7 @@ def _memmem() -> Callable[[bytes, bytes], bool]:
 
 
 def _read_at_least_a_line(fd: int, start: int, end: int, size: int) -> bytes:
-    """Return about `size` bytes from `start` on, and more if needed for a whole line."""
+    """Return about `size` bytes from `start` on; more if a whole line needs more."""
     data = os.pread(fd, min(size, end - start), start)
     while b"\n" not in data and start + len(data) < end:
         wanted = max(size, _READ_BLOCK, len(data))
@@ -113,7 +113,7 @@ def _read_at_least_a_line(fd: int, start: int, end: int, size: int) -> bytes:
 
 
 def numbered_lines(fd: int, path: str, end: int) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield every line: "path:number", its content, and whether it is terminated."""
+    """Yield "path:number", content and whether a newline ends the line, for every line."""
     with open(fd, "rb", closefd=False) as file:
         for number, line in enumerate(file, 1):
             if file.tell() > end:

@@ -1,10 +1,10 @@
 """Compare-and-swap for one record in a directory that does not belong to swarm.
 
-`swap` keeps its files beside the record, in `<record>.work`.  They stay until
-`remove_private` is called, and so do those of a crashed process.  Afterwards only the
-record is left.
+`swap` keeps its files beside the record, in `<record>.work`.  These files, and the
+files of crashed processes, stay until `remove_private` is called.  Then only the record
+is left.
 
-Errors are those of the system.  If the last step fails, the error is RenameFailed.
+A system call that fails raises OSError.  If the last step fails, it is RenameFailed.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class SingleRecord:
         return self._records.remove(self._name, old)
 
     def remove_private(self) -> None:
-        """Remove everything but the record, including what other processes left.
+        """Remove everything but the record, including the files of other processes.
 
-        Call it after the last change.
+        Call this method after the last change.
         """
         if not os.path.islink(self._work):
             self._records.remove_private()
@@ -75,7 +75,7 @@ class SingleRecord:
 
 
 class _ReportsLastStep(Filesystem):
-    """Raises RenameFailed if the last step fails, which gives the record its name."""
+    """A filesystem that raises RenameFailed if the record cannot get its name."""
 
     def link(self, source: str, target: str) -> None:
         _report(link, source, target)

@@ -1,4 +1,4 @@
-"""The state directory: refuse it, make it, and say what to do if it cannot be used.
+"""The state directory: refuse or make it, and advise users if it cannot be used.
 
 The default path can be guessed, and every user may write to /tmp.  A user who makes the
 directory first could read and forge the state of others.  So a default directory that
@@ -16,20 +16,22 @@ from swarm.stores.file.syscalls import make_dirs
 
 
 class StateDir:
-    """A state directory. It is `trusted` if the user chose its path."""
+    """A state directory. `trusted`: the user chose its path."""
 
     def __init__(self, path: str, *, trusted: bool) -> None:
         self._path = path
         self._trusted = trusted
 
     def make(self, path: str) -> None:
-        """Create a directory below the state directory, and the missing ones above it."""
+        """Create a directory below the state directory, with its missing parents."""
         make_dirs(self._path)
         self.refuse_untrusted()
         make_dirs(path)
 
     def refuse_untrusted(self) -> None:
-        """Raise StoreError if the default directory may be under another user's control."""
+        """Raise StoreError if the default directory may be under another user's
+        control.
+        """
         if self._trusted:
             return
         try:
@@ -66,7 +68,7 @@ class StateDir:
                 )
 
     def as_store_error(self, error: OSError) -> StoreError:
-        """Return the system's error as one that says what to do."""
+        """Return a StoreError that says what to do about an error of the system."""
         path = error.filename2 or error.filename or self._path
         if isinstance(path, bytes):
             from os import fsdecode

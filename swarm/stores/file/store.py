@@ -1,7 +1,7 @@
 """The store on files: records, tokens, logs and caches under one state directory.
 
-`swap` changes records, `tokens` counts, `log` appends; this module finds the right one.
-Its methods are those of `stores.contract.Store`.  Every OSError becomes a StoreError
+`swap` changes records, `tokens` counts and `log` appends.  This module combines them to
+the methods of `stores.contract.Store`.  Every OSError becomes a StoreError
 that says what to do.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from swarm.stores.file.tokens import TokenCounters
     from swarm.system.inotify import InotifyPool, Watch
 
-_PUBLIC_LOG = "status"  # users read it, so it is not in a directory with a dot
+_PUBLIC_LOG = "status"  # users read this log, so it is not in a directory with a dot
 _WATCH_RENEWAL = 1.0  # seconds; the watched directory may have been replaced meanwhile
 
 
@@ -86,7 +86,7 @@ class FileStore:
         self._directory.refuse_untrusted()
 
     def prepare(self, namespace: str = "") -> None:
-        """Create the state directory, and a namespace in it, before it is needed."""
+        """Create the state directory, and a namespace in it, before the first write."""
         self._make_dirs(f"{self.root}/{namespace}" if namespace else self.root)
 
     def read(self, key: str) -> bytes | None:
@@ -121,7 +121,7 @@ class FileStore:
     def watch(self, key: str, data: bytes | None, timeout: float) -> None:
         records, name = self._find(key)
         folder, _, file = records.path(name).rpartition("/")
-        # Watch the record itself if there is one: other locks must not wake the caller.
+        # Watch the record itself if it exists: other locks must not wake the caller.
         with self._watch(records.path(name) if data is not None else folder) as watch:
             if records.read(name) == data:
                 watch.wait(file if data is None else "", min(timeout, _WATCH_RENEWAL))

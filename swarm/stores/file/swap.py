@@ -1,16 +1,17 @@
 """Compare-and-swap for the files of one directory.
 
-A filesystem can create a file exclusively. It has no call for "replace or remove this
-file only if it still is the one that I compared", and a process may be stopped between
-comparing and acting, even inside the system call, for any time.  This module adds it.
+A filesystem can create a file exclusively. No system call replaces or removes a file
+only if it still is the file that was compared.  A process may be stopped for any time
+between comparing and acting, even inside the system call.  This module adds the missing
+operation.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process
     <private>/intents/<name>~<scratch>~<n>   this process is about to change this record
 
 A process changes a record by one rename: out of its scratch directory (`replace`) or
-into it (`remove`).  The kernel refuses a rename through a directory that is gone, also
-when it had resolved the path before.  So removing a scratch directory *revokes* every
+into it (`remove`).  The kernel refuses a rename through a directory that is gone, even
+if it had resolved the path before.  So removing a scratch directory *revokes* every
 change that its owner has in flight.  The owner gets ENOENT and starts again.
 
 The protocol has five rules.  Leave out one, and the proof finds two holders.
@@ -19,28 +20,30 @@ The protocol has five rules.  Leave out one, and the proof finds two holders.
    intents for the record; compare; rename; remove the intent.
 2. To create a record: write it in the scratch directory; `link` it to its name; revoke
    the scratch directories of all intents for the record; read it back.
-3. An intent is removed by its owner, after its last rename, or by another process, after
-   it has revoked the scratch directory that the intent names.
-4. A process that meets another intent with its own scratch directory (of a thread, or of
-   the code that a signal handler interrupted) does not act.  It raises Busy.
+3. The owner of an intent removes the intent after its last rename.  Another process may
+   remove the intent after it has revoked the scratch directory that the intent names.
+4. A process that meets another intent with its own scratch directory (of a thread, or
+   of the code that a signal handler interrupted) does not act.  It raises Busy.
 5. Names of scratch directories, and of the files in them, are never used twice.  A
    forked child makes a scratch directory of its own.
 
-Why it holds: of two processes that change one record, one announced its intent later.
-That one listed the intents after both were there, and revoked the other before it
-compared.  So either the other had renamed before that, and the comparison sees it, or
-it never will.
+Why this is safe: of two processes that change one record, call B the process that
+announced its intent later, and A the other process.  B listed the intents when both
+were there, and revoked A's scratch directory before it compared.  Either A had renamed
+before that, and B's comparison sees the new record, or A's rename fails.
 
 Revoking is always safe: it costs the owner a retry and never a record.  Rules of
-politeness let every process finish.  Of two that meet, the one with the smaller scratch
-name goes on; the other raises Busy, unless the intent is older than INTENT_TIMEOUT.
+politeness let every process finish.  Of two processes that meet, the process with the
+smaller scratch name goes on.  The other process raises Busy, unless the intent is older
+than INTENT_TIMEOUT.
 
 Promised: `replace` and `remove` change exactly the record that was compared.  `create`
 never shows a half-written record.  A person may remove or write a record at any moment.
 
 Not promised:
 
-- A record that a person writes between a process's comparison and its rename may be lost.
+- A record that a person writes between a process's comparison and its rename may be
+  lost.
 - Nothing holds while intents of live processes are deleted by other means.
 - Nothing holds on a filesystem that lists names in another form than they were given.
   Changes fail there.
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".lock"
 INTENT_TIMEOUT = 3.0  # seconds after which an intent counts as left by a crash
-GARBAGE_AGE = 3600.0  # seconds after which anything in <private> does
+GARBAGE_AGE = 3600.0  # seconds after which any file in <private> counts as left by a crash
 GARBAGE_BATCH = 16  # entries examined when a scratch directory is made
 
 
@@ -90,8 +93,8 @@ class SwapDirectory:
         self._intents = private + "/intents"
         self._make_dirs = make_dirs
         self._fs = fs
-        self._own = (0, "")  # the process that made the scratch directory, and its name
-        self._numbers = iter(range(1 << 62))  # each once, in any thread, without itertools
+        self._own = (0, "")  # the maker of the scratch directory, and the directory's name
+        self._numbers = iter(range(1 << 62))  # each number once, in any thread, without itertools
 
     def path(self, name: str) -> str:
         return f"{self._live}/{name}{self._suffix}"
@@ -108,33 +111,39 @@ class SwapDirectory:
         return sorted(name.removesuffix(self._suffix) for name in records)
 
     def age(self, name: str) -> float:
-        """Return the seconds since the record was written, 0 if there is none."""
+        """Return the seconds since the record was written, 0 if there is no record."""
         try:
             return self._fs.age(self.path(name))
         except FileNotFoundError:
             return 0.0
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create the record. Return False if there is one, or if this one is gone again."""
+        """Create the record.
+
+        Return False if a record exists, or if the new one is gone.
+        """
         return retry_if_removed(lambda: self._create(name, data), self._lay_out, self._private)
 
     def replace(self, name: str, old: bytes, new: bytes) -> bool:
-        """Replace the record if it equals `old`. Return whether it did. Raise Busy."""
+        """Replace the record. Return False if it does not equal `old`. Raise Busy."""
         return retry_if_removed(lambda: self._change(name, old, new), self._lay_out, self._private)
 
     def remove(self, name: str, old: bytes) -> bool:
-        """Remove the record if it equals `old`. Return whether it did. Raise Busy."""
+        """Remove the record. Return False if it does not equal `old`. Raise Busy."""
         return retry_if_removed(lambda: self._change(name, old, None), self._lay_out, self._private)
 
     def close(self) -> None:
-        """Remove the scratch directory of this process. The next change makes another."""
+        """Remove this process's scratch directory.
+
+        The next change makes another one.
+        """
         owner, scratch = self._own
         if scratch and owner == os.getpid():
             self._quietly(self._revoke, scratch)
         self._own = (0, "")
 
     def __del__(self) -> None:
-        if os is not None:  # it is None once the interpreter has cleared the module
+        if os is not None:  # `os` is None once the interpreter has cleared the module
             self.close()  # only tidies up: without it the directory becomes garbage
 
     def collect_garbage(self, age: float = GARBAGE_AGE, batch: int = GARBAGE_BATCH) -> None:
@@ -197,9 +206,9 @@ class SwapDirectory:
         return changed
 
     def _clean_up(self, scratch: str, draft: str, error: BaseException) -> None:
-        """Give up a scratch directory that was revoked. Keep any other.
+        """Give up the scratch directory if it was revoked. Keep it otherwise.
 
-        On a full disk no other could be made.
+        On a full disk no other directory could be made.
         """
         if not isinstance(error, FileNotFoundError):
             self._quietly(self._fs.unlink, draft)
@@ -210,7 +219,9 @@ class SwapDirectory:
 
     def _revoke_rivals(self, name: str, mine: str, scratch: str) -> None:
         rivals = self._intents_for(name)
-        if mine not in rivals:  # others cannot see it: it was removed, or is listed otherwise
+        if (
+            mine not in rivals
+        ):  # other processes cannot see the intent: it was removed, or is listed otherwise
             raise FileNotFoundError(errno.ENOENT, "is not listed", f"{self._intents}/{mine}")
         rivals.remove(mine)
         for rival in rivals:
@@ -283,7 +294,10 @@ class SwapDirectory:
             pass
 
     def _quietly(self, remove: Callable[..., None], *args: object) -> None:
-        """Remove what is of no more use. Where that fails, it becomes garbage."""
+        """Remove files that are of no more use.
+
+        Files that cannot be removed are garbage.
+        """
         try:
             remove(*args)
         except OSError:
@@ -295,7 +309,7 @@ class SwapDirectory:
 
 
 def _scratch_of(intent: str) -> str:
-    """Return the scratch directory that an intent names, "" if it is not an intent.
+    """Return the scratch directory that an intent names, "" for any other name.
 
     Other programs can write to the directory: only a valid name is used as a path.
     """
@@ -308,6 +322,6 @@ def _is_scratch(name: str) -> bool:
 
 
 def _sample(names: list[str], count: int) -> list[str]:
-    """Return some of many names, others each time."""
+    """Return some of many names: a different choice each time."""
     start = int.from_bytes(os.urandom(2), "big") % max(1, len(names))
     return (names[start:] + names[:start])[:count]

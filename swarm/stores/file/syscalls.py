@@ -1,7 +1,7 @@
 """The system calls that changing a lock file needs.
 
 `swap` and `tokens` use this interface and nothing else, so that the proof can run the
-same code on a simulated filesystem.  Errors are those of the system.
+same code on a simulated filesystem.  A system call that fails raises OSError.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ ATTEMPTS = 1000  # a path that is removed this often in a row is removed on purp
 
 
 def link(source: str, target: str) -> None:
-    """Give a file one more name. Do not follow a symlink, as Python 3.14 does by default."""
+    """Give a file one more name.
+
+    Do not follow a symlink, as Python 3.14 does by default.
+    """
     os.link(source, target, follow_symlinks=False)
 
 
@@ -65,7 +68,10 @@ class Filesystem:
             os.close(fd)
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Create a file with this content. It is visible, half-written, before this returns."""
+        """Create a file with this content.
+
+        Others may see the file while it is half-written.
+        """
         fd = os.open(path, _CREATE, FILE_MODE)
         try:
             while data:
@@ -77,7 +83,7 @@ class Filesystem:
         """Do nothing: only `DurableFilesystem` syncs a file before it replaces another."""
 
     def grow(self, path: str, *, sync: bool) -> int:
-        """Append one byte and return the size that it gave the file.
+        """Append one byte, and return the size of the file with this byte.
 
         No two callers get the same size.
         """
@@ -98,13 +104,16 @@ class Filesystem:
         return os.listdir(path)
 
     def own_names(self, path: str) -> list[str]:
-        """List a directory in which entries will be removed: refuse a symlink to it."""
+        """List a directory whose entries will be removed.
+
+        Refuse a symlink to a directory.
+        """
         if stat.S_ISLNK(os.lstat(path).st_mode):  # O_NOFOLLOW would need two descriptors
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return os.listdir(path)
 
     def exists(self, path: str) -> bool:
-        """Return whether the name exists. Raise where the system cannot say."""
+        """Return whether the name exists. Raise OSError if the system cannot say."""
         try:
             os.lstat(path)
         except FileNotFoundError:
@@ -128,7 +137,7 @@ class Filesystem:
 
 
 def list_if_there(names: Callable[[str], list[str]], path: str) -> list[str]:
-    """List a directory with `names`. Return [] if it does not exist."""
+    """List a directory with `names`. Return [] for a directory that does not exist."""
     try:
         return names(path)
     except FileNotFoundError:
@@ -138,9 +147,10 @@ def list_if_there(names: Callable[[str], list[str]], path: str) -> list[str]:
 def retry_if_removed(
     attempt: Callable[[], Answer], lay_out: Callable[[], None], private: str
 ) -> Answer:
-    """Call `attempt` until nothing that it needs is removed under it.
+    """Call `attempt` again if a directory that it needs was removed meanwhile.
 
-    `lay_out` makes the directories in `private` again.  A failed attempt leaves no trace.
+    `lay_out` makes the directories in `private` again.  A failed attempt leaves no
+    trace.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -176,7 +186,10 @@ def make_dirs(path: str) -> None:
 
 
 def _is_directory(path: str) -> bool:
-    """Return False if nothing is there. Raise if it is something else."""
+    """Return whether the directory exists.
+
+    Raise OSError if it is another kind of file.
+    """
     try:
         if stat.S_ISDIR(os.stat(path).st_mode):
             return True

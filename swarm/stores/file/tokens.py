@@ -1,20 +1,20 @@
 """Token counters: numbers that only grow, kept in files.
 
-Promised: each number is larger than all numbers given for the same name before.  That
-holds for any number of processes at once, across restarts and loss of power, and after
-all counters were removed.  Not promised: numbers without gaps.
+Promised: each number is larger than all numbers given for the same name before.  This
+promise holds for any number of processes at once, across restarts and loss of power,
+and after all counters were removed.  Not promised: numbers without gaps.
 
     <private>/tokens/<shard>            a counter: its size in bytes counts
     <private>/generations/<n>           a symlink to the boot in which it began
     <private>/generations/<n>.synced    generation n survives a loss of power
 
-A token is `generation * PER_GENERATION + size of the counter`.  Counters are not synced,
-so a loss of power may set them back.  Therefore each boot begins a generation, and so
-does the first process that finds the counters removed.  A generation is synced before
-its first token is used.  A process that got a token checks that its generation still is
-the last one, and gets another if not.
+A token is `generation * PER_GENERATION + size of the counter`.  Counters are not
+synced, so a loss of power may set them back.  Therefore each boot begins a generation,
+and so does the first process that finds the counters removed.  A generation is synced
+before its first token is used.  A process that got a token checks that the token's
+generation is still the last generation.  If not, the process gets another token.
 
-A counter that cannot be used is an error: without it a token could be used twice.
+A counter that cannot be used is an error: otherwise a token could be used twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ GENERATIONS = 1_000_000_000  # so that a token fits into 64 bits
 
 
 class TokenCounters:
-    """The counters of one directory. Threads and forked children may share the object."""
+    """The counters of one directory.
+
+    Threads and forked children may share the object.
+    """
 
     DIRECTORIES = ("tokens", "generations")
 
@@ -59,7 +62,7 @@ class TokenCounters:
         return retry_if_removed(lambda: self._next(name), self._lay_out, self._private)
 
     def upper_bound(self, name: str) -> int:
-        """Return the last token given for `name` or one that is larger, 0 if none was."""
+        """Return the last token of `name` or a larger number; 0 if `name` had no token."""
         try:
             while True:
                 generation = self._current()
@@ -93,7 +96,7 @@ class TokenCounters:
     def _advance_past(self, number: int) -> None:
         last, wanted = self._last(), number // PER_GENERATION + 1
         if wanted > last:
-            self._begin(last + 1)  # others look for the one after theirs
+            self._begin(last + 1)  # other processes look for the generation after theirs
             self._begin(wanted)
         self._known = None
 
@@ -102,7 +105,7 @@ class TokenCounters:
 
     def _current(self) -> int:
         """Return the generation of this boot. Begin and sync it if needed."""
-        while (generation := self._known) is None:  # another thread may forget it
+        while (generation := self._known) is None:  # another thread may reset it
             last = self._last()
             if last < 0 or self._boot_of(last) != (self._boot() or "-"):
                 self._begin(last + 1)
@@ -127,7 +130,7 @@ class TokenCounters:
         return max((int(name) for name in names if _is_generation(name)), default=-1)
 
     def _boot_of(self, generation: int) -> str:
-        """Return the boot in which a generation began, "" if it is not a symlink."""
+        """Return the boot in which a generation began, "" if its file is not a symlink."""
         try:
             return self._fs.readlink(f"{self._generations}/{generation}")
         except OSError as error:

@@ -1,10 +1,10 @@
 """The part of a store that is the same on every server.
 
-A driver adds how to ask its server.
+A driver adds the requests to its server.
 
 All data of a store lie under the name of its swarm: a schema or a prefix of keys.
 The swarm has a record of its layout version and of its incarnation (see `cursors`).
-The first connection creates it.
+The first connection creates this record.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +35,8 @@ class StoreReplaced(StoreError):
 class ServerStore(AtomicStore, Generic[C]):
     """The data of one swarm on a server. C is the connection of the client library.
 
-    Nothing is sent before the first verb. Threads and forked children may share the
-    object.
+    Nothing is sent before the first call of a method. Threads and forked children may
+    share the object.
     """
 
     _BEGINNING: Position = (0,)
@@ -85,9 +85,9 @@ class ServerStore(AtomicStore, Generic[C]):
     # A driver implements these, `_swap`, and the other verbs --------------------------
 
     def server_settings(self) -> Mapping[str, Any]:
-        """Return the server's settings that decide what it promises.
+        """Return the settings that decide which promises the server keeps.
 
-        `admin.server_checks` judges them.
+        `admin.server_checks` judges these settings.
         """
         raise NotImplementedError
 
@@ -101,7 +101,7 @@ class ServerStore(AtomicStore, Generic[C]):
         raise NotImplementedError
 
     def _where_line(self, log: str, position: Position) -> str:
-        """Return where a user finds a line."""
+        """Return a description of where a user finds a line."""
         raise NotImplementedError
 
     def _ask_time(self) -> tuple[float, float]:
@@ -116,13 +116,13 @@ class ServerStore(AtomicStore, Generic[C]):
         return min(_MAX_WAIT, self.address.timeout / 4)
 
     def _locate(self, cursor: str) -> tuple[str, Position]:
-        """Return the incarnation, and the position of the cursor in it.
+        """Return the incarnation, and the position of the cursor in its log.
 
         Return the beginning for a cursor of another incarnation.
         """
         incarnation, position = cursors.parse_cursor(cursor)
         if not self._incarnation:
-            self._pool.call(lambda session: None)  # to connect is to open the swarm
+            self._pool.call(lambda session: None)  # connecting opens the swarm
         now = self._incarnation
         if incarnation != now:
             return now, self._BEGINNING
@@ -137,7 +137,7 @@ class ServerStore(AtomicStore, Generic[C]):
     def _accept(self, what: str, layout: object, incarnation: object) -> None:
         """Use the swarm. Raise StoreError unless layout and incarnation are ours.
 
-        `what` is the schema or the key that says so.
+        `what` is the schema or the key that holds layout and incarnation.
         """
         if (
             not isinstance(layout, int)
@@ -162,5 +162,5 @@ class ServerStore(AtomicStore, Generic[C]):
 
     def _replaced(self) -> StoreReplaced:
         return StoreReplaced(
-            f"{self.address.shown} was removed and created again while it was read. Read it again."
+            f"{self.address.shown} was removed and created again during the read. Read again."
         )

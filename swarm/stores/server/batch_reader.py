@@ -9,7 +9,7 @@ Fetch = Callable[[Position, int], list[tuple[Position, bytes]]]
 _FIRST_BATCH = 2  # lines, while the length of the lines is unknown
 _FIRST_BATCH_OF_SHORT = 16  # lines, if the last lines of this log were short
 _MAX_BATCH = 4096  # lines
-_GROWTH = 4  # each batch may be so many times as large as the one before
+_GROWTH = 4  # each batch may be so many times as large as the batch before
 _SHORT_LINE = 4096  # bytes
 
 

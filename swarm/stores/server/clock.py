@@ -1,8 +1,8 @@
 """The clock of a server.
 
-All users of the server share it, so clocks of machines may be wrong.
+All users of a server share its clock, so the clocks of their machines may be wrong.
 
-The server's time is known as two bounds, which are as far apart as its answer took.
+The server's time lies between two bounds. They are as far apart as the answer took.
 `now` returns the earlier bound, by which leases are judged. `latest` returns the later
 bound, which is written into leases. So a lease never ends for others before it ends for
 its holder, however slow the network is.
@@ -23,7 +23,10 @@ _MAX_DRIFT = 0.0005  # of the time passed: how far two clocks that are not set m
 
 
 class ServerClock(Clock):
-    """`ask` returns two bounds of the server's time, equal if it is exact."""
+    """The clock.
+
+    `ask` returns two bounds of the server's time; equal bounds are exact.
+    """
 
     of_one_machine = False
 
@@ -31,7 +34,7 @@ class ServerClock(Clock):
         super().__init__()
         self._ask = ask
         self._asked: float | None = None
-        self._earliest = 0.0  # both are offsets from the steady clock
+        self._earliest = 0.0  # both bounds are offsets from the steady clock
         self._latest = 0.0
 
     def now(self) -> float:

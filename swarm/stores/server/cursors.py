@@ -1,9 +1,10 @@
 """Cursors of logs on a server.
 
-A cursor is `<incarnation>.<position>`. The position is one number, or two that are
-joined by a dash. The incarnation is a random name that a swarm gets when it is created
-on the server. A swarm that was removed and created again has another incarnation: a
-cursor of the old incarnation reads from the beginning, and `continues` returns False.
+A cursor is `<incarnation>.<position>`. The position is one number, or two numbers that
+are joined by a dash. The incarnation is a random name that a swarm gets when it is
+created on the server. A swarm that was removed and created again has another
+incarnation: a cursor of the old incarnation reads from the beginning, and `continues`
+returns False.
 """
 
 import os
@@ -33,7 +34,7 @@ def format_cursor(incarnation: str, position: Position) -> str:
 def parse_cursor(text: str) -> tuple[str, Position]:
     """Return incarnation and position; ("", ()) for the beginning.
 
-    Raise BadInput for other text.
+    Raise BadInput for any other string.
     """
     if not text:
         return "", ()

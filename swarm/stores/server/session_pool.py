@@ -1,13 +1,13 @@
 """A pool of sessions on a server.
 
-A session sends each change until it knows the answer.
+A session sends each change until the server has answered.
 
 If a connection breaks before the answer arrives, the server may have made the change,
 or may still make it. So each change has the name of its *session* and a *request
 number*. In the same atomic step as the change, the server stores the number and the
 answer. A request that arrives again is only answered. A request that arrives late,
-after a newer one of its session, does nothing. So it is safe to send a request until an
-answer arrives, and the answer tells whether the change was made.
+after a newer request of its session, does nothing. So it is safe to send a request
+until an answer arrives, and the answer tells whether the change was made.
 
 A session outlives its connections.
 """
@@ -26,8 +26,8 @@ R = TypeVar("R")
 
 SESSION_TTL = 3600  # seconds without a request, after which a server may forget a session
 _FIRST_PAUSE = 0.02  # seconds between two attempts; each pause is twice as long …
-_LONGEST_PAUSE = 0.5  # … up to this one
-_ATTEMPTS = 2  # that fit into the timeout of a call, if the server is silent
+_LONGEST_PAUSE = 0.5  # … up to this pause
+_ATTEMPTS = 2  # attempts that fit into the timeout of a call, if the server is silent
 
 
 class ConnectionLost(Exception):
@@ -43,7 +43,9 @@ class Session(Generic[C]):
     def __init__(self) -> None:
         self.name = os.urandom(12).hex()
         self.request_number = 0
-        self.last_answer = b""  # what the server stored last, for drivers that compare it
+        self.last_answer = (
+            b""  # the answer that the server stored last, for drivers that compare it
+        )
         self._connection: C | None = None
 
     @property
@@ -56,9 +58,9 @@ class SessionPool(Generic[C]):
     """A pool with a session for each thread that makes a call at the moment.
 
     `connect(timeout)` returns a connection on which no answer takes longer than
-    `timeout` seconds. `abort(connection)` closes one and does not raise. `connect`, and
-    the work of a call, raise ConnectionLost if another attempt may help. A forked child
-    opens connections of its own.
+    `timeout` seconds. `abort(connection)` closes a connection and does not raise.
+    `connect`, and the work of a call, raise ConnectionLost if another attempt may help.
+    A forked child opens connections of its own.
     """
 
     def __init__(
@@ -74,8 +76,8 @@ class SessionPool(Generic[C]):
     def call(self, work: Callable[[Session[C]], R]) -> R:
         """Return the result of `work(session)`.
 
-        After ConnectionLost, call it again with a new connection and the same request
-        number. Raise Unreachable when the timeout of the address is over.
+        After ConnectionLost, call `work` again with a new connection and the same
+        request number. Raise Unreachable when the timeout of the address is over.
         """
         deadline = time.monotonic() + self.address.timeout
         pause = _FIRST_PAUSE
@@ -132,10 +134,12 @@ class SessionPool(Generic[C]):
     def _unreachable(self, lost: ConnectionLost, *, sent: bool) -> Unreachable:
         why = self.address.scrubbed(" ".join(str(lost).split())).rstrip(".")
         if sent:
-            advice = "If this was a change, it may have been made: look before you repeat it."
+            advice = (
+                "If this was a change, the server may have made it: check before you repeat it."
+            )
         else:
             advice = "Is the server running, and is the address right? Run: swarm doctor"
         return Unreachable(
             f"the store {self.address.shown} cannot be reached: {why}. "
-            f"It was tried for {self.address.timeout:g} seconds. {advice}"
+            f"swarm tried for {self.address.timeout:g} seconds. {advice}"
         )
