@@ -86,3 +86,19 @@ def test_the_help_says_what_a_newcomer_must_know() -> None:
     assert "even if attempts remain" in words("task", "fail")
     assert "default: wait for ever" in words("worker")
     assert words("worker").partition("Exit codes:")[2].count(" 0 ") == 1
+
+
+def test_a_state_directory_that_cannot_be_created_is_named_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AI_SWARM_DIR", raising=False)
+    monkeypatch.setenv("SWARM_STATE_DIR", "/proc/x")
+    answer = run("lock", "acquire", "t", "w")
+    assert answer.code == 3 and answer.err.count(b"/proc/x") == 1
+    assert b"set SWARM_STATE_DIR" in answer.err
+
+
+@pytest.mark.parametrize("options", [["--list"], ["--check", "f"]])
+def test_a_pattern_that_reserve_does_not_take_is_named(options: list[str]) -> None:
+    answer = run("reserve", *options, "src/**")
+    assert answer.code == 2 and b"takes no patterns. Leave 'src/**' out" in answer.err
