@@ -11,8 +11,8 @@ OK, WARNING, FAULT = "ok", "warning", "fault"
 class Check:
     """One result. `state` is ok, warning or fault.
 
-    A fault stands in the way of work, or has cost something already. A warning is worth
-    knowing. `fix` is the command that helps, "" if none is needed.
+    A fault prevents work, or has already cost work. A warning reports a risk. `fix` is
+    the command that helps, "" if no command is needed.
     """
 
     name: str

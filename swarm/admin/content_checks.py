@@ -1,4 +1,4 @@
-"""Checks of what a store holds: status log, queue, locks, and leftovers of crashes."""
+"""Checks of the content of a store: status log, queue, locks, leftovers of crashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from swarm.stores.file.layout import count_leftovers, scratch_directories
 from swarm.system.clock import from_iso
 from swarm.terminal.text import duration, quoted
 
-_CHECKED_RECORDS = 2000  # of the end of the status log
+_CHECKED_RECORDS = 2000  # lines at the end of the status log
 _MAX_CLOCK_DIFFERENCE = 60.0  # seconds
 _LEFT_OVER_AFTER = 3600.0  # seconds since the end of a lease
 _MAX_LEFTOVERS = 200
@@ -26,7 +26,7 @@ _MAX_LEFTOVERS = 200
 
 @dataclass
 class Case:
-    """The store that is checked, and what the checks have read of it."""
+    """The store that is checked, and the data that the checks have read."""
 
     root: str
     store: Store
@@ -101,11 +101,11 @@ def check_locks(case: Case) -> Iterator[Check]:
 
 
 def check_claims(case: Case) -> Iterator[Check]:
-    """Find tasks whose worker died at the last attempt, while no worker has noticed."""
+    """Find tasks whose worker died at the last attempt without a record of the failure."""
     tokens = {
         entry.id: entry.token for entry in case.tasks.running.values() if _has_failed(case, entry)
     }
-    _read_queue(case)  # the claim must stand before and after the look at its lock
+    _read_queue(case)  # the claim must be the same before and after its lock is read
     for entry in list(case.tasks.running.values()):
         if entry.state == RUNNING and tokens.get(entry.id) == entry.token:
             text = (
@@ -116,9 +116,9 @@ def check_claims(case: Case) -> Iterator[Check]:
 
 
 def check_leftovers(case: Case) -> Iterator[Check]:
-    """Count what crashed processes left.
+    """Count the leftovers of crashed processes.
 
-    It blocks no worker, and swarm removes it over time.
+    Leftovers block no worker, and swarm removes them over time.
     """
     count = count_leftovers(case.root)
     if count > _MAX_LEFTOVERS:
@@ -158,7 +158,7 @@ def _check_lock(case: Case, task: str) -> Iterator[Check]:
     lock, now = status.lock, case.locks.clock.now()
     free = f"swarm lock break {quoted(task)} --yes"
     if lock is None:
-        if status.exists and not status.is_held:  # a young one may still be being written
+        if status.exists and not status.is_held:  # a young record may be half-written
             yield Check("locks", WARNING, f"the lock of {task} is invalid and counts as free", free)
         return
     heartbeat_at = from_iso(lock.heartbeat_at)
@@ -192,7 +192,7 @@ def _check_lock(case: Case, task: str) -> Iterator[Check]:
 def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> bool:
     """Return whether a task is done and its lock stays.
 
-    A worker that has just ended it gets a minute.
+    A worker that has just ended the task gets a minute to release the lock.
     """
     entry = case.tasks.entries.get(task)
     if entry is None or entry.state != DONE:
@@ -202,12 +202,12 @@ def _outlives_its_task(case: Case, task: str, token: int | None, now: float) -> 
 
 def _has_failed(case: Case, entry: TaskState) -> bool:
     if effective_state(entry, lock_is_free=True) != FAILED:
-        return False  # a worker will try it again, so its lock need not be read
+        return False  # a worker will try the task again, so its lock need not be read
     return not case.locks.status(entry.id).is_held
 
 
 def _read_queue(case: Case) -> None:
-    """Read what is new in the queue's log."""
+    """Read the new lines of the queue's log."""
     while True:
         lines, case.cursor = case.store.read_log(TASKS, case.cursor)
         if not lines:

@@ -1,7 +1,8 @@
-"""All checks of a swarm: program, machine, state directory, store and what it holds.
+"""All checks of a swarm: program, machine, state directory, store and its content.
 
-A check changes nothing that is there, does not wait, and does not raise: a failing
-check is a fault of its own. Every fault and every warning has a command that helps.
+A check changes nothing, does not wait for other processes, and does not raise: a check
+that fails is a fault of its own. Every fault and every warning has a command that
+helps.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _check_store(root: str, *, chosen: bool) -> Iterator[Check]:
 
 
 def _check_answer(store: ServerStore[Any]) -> Check:
-    """Measure how fast a server answers, and how far its clock is from this machine's."""
+    """Measure how fast a server answers, and how far its clock differs from this one."""
     begun = time.perf_counter()
     ahead = store.clock.now() - time.time()
     took = (time.perf_counter() - begun) * 1000
@@ -89,7 +90,7 @@ def _check_answer(store: ServerStore[Any]) -> Check:
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
-    """Run a check. An error that stops it is one more result."""
+    """Run a check. An error that stops the check becomes a result."""
     found: list[Check] = []
     try:
         found.extend(check())

@@ -1,10 +1,10 @@
 """Copy the status log and the queue from one store to another, line by line.
 
-Nothing may run meanwhile. Locks are not copied: no lock may be held in either store.
-The new store's tokens are larger than all of the old store's. So a worker that wakes up
-late with an old token is refused in the new store too. A copy that was interrupted can
-be repeated: the lines in the new store must be the first lines of the old one. The old
-store is only read.
+No worker and no command may use either store meanwhile. Locks are not copied: no lock
+may be held in either store. The new store's tokens are larger than all of the old
+store's. So a worker that wakes up late with an old token is refused in the new store
+too. A copy that was interrupted can be repeated: the lines in the new store must be the
+first lines of the old store. The old store is only read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from swarm.queue.events import LOG as TASKS
 from swarm.status.log import LOG as STATUS
 from swarm.stores.contract import Store
 
-_TASK = "migration"  # its lock in the new store keeps a second migration out
+_TASK = "migration"  # the lock of this task in the new store keeps a second migration out
 _TTL = 30.0
 
 

@@ -1,7 +1,7 @@
-"""Checks for `swarm doctor`: do a server's settings keep what it confirms?
+"""Checks for `swarm doctor`: could a server lose a change that it has confirmed?
 
-A driver reports the settings of its server, and this module judges them. Each warning
-or fault has a command that shows or fixes it.
+A driver reports the settings of its server, and this module judges the settings. Each
+warning or fault has a command that shows or fixes the cause.
 """
 
 from __future__ import annotations

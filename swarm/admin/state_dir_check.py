@@ -1,8 +1,9 @@
 """Checks of the state directory: owner, permissions, filesystem, free space.
 
-What a lock needs is tried, not guessed, in a new directory inside the state directory
-that is removed again. If the state directory does not exist, nothing is created: the
-check then says whether it could be. A property that cannot be found out is a fault.
+The check tries every operation that a lock needs, in a new directory inside the state
+directory, and removes the new directory again. If the state directory does not exist,
+the check creates nothing, and says whether the state directory could be created. A
+property that cannot be found out is a fault.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _FILES = ("status.log", ".tasks/tasks.log")
 
 
 def check_state_dir(root: str, *, chosen: bool) -> Iterator[Check]:
-    """Check the directory `root`. `chosen`: the user named it, so it is trusted."""
+    """Check the directory `root`.
+
+    `chosen`: the user named the directory, so it is trusted.
+    """
     directory = list(_check_directory(root, chosen))
     yield from directory
     if any(check.state == FAULT for check in directory):
@@ -156,9 +160,9 @@ def _check_permissions(root: str) -> Iterator[Check]:
 
 
 def _unusable(root: str) -> Iterator[Check]:
-    """Find paths of the wrong kind, and paths that we may not write to.
+    """Find paths of the wrong kind, and paths that this user may not write to.
 
-    One `sudo swarm` is enough for the latter.
+    One `sudo swarm` is enough to leave paths that the user may not write to.
     """
     for name in _FILES:
         yield from _check_path(f"{root}/{name}", os.path.isfile, os.W_OK, "a plain file")
@@ -187,7 +191,7 @@ def checked_directories(root: str) -> list[str]:
 
 
 def _tried(trial: Callable[[str], str], folder: str) -> str:
-    """Return what is wrong, "" if nothing is."""
+    """Return what is wrong, "" if nothing is wrong."""
     try:
         return trial(folder)
     except OSError as error:
@@ -267,7 +271,7 @@ def _check_filesystem(path: str) -> Iterator[Check]:
 
 
 def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """Return the type of the filesystem that a path is on, "" if it is unknown."""
+    """Return the type of the filesystem that a path is on, "" for an unknown type."""
     try:
         with open(mounts, "rb") as file:
             lines = file.read().split(b"\n")

@@ -1,9 +1,10 @@
-"""Checks every status record and lock file of a swarm.
+"""Checks of every status record and lock file of a swarm.
 
-The form of both is documented in `schemas/` as JSON Schema. The checks here are written
-out, so that `swarm log validate` needs no package; a test compares their verdicts with
-those of the jsonschema library. Beyond the schemas, a pair of keys with one meaning
-must agree, times must be times, and a lock file must be named after its task.
+`schemas/` documents the form of both as JSON Schema. The checks in this module are
+plain Python, so that `swarm log validate` needs no package. A test compares their
+verdicts with the verdicts of the jsonschema library. Beyond the schemas, a pair of keys
+with one meaning must agree, times must be times, and a lock file must be named after
+its task.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from swarm.terminal.text import shorten
 _PROGRESS_EVERY = 20_000  # lines
 _MAX_SHOWN = 60  # characters of a value in a message
 
-Rule = tuple[Callable[[object], bool], str]  # whether a value is right; what it must be
+Rule = tuple[Callable[[object], bool], str]  # whether a value is valid; what the value must be
 
 
 def faults(
     store: Store, progress: Callable[[int], object] = lambda count: None
 ) -> Iterator[tuple[str, str]]:
-    """Yield every fault of a store's log and locks: where it is, and what is wrong.
+    """Yield every fault of a store's log and locks: where the fault is, what is wrong.
 
     `progress` is called with the number of lines read so far.
     """
@@ -146,7 +147,7 @@ def _is_absent(value: object) -> bool:
 def _is_token(value: object) -> bool:
     """Return whether a value is an integer from 1 on.
 
-    To JSON Schema 1.0 is an integer.
+    In JSON Schema, 1.0 is an integer too.
     """
     if isinstance(value, float):
         return value.is_integer() and value >= 1
@@ -154,7 +155,7 @@ def _is_token(value: object) -> bool:
 
 
 _TEXT: Rule = (_is_text, "a text")
-_NAME: Rule = (_is_name, "a text that is not empty")
+_NAME: Rule = (_is_name, "a string that is not empty")
 _STATE: Rule = (_is_state, f"one of {' '.join(STATES)}")
 _TIME: Rule = (_starts_with_year, "a time such as 2026-02-02T10:30:00Z")
 _OBJECT: Rule = (_is_object, "an object")

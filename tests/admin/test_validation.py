@@ -181,7 +181,7 @@ FAULTY_LINES = {
         "reason is 'a' but message is 'needs a person': they must be equal",
     ),
     "no task_id": (line(task_id=None), "task_id is missing"),
-    "empty task_id": (line(task_id=""), "task_id is '', but must be a text that is not empty"),
+    "empty task_id": (line(task_id=""), "task_id is '', but must be a string that is not empty"),
     "no timestamp": (line(timestamp=None), "timestamp is missing"),
     "timestamp is no text": (
         line(timestamp=1770000000),
@@ -219,7 +219,7 @@ FAULTY_LOCKS = {
     "no worker": (lock_text(worker=None, worker_id=None), "worker or worker_id is missing"),
     "empty worker": (
         lock_text(worker="", worker_id=""),
-        "worker is '', but must be a text that is not empty",
+        "worker is '', but must be a string that is not empty",
     ),
     "two workers": (
         lock_text(worker="worker-9"),
