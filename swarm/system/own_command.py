@@ -72,9 +72,9 @@ def environment_with(state_dir: str) -> dict[str, str]:
     return {**kept, "SWARM_STATE_DIR": state_dir}
 
 
-def is_own(words: Sequence[object], verb: str) -> bool:
-    """Return whether a command line has a form of `own_command`, with `verb` alone."""
-    if not words or words[-1] != verb or not all(isinstance(word, str) for word in words):
+def is_own(words: Sequence[object], subcommand: str) -> bool:
+    """Return whether a command line starts this swarm with `subcommand` alone."""
+    if not words or words[-1] != subcommand or not all(isinstance(word, str) for word in words):
         return False
     program = [str(word) for word in words[:-1]]
     if len(program) == 1:

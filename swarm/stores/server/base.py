@@ -82,7 +82,7 @@ class ServerStore(AtomicStore, Generic[C]):
     def close(self) -> None:
         self._pool.close()
 
-    # A driver implements these, `_swap`, and the other verbs --------------------------
+    # A driver implements these, `_swap`, and the other methods ------------------------
 
     def server_settings(self) -> Mapping[str, Any]:
         """Return the settings that decide which promises the server keeps.
