@@ -251,7 +251,7 @@ def test_a_foreign_namespace_is_refused_and_left_alone(
     opened: Opened, url: str, namespace: str, meta: bytes
 ) -> None:
     say(url, put(f"{namespace}/meta", meta))
-    with pytest.raises(StoreError, match=r"not created by swarm.*another namespace"):
+    with pytest.raises(StoreError, match=r"not created by swarm.*another name"):
         opened(url).create("locks/a", b"x")
     assert [entry.key for entry in entries(say(url, get(namespace, f"{namespace}0"))[0])] == [
         f"{namespace}/meta"

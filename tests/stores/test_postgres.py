@@ -96,7 +96,7 @@ class TestMaking:
             f"create schema {namespace}; create table {namespace}.accounts (owner text)"
         )
         with pytest.raises(
-            StoreError, match=f"schema {namespace} on .* not created by swarm.*another namespace"
+            StoreError, match=f"schema {namespace} on .* not created by swarm.*another name"
         ):
             store.read("locks/a")
         by_hand().execute(f"create table {namespace}.meta (version text, changed date)")

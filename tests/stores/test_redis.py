@@ -393,7 +393,7 @@ class TestSchema:
     ) -> None:
         verb, *rest = words
         command(server, verb, f"{{{name}}}:meta", *rest)
-        with pytest.raises(StoreError, match=r"not created by swarm.*another namespace"):
+        with pytest.raises(StoreError, match=r"not created by swarm.*another name"):
             store.append("status", b"x")
         assert command(server, "EXISTS", f"{{{name}}}:log:status") == b":0\r\n"
 
