@@ -166,10 +166,9 @@ def test_a_how_to_names_what_stands_in_the_files_that_it_names(document: str) ->
 
 
 def test_every_row_of_the_mutation_testing_names_a_module() -> None:
-    rows = re.findall(
-        r"^\| mutation \| (\S+) \|", (ROOT / "docs/design/proof.md").read_text(), re.MULTILINE
-    )
-    assert len(rows) > 20
+    table = (ROOT / "docs/design/proof.md").read_text().partition("| mutation testing |")[2]
+    rows = re.findall(r"^\| (\w[\w.]+) \|", table, re.MULTILINE)
+    assert len(rows) > 5
     assert [name for name in rows if not _is_module(f"swarm.{name}")] == []
 
 
