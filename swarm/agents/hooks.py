@@ -209,7 +209,7 @@ class AgentHooks:
         text = (
             f"{shown(path)} is reserved (as {shown(held.pattern)}) by "
             f"{shown(held.worker)}{about}, {until}. "
-            "Do not change it, also not with other tools. Work on other files. "
+            "Do not change it, not even with other tools. Work on other files. "
             f"If you cannot go on without it: swarm log append WAIT {quoted(self._worker)} TASK "
             f"'why'."
         )

@@ -254,7 +254,7 @@ class AgentSession:
                 self.undo(self._files_lock)
 
     def _lock_for_files(self) -> tuple[str, int | None]:
-        """Return the lock with which reservations end, and its token.
+        """Return the lock to which new reservations are tied, and its token.
 
         This is the lock of the session's only task, else a lock that ends with the
         session.

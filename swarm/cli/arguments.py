@@ -113,7 +113,7 @@ class Call:
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
-    """Print an answer as one JSON object, with the version of its shape first."""
+    """Print an answer as one JSON object. Its first field is `schema_version`."""
     output.out(json_codec.dumps({"schema_version": json_codec.SCHEMA_VERSION, **fields}) + "\n")
 
 

@@ -150,7 +150,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _parts(pattern: str) -> tuple[str, ...]:
-    """Return the names in a pattern, and `**` for everything below.
+    """Split a pattern at its slashes, and append `**`: it covers everything below.
 
     The names of an absolute path begin with an empty name.
     """

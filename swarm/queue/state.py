@@ -245,7 +245,7 @@ class QueueState:
     def is_finished(self, *, commands_only: bool = False) -> bool:
         """Return whether no task is running or ready, now or after its delay.
 
-        Then all other open tasks wait for failed tasks.
+        If True, each open task waits for a task that failed, was cancelled or is missing.
         """
         delayed = [
             entry for _, name in self._delayed if (entry := self.entries[name]).state == READY

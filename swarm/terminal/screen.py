@@ -88,7 +88,8 @@ class LiveScreen:
     def _exit_if_asked(self) -> None:
         """Exit if a signal asked for it.
 
-        Python drops a SystemExit from a finalizer, so check again.
+        A signal may arrive while a finalizer (`__del__`) runs. Python drops a
+        SystemExit raised there, so `draw` and `pause` check again.
         """
         if self._exit_code:
             sys.exit(self._exit_code)

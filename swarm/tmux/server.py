@@ -178,7 +178,10 @@ class TmuxServer:
 
 
 def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Join commands into one tmux command line. A word's last semicolon is escaped."""
+    """Join commands into one tmux command line.
+
+    Escape a semicolon at the end of a word: tmux would end the command there.
+    """
     words: list[str] = []
     for command in commands:
         words += [";"] if words else []

@@ -117,7 +117,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the streams and the thread. Do not wait until they have ended."""
+        """End the streams and the thread. Return without waiting for their end."""
         self.stopped = True
         self._end.set()
         self._wake_streams()

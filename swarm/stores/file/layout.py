@@ -1,4 +1,4 @@
-"""The directories of a state directory, in one table for everything that checks them.
+"""The directories of a state directory, in one table that all checks use.
 
 NAME/             the records of a namespace, such as locks
 .NAME/…           files for changes of these records, see `swap` and `tokens`

@@ -29,8 +29,8 @@ _SHOWN_LENGTH = 80  # characters of an invalid cursor that an error repeats
 class LogView:
     """The files of a log at one moment, and a position in the live file.
 
-    `live` is a descriptor of the live file, -1 if no live file was there.  `parts` are
-    the directories of the parts by number.  `size`, `offset` and `cursor` change as the
+    `live` is a descriptor of the live file, -1 if no live file was there.  `parts` maps the
+    number of each part to its directory.  `size`, `offset` and `cursor` change as the
     reader moves on.  `cursor` is "" as long as no read ended in the live file.
     """
 

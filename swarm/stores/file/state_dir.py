@@ -1,5 +1,7 @@
 """The state directory: refuse or make it, and advise users if it cannot be used.
 
+`settings.state_dir` chooses the directory.
+
 The default path can be guessed, and every user may write to /tmp.  A user who makes the
 directory first could read and forge the state of others.  So a default directory that
 is a symlink, or that belongs to another user, is refused.

@@ -1,9 +1,9 @@
 """Compare-and-swap for the files of one directory.
 
 A filesystem can create a file exclusively. No system call replaces or removes a file
-only if it still is the file that was compared.  A process may be stopped for any time
-between comparing and acting, even inside the system call.  This module adds the missing
-operation.
+only if it still is the file that was compared.  A process may be stopped between
+comparing and acting for any length of time, even inside the system call.  This module
+adds the missing operation.
 
     <live>/<name><suffix>                    a record, the only truth
     <private>/scratch/s<random>/             the scratch directory of a process

@@ -4,8 +4,8 @@ Promised: each number is larger than all numbers given for the same name before.
 promise holds for any number of processes at once, across restarts and loss of power,
 and after all counters were removed.  Not promised: numbers without gaps.
 
-    <private>/tokens/<shard>            a counter: its size in bytes counts
-    <private>/generations/<n>           a symlink to the boot in which it began
+    <private>/tokens/<shard>            a counter: its value is its size in bytes
+    <private>/generations/<n>           generation n: a symlink that names its boot
     <private>/generations/<n>.synced    generation n survives a loss of power
 
 A token is `generation * PER_GENERATION + size of the counter`.  Counters are not

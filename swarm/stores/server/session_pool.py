@@ -1,6 +1,7 @@
 """A pool of sessions on a server.
 
-A session sends each change until the server has answered.
+How a change is made exactly once: a session sends it until the server has answered,
+and the server makes it only the first time.
 
 If a connection breaks before the answer arrives, the server may have made the change,
 or may still make it. So each change has the name of its *session* and a *request
