@@ -166,6 +166,7 @@ def clean_environment() -> Iterator[None]:
     one), or writes to the default state directory by accident.
     """
     forget_variables()
+    os.environ["TERM"] = "xterm"  # a dumb terminal, as some CI has, gets no live screen
     yield
     forget_variables()
 

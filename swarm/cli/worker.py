@@ -61,6 +61,7 @@ def run(call: Call) -> int:
             signal.signal(number, stop)
     until_empty = "--until-empty" in call.options
     if not until_empty:
+        worker.queue.counts()  # a store that cannot be used ends the command here
         printer.print(f"{name}: waiting for tasks until Ctrl-C ends it")
     try:
         worker.run(until_empty=until_empty)
